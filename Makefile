@@ -7,7 +7,7 @@ TESTERS ?= 3# on two cores: tests wait for children and servers for a part of th
 export INSTEP_CACHE ?= $(CURDIR)/.cache/instep
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of commands: each would compile our modules anew, for 0.4 s
 
-.PHONY: help setup setup-test demo connector-demo test test-fast test-slow test-all lint bench clean
+.PHONY: help setup setup-test demo connector-demo test test-fast test-slow test-all lint docs bench examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -33,7 +33,7 @@ test: setup-test ## all tests but the slow ones
 test-fast: setup-test ## the tests that need neither JVM nor server, with fewer random examples
 	@scripts/run_tests.sh -m "not slow and not spark and not server" -n $(TESTERS) --dist loadgroup --hypothesis-profile=fast
 
-test-slow: setup-test ## crash points, load, and what becomes of each change (docs/changes.md)
+test-slow: setup-test ## crash points, load, and what becomes of each change (docs/explanation/what-becomes-of-each-change.md)
 	@scripts/run_tests.sh -m slow -n $(TESTERS) --dist loadgroup
 
 test-all: setup-test ## every case of every test, also of those of which test and test-slow take a part
@@ -46,8 +46,16 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts, sizes
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/size_check.py
 
+docs: $(STAMP) ## the documentation as a site in site/: links checked, offline search, nothing loaded from other hosts
+	@$(BIN)/properdocs build --quiet --config-file mkdocs.yml --site-dir site
+	@$(BIN)/python scripts/site_check.py site
+	@echo "site/index.html; with search: $(BIN)/python -m http.server --directory site"
+
 bench: $(STAMP) ## side by side with dlt, ingestr and sling (pinned, in environments of their own)
 	@$(BIN)/python bench/run.py $(BENCH)
 
+examples: $(STAMP) ## the examples for Airflow and Dagster against the real ones, in environments of their own (1.5 GB)
+	@$(BIN)/python examples/run.py $(EXAMPLES)
+
 clean: ## remove what the targets made (not the jars)
-	rm -rf $(VENV) demo connector-demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo connector-demo site .pytest_cache .mypy_cache .ruff_cache

@@ -29,11 +29,11 @@ from typing import TypeVar
 from sqlalchemy import insert
 
 from instep.bootstrap import App, open_project
-from instep.control import timetable
-from instep.store.job_tables import jobs
-from instep.store.jobs import WAITED_FOR
+from instep.control import schedules
 from instep.store.store import Store
-from instep.sync.changes.evolve import evolve, preview
+from instep.store.tables.queue import jobs
+from instep.store.work.jobs import WAITED_FOR
+from instep.sync.schema_changes.evolve import evolve, preview
 from instep.worker.perform import perform
 from instep.worker.worker import JobWorker, Limits
 
@@ -98,15 +98,15 @@ def report(folder: Path, lanes: int) -> None:
         store, project = app.store, app.project
         names = project.connections
         now = datetime.now(UTC)
-        took("writing all schedules", lambda: timetable.reconcile(store, project, now))
-        took("writing them again, unchanged", lambda: timetable.reconcile(store, project, now))
+        took("writing all schedules", lambda: schedules.reconcile(store, project, now))
+        took("writing them again, unchanged", lambda: schedules.reconcile(store, project, now))
         late = now + timedelta(days=2)
-        took("firing all schedules", lambda: drained(lambda: timetable.fire(store, late)))
+        took("firing all schedules", lambda: drained(lambda: schedules.fire(store, late)))
     worker = JobWorker(partial(open_project, folder), Limits(lanes=lanes, poll=0.2), lambda _: None)
     took(f"first detection of {len(names)} connections", lambda: worker.run(drain=True))
     with open_project(folder) as app:
         print(f"jobs: {app.store.jobs.counts()}", flush=True)
-        took("firing all schedules", lambda: drained(lambda: timetable.fire(app.store, late + timedelta(days=2))))
+        took("firing all schedules", lambda: drained(lambda: schedules.fire(app.store, late + timedelta(days=2))))
     worker = JobWorker(partial(open_project, folder), Limits(lanes=lanes, poll=0.2), lambda _: None)
     took(f"detection of {len(names)} unchanged connections", lambda: worker.run(drain=True))
     with open_project(folder) as app:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.bootstrap import App, open_project
-from instep.sync.rows.engine import Inline
+from instep.sync.loading.engine import Inline
 from instep.sync.run import sync
 from places import OUT
 

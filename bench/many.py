@@ -20,8 +20,8 @@ import data
 import project
 import server
 from instep.bootstrap import open_project
-from instep.sync.changes.evolve import preview
 from instep.sync.run import Wanted, sync
+from instep.sync.schema_changes.evolve import preview
 
 STEPS = ("detection before", "first sync", "detection", "sync without changes")
 

@@ -13,7 +13,7 @@ OUT = CACHE / "out"
 LOGS = CACHE / "logs"
 TRUTH = CACHE / "truth"
 RESULTS = CACHE / "results"
-PAGE = REPOSITORY / "docs" / "benchmarks.md"
+PAGE = REPOSITORY / "docs" / "reference" / "benchmarks.md"
 
 
 def make_places() -> None:

@@ -1,4 +1,4 @@
-"""Renders results as Markdown into docs/benchmarks.md, between its markers."""
+"""Renders results as Markdown into docs/reference/benchmarks.md, between its markers."""
 
 from __future__ import annotations
 
@@ -141,6 +141,7 @@ def notes(items: Sequence[Summary]) -> Iterator[str]:
     ]
     if lines:
         yield "Not as in the source:"
+        yield ""
         yield from [*lines, ""]
 
 

@@ -2,7 +2,7 @@
 
     python bench/run.py [--sizes 1m,5m,10m,many,second,fill,wide] [--runs 3] [--only TOOL] [--quick] [--render]
 
-Whole suites with all tools go into docs/benchmarks.md; `--only` and `--quick` runs are printed only.
+Whole suites with all tools go into docs/reference/benchmarks.md; `--only` and `--quick` runs are printed only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="rounds; the medians are shown")
     parser.add_argument("--only", action="append", default=[], metavar="TOOL", help="only this tool (repeatable)")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one round: does it all work?")
-    parser.add_argument("--render", action="store_true", help="write docs/benchmarks.md from the last results")
+    parser.add_argument("--render", action="store_true", help="write the page from the last results")
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/api-keys.md from the models of the objects that an API can set, their rules, and the roles of routes.
+"""Writes docs/reference/api-keys.md from the models of what an API can set, their rules, and routes' roles.
 
 python scripts/api_keys_page.py          writes the page
 python scripts/api_keys_page.py --check  exits 1 if the page is not up to date
@@ -14,18 +14,18 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from instep.api.body_keys import COMPATIBLE as OF_V1
-from instep.api.body_keys import OWN
-from instep.api.compat.matrix import NEEDS as COMPATIBLE
-from instep.api.compat.matrix import of_change
-from instep.api.matrix import NEEDS, Need
 from instep.model import ObjectKind
-from instep.project.api_keys import reach_of
+from instep.project.allowed.keys import reach_of
+from instep.project.allowed.properties import CATALOGS, OBJECT_STORE, TABLE
 from instep.project.documents import PLURALS, TYPES
-from instep.project.properties import CATALOGS, OBJECT_STORE, TABLE
-from instep.project.values import Section
+from instep.project.sections.values import Section
+from instep.server.body_keys import COMPATIBLE as OF_V1
+from instep.server.body_keys import OWN
+from instep.server.fivetran_api.http.roles import NEEDS as COMPATIBLE
+from instep.server.fivetran_api.http.roles import of_change
+from instep.server.roles import NEEDS, Need
 
-PAGE = Path(__file__).parents[1] / "docs" / "api-keys.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "api-keys.md"
 HEAD = """\
 # What an API key can set
 Made by `python scripts/api_keys_page.py` from the models and rules of the code; do not edit.

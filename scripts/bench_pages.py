@@ -15,12 +15,12 @@ from pathlib import Path
 from sqlalchemy import insert
 from starlette.testclient import TestClient
 
-from instep.api.app import create_app
-from instep.api.rates import Rates
 from instep.bootstrap import App, open_server
-from instep.control import keys
+from instep.control.resources import api_keys
+from instep.server.app import create_app
+from instep.server.rates import Rates
 from instep.store.store import utc_now
-from instep.store.tables import connections, reviews
+from instep.store.tables.catalogs import connections, reviews
 
 EACH, PAGES = 10, 40
 LISTS = (
@@ -76,7 +76,7 @@ def _behind(path: str, cursor: str | None) -> str:
 def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder, open_server(Path(folder), insecure_dev=True) as app:
         fill(app, count)
-        secret = keys.create(app.store, "bench", "admin", "bench").secret
+        secret = api_keys.create(app.store, "bench", "admin", "bench").secret
         client = TestClient(create_app(app, rates=Rates(1_000_000)), headers={"Authorization": f"Bearer {secret}"})
         for path in LISTS:
             clock, spent = timed(client, path)

@@ -1,5 +1,7 @@
-"""Writes docs/openapi.json, the description of the server's own API, and docs/compatible-openapi.json, that of the
-compatible one: python scripts/openapi.py [FOLDER]"""
+"""Writes the descriptions of both APIs, openapi.json and compatible-openapi.json, into docs/reference.
+
+python scripts/openapi.py [FOLDER]
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from instep.api.app import create_app
-from instep.api.compat.mount import compatible
-from instep.api.rates import Rates
 from instep.bootstrap import open_project
+from instep.server.app import create_app
+from instep.server.fivetran_api.mount import compatible
+from instep.server.rates import Rates
 
 _PROJECT = """\
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: iceberg}}
 connections: {shop: {}}
 """
-FOLDER = Path(__file__).parent.parent / "docs"
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 
 
 def documents() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Writes the table of presets in docs/policies.md, between its marks, from `instep.schema.preset`.
+"""Writes the table of presets in docs/guides/policies.md, between its marks, from `instep.schema.policy.presets`.
 
 python scripts/policies_page.py          writes it
 python scripts/policies_page.py --check  exits 1 if it is not up to date
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from types_page import table
 
-from instep.schema.preset import DEFAULT_PRESET, PRESETS, SUSPECTED, TABLE_OF_PRESETS, Choice, effect_of
+from instep.schema.policy.presets import DEFAULT_PRESET, PRESETS, SUSPECTED, TABLE_OF_PRESETS, Choice, effect_of
 
-PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "policies.md"
 BEGIN, END = "<!-- made by python scripts/policies_page.py -->\n", "<!-- end -->"
 WORDS: Mapping[str, str] = {
     "off": "listed off", "pending": "listed off, pending", "missing": "skipped as missing", "kept": "type kept",

@@ -1,4 +1,4 @@
-"""Writes the pattern tables of docs/selection.md, between their marks, from `instep.schema.personal`.
+"""Writes the pattern tables of docs/guides/selection.md, between their marks, from `instep.schema.selection.pii`.
 
 python scripts/selection_page.py          writes them
 python scripts/selection_page.py --check  exits 1 if they are not up to date
@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from instep.schema.personal import NAMES, VALUES
+from instep.schema.selection.pii import NAMES, VALUES
 
-PAGE = Path(__file__).parents[1] / "docs" / "selection.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "selection.md"
 
 
 def names() -> list[str]:

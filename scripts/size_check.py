@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-FILE_MEDIAN, FILE_MOST = 149, 500
+FILE_MEDIAN, FILE_MOST = 400, 600
 FUNCTION_MEDIAN, FUNCTION_P90, FUNCTION_MOST = 10, 30, 80
 RATIO_WISHED, RATIO_ALLOWED = (1.0, 1.6), (0.8, 1.8)
 FORBIDDEN_WORDS = frozenset({"manager", "handler", "helper", "processor", "util"})

@@ -1,4 +1,4 @@
-"""Writes docs/types.md from the mapping tables of the sources and of the destination.
+"""Writes docs/reference/types.md from the mapping tables of the sources and of the destination.
 
 python scripts/types_page.py          writes the page
 python scripts/types_page.py --check  exits 1 if the page is not up to date
@@ -21,13 +21,13 @@ from instep.destinations.types import (
     iceberg_primitive,
     postgres_primitive,
 )
-from instep.schema.types import Array, DataType, String
+from instep.schema.catalog.types import Array, DataType, String
 from instep.sources.jdbc import types as jdbc_types
 from instep.sources.mysql import types as mysql_types
 from instep.sources.postgres import types as postgres_types
 from instep.sources.sqlite import types as sqlite_types
 
-PAGE = Path(__file__).parents[1] / "docs" / "types.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "types.md"
 Row = Sequence[str]
 Mapped = tuple[str, DataType, str]
 """A native type, the type that it becomes, and a note."""
@@ -39,7 +39,7 @@ Made by `python scripts/types_page.py` from the mapping tables of the code; do n
 A source's type becomes one of ours, and ours has one form at the destination. A type without an exact form is kept as
 text, never rounded, and the column carries the note that stands here; [`types`](project-file.md#chosen-types) chooses
 another type for it. A value that its own type does not admit (a zero
-date, `infinity`, text in a number column of SQLite) is a misfit: it is held in quarantine with its original.
+date, `infinity`, text in a number column of SQLite) is an invalid value: it is quarantined with its original.
 
 A value arrives as it is, or as the text that stands here, or it is held: never as another value. The tests send every
 type of PostgreSQL and MariaDB with its edge values to all four destinations and compare them with what the source
@@ -114,9 +114,9 @@ They begin with the prefix `_instep_`, which a destination may change (`prefix`)
 | `_instep_deleted` | `boolean` | the source has deleted the row; tables with a key |
 | `_instep_id` | `string` | the row's id, from its values; tables without a key |
 | `_instep_meta` | `json` | what was nulled in the row, and why |
-| `_instep_shard` | `string` | which shard the row is of; tables that [connections share](shards.md) |
+| `_instep_shard` | `string` | which shard the row is of; tables that [connections share](../guides/shards.md) |
 | `_instep_extra` | `json` | values of new columns over the limit, until somebody decides; not in all tables |
-| `_instep_valid_from` | `timestamptz` | from when on the row is valid; tables that keep [history](history.md) |
+| `_instep_valid_from` | `timestamptz` | start of the row's validity; tables that keep [history](../guides/history.md) |
 | `_instep_valid_to` | `timestamptz` | up to when, NULL for the current one |
 | `_instep_current` | `boolean` | whether it is the current one |
 """

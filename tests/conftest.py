@@ -22,6 +22,9 @@ from instep import logs, redaction
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
 from s3_server import bucket, s3_server  # noqa: F401 - fixtures
+from statements import share_compiled
+
+share_compiled()
 
 RANDOM = "INSTEP_RANDOM" in os.environ
 """Other examples in each run, to look for what nobody knows yet; else a test that passes passes everywhere."""

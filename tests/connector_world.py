@@ -14,15 +14,15 @@ from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
-from instep.schema.names import Naming
-from instep.schema.switch import Switch
+from instep.schema.planning.naming import Naming
+from instep.schema.selection.overrides import Switch
 from instep.sources.connector.config import ConnectorConfig, Limits
 from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Engine, Inline
 from instep.sync.progress import Report, Silent
-from instep.sync.rows.engine import Engine, Inline
 from instep.sync.run import Wanted, sync
 from postgres_server import Database
 from sync_world import PREFIX, World

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from instep.destinations.base import Commit, Destination, Ref
-from instep.schema.change import TableAdded
-from instep.schema.step import step
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
-from instep.stage.place import Place
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import TableAdded
+from instep.schema.planning.step import step
+from instep.stage.files.place import Place
 from instep.stage.spec import StagedFile
 
 PREFIX = "_instep_"

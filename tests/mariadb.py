@@ -90,7 +90,7 @@ class MariaDatabase:
 def open_as(config: MySqlConfig) -> pymysql.Connection[Any]:
     return pymysql.connect(
         host=config.host, port=config.port, user=config.user, password=config.password.encode(),
-        database=config.database, charset="utf8mb4", autocommit=True,
+        database=config.database, charset="utf8mb4", autocommit=True, ssl_disabled=True,
     )  # fmt: skip
 
 

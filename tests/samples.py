@@ -6,6 +6,9 @@
 - of one parameter: one case in four;
 - with a number (`sampled(10)`): one case in so many, whatever the parameters are.
 
+Where a part of a test's cases is slow, the two parts are sampled each for itself: `make test` and `make test-slow` both
+run some.
+
 A test that is named on the command line (`file.py::test`) runs whole, and so does everything with INSTEP_FULL=1
 (`make test-all`). INSTEP_SAMPLE=text chooses the sample of another commit: a failure is seen again with what the last
 line of the run says.
@@ -64,12 +67,13 @@ def chosen(cases: list[tuple[int, ...]], name: str, one_in: int = 0) -> set[int]
 
 def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Name the cases of sampled tests that do not run."""
-    tests: dict[str, list[pytest.Function]] = {}
+    tests: dict[tuple[str, bool], list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("sampled") and hasattr(item, "callspec"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            name = item.nodeid.partition("[")[0]
+            tests.setdefault((name, item.get_closest_marker("slow") is not None), []).append(item)
     out: set[pytest.Item] = set()
-    for name, cases in tests.items():
+    for (name, _), cases in tests.items():
         mark = cases[0].get_closest_marker("sampled")
         assert mark is not None
         kept = chosen(_axes(cases), name, *mark.args)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.table import Table
-from instep.schema.types import Binary, Boolean, DataType, Date, Decimal, Float, Int, Timestamp, TimestampTz
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import Binary, Boolean, DataType, Date, Decimal, Float, Int, Timestamp, TimestampTz
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot, Source
 from instep.stage.conform import Conformed, conform
 from instep.stage.spec import Chunk, StageColumn, StageSpec, SystemColumns

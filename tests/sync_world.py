@@ -10,19 +10,19 @@ from typing import Any, Literal
 from contract.sources import Case
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import Deletes, Review, TableSettings
+from instep.schema.catalog.catalog import Column, Table
 from instep.schema.limits import BackfillLimits
-from instep.schema.names import Naming, destination_ref
-from instep.schema.policy import Policy, Rule
-from instep.schema.selection import Selection
-from instep.schema.table import Column, Table
+from instep.schema.planning.naming import Naming, destination_ref
+from instep.schema.policy.policy import Policy, Rule
+from instep.schema.selection.selection import Selection
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
-from instep.sync.changes.evolve import Preview, evolve, preview
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.operations.verify import Verdict, verify
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Engine, Inline, OnSpark
 from instep.sync.run import Wanted, sync
-from instep.sync.verify import Verdict, verify
+from instep.sync.schema_changes.evolve import Preview, evolve, preview
 
 PREFIX = "_instep_"
 Rows = list[tuple[Any, ...]]

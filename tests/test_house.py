@@ -112,7 +112,7 @@ def test_help_loads_nothing_heavy() -> None:
     code, modules = loaded(["--help"])
     assert code == 0
     assert top(modules) & HEAVY == set()
-    assert rooms(modules) == {"cli", "errors", "near", "operations", "redaction"}
+    assert rooms(modules) == {"cli", "errors", "loopback", "operations", "redaction"}
     assert "instep.cli.screen" not in modules
 
 
@@ -147,7 +147,7 @@ def test_a_sync_between_databases_loads_no_more_than_it_needs() -> None:
 BESIDE = """\
 import os, sys
 from instep.cli.context import options
-from instep.cli.live import Board, drawn
+from instep.cli.render.live import Board, drawn
 options.output = sys.argv[1]
 with drawn(Board()):
     pass
@@ -163,14 +163,14 @@ def test_what_a_report_is_printed_with_is_loaded_beside_the_run(output: str, loa
 STORED = {"errors", "redaction", "crash", "sqlite_wal", "schema", "operations", "model", "events", "store"}
 IMPORTS = [
     ("instep.errors", {"errors", "redaction"}),
-    ("instep.schema.plan", {"errors", "redaction", "schema"}),
+    ("instep.schema.planning.plan", {"errors", "redaction", "schema"}),
     ("instep.store.store", STORED),
     ("instep.control.reviews", STORED | {"control"}),
     ("instep.control.pauses", STORED | {"control"}),
     ("instep.project.load", {"errors", "redaction", "egress", "logs", "schema", "model", "project"}),
     ("instep.bootstrap", {"errors", "redaction", "model", "bootstrap"}),
     (
-        "instep.api.app",
+        "instep.server.app",
         {
             "errors",
             "redaction",

@@ -4,15 +4,64 @@ TYPE_CHECKING = False  # as type checkers know it: nothing is imported for it, b
 
 if TYPE_CHECKING:
     from instep.python.connection import Connection, Plan
+    from instep.python.policy import CaseResult, Policy, PolicyTest
     from instep.python.progress import Progress
-    from instep.python.project import Project, connect, open
-    from instep.python.results import QueryResult, SyncResult
+    from instep.python.project import Project, connect, open, spark_conf
+    from instep.python.quarantine import Quarantine
+    from instep.python.requests import (
+        DeclareRenameRequest,
+        RestoreRequest,
+        SetCursorRequest,
+        SetKeyRequest,
+        UndoRequest,
+    )
+    from instep.python.results import (
+        BackfillEstimate,
+        Changes,
+        Detection,
+        Document,
+        QueryResult,
+        Records,
+        SyncResult,
+    )
+    from instep.python.selection import Selection
+    from instep.python.table import Table
 
 __version__ = "0.1.0"
-__all__ = ["Connection", "Plan", "Progress", "Project", "QueryResult", "SyncResult", "connect", "open"]
-_PLACES = {
-    "Connection": "connection", "Plan": "connection", "Progress": "progress", "Project": "project",
-    "QueryResult": "results", "SyncResult": "results", "connect": "project", "open": "project",
+__all__ = [
+    "BackfillEstimate",
+    "CaseResult",
+    "Changes",
+    "Connection",
+    "DeclareRenameRequest",
+    "Detection",
+    "Document",
+    "Plan",
+    "Policy",
+    "PolicyTest",
+    "Progress",
+    "Project",
+    "Quarantine",
+    "QueryResult",
+    "Records",
+    "RestoreRequest",
+    "Selection",
+    "SetCursorRequest",
+    "SetKeyRequest",
+    "SyncResult",
+    "Table",
+    "UndoRequest",
+    "connect",
+    "open",
+    "spark_conf",
+]
+_MODULES = {
+    "BackfillEstimate": "results", "CaseResult": "policy", "Changes": "results", "Connection": "connection",
+    "DeclareRenameRequest": "requests", "Detection": "results", "Document": "results", "Plan": "connection",
+    "Policy": "policy", "PolicyTest": "policy", "Progress": "progress", "Project": "project",
+    "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RestoreRequest": "requests",
+    "Selection": "selection", "SetCursorRequest": "requests", "SetKeyRequest": "requests", "SyncResult": "results",
+    "Table": "table", "UndoRequest": "requests", "connect": "project", "open": "project", "spark_conf": "project",
 }  # fmt: skip
 
 
@@ -20,6 +69,11 @@ def __getattr__(name: str) -> object:
     """Load the Python API once a part of it is asked for: commands begin without it."""
     from importlib import import_module
 
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"instep.python.{_PLACES[name]}"), name)
+    return getattr(import_module(f"instep.python.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that are there, also those that are not loaded yet: for completion."""
+    return sorted([*globals(), *__all__])

@@ -11,6 +11,7 @@ InstepError
 ├── StageError              staged files are not what was promised (counts, schema, disk)
 ├── DestinationError        the destination refused or is not ours
 │   └── SparkNeeded         what is asked for is done by Spark only; nothing was begun
+├── ChangeNotFound          no connection has the change that is named
 ├── Blocked                 a decision of a person or a policy is needed first
 ├── Conflict                somebody else moved first
 │   ├── StalePlan           the schemas that a plan was made from have moved
@@ -99,6 +100,10 @@ class SparkNeeded(DestinationError):
     """Only Spark can do this."""
 
     transient = False
+
+
+class ChangeNotFound(InstepError):
+    """No connection has this change, as far as their sources were read."""
 
 
 class Blocked(InstepError):

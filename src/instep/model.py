@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from instep.schema.types import DataType
+    from instep.schema.catalog.types import DataType
 
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
@@ -39,13 +39,13 @@ class Check:
 @dataclass(frozen=True)
 class TableSettings:
     """How one table is synced. `lookback`: seconds for a time cursor, units for a number. `key`: column names
-    to use where the source has no primary key. `mode` auto: see sync/choose.py. `start`: where the first read by a
+    to use where the source has no primary key. `mode` auto: see sync/table_mode.py. `start`: where the first read by a
     cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
     what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
-    nothing is said, "" for all. `properties`, `sort` and
-    `partition` are those of the destination's table: names and values, columns, terms (schema/partition.py). `history`:
-    every version of a row is kept. mode stream: the source sends operations, which cannot be read again. `types`:
-    chosen types by column name or source type; `source_types`: those of the whole connection, by source type."""
+    nothing is said, "" for all. `properties`, `sort` and `partition` are those of the destination's table: names and
+    values, columns, terms (see schema/catalog/partition.py). `history`: every version of a row is kept. mode stream:
+    the source sends operations, which cannot be read again. `types`: chosen types by column name or source type;
+    `source_types`: those of the whole connection, by source type."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert", "log", "stream"] = "auto"
     cursor: str | None = None
@@ -122,7 +122,7 @@ class TableRun:
 @dataclass(frozen=True)
 class AcceptedVersion:
     """One version of an accepted catalog: append-only, with who and why, and the run that made it ("" if unknown).
-    `major` grows with what breaks readers; see schema/version.py."""
+    `major` grows with what breaks readers; see schema/changes/version.py."""
 
     connection: str
     version: int

@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from instep.api.app import create_app
-from instep.api.rates import Rates
 from instep.bootstrap import App, open_project
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.model import Review
-from instep.store.reviews import Finding
+from instep.server.app import create_app
+from instep.server.rates import Rates
+from instep.store.catalogs.reviews import Finding
 from instep.store.store import Store
 
 PROJECT = """\
@@ -43,7 +43,7 @@ class Api:
         """The headers of a key."""
         name = "-".join((role, *groups))
         if name not in self.secrets:
-            self.secrets[name] = keys.create(self.store, name, role, "test", groups=groups).secret
+            self.secrets[name] = api_keys.create(self.store, name, role, "test", groups=groups).secret
         return {"Authorization": f"Bearer {self.secrets[name]}"}
 
     def call(self, method: str, path: str, role: str = "admin", body: Any = None, **more: Any) -> Any:

@@ -15,13 +15,13 @@ import yaml
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from instep.api.app import create_app
-from instep.api.compat.app import create_compatible
-from instep.api.compat.mount import ports_of
-from instep.api.rates import Rates
 from instep.bootstrap import App, open_server
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.model import Job
+from instep.server.app import create_app
+from instep.server.fivetran_api.app import create_compatible
+from instep.server.fivetran_api.mount import ports_of
+from instep.server.rates import Rates
 from instep.store.store import Store
 from instep.worker.perform import Ended, perform
 
@@ -91,7 +91,7 @@ class Compat:
         self.keep(text)
         self.worker = Worker(folder, self.store)
         self.rates = Rates(rate)
-        issued = keys.create(self.store, "ann", "admin", "test")
+        issued = api_keys.create(self.store, "ann", "admin", "test")
         self.who = f"ann ({issued.key.id})"
         self.client = self.of(create_app(self.app, rates=self.rates))
         self.client.auth = self.pair = issued.key.id, issued.secret
@@ -115,7 +115,7 @@ class Compat:
 
     def key(self, role: str, *groups: str) -> tuple[str, str]:
         """What a key of its own sends."""
-        issued = keys.create(self.store, "-".join((role, *groups)), role, "test", groups=groups)
+        issued = api_keys.create(self.store, "-".join((role, *groups)), role, "test", groups=groups)
         return issued.key.id, issued.secret
 
     def close(self) -> None:

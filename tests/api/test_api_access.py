@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from api_world import Api, recorded
 
-from instep.api.app import check_matrix, route_names
-from instep.api.matrix import NEEDS, OPEN, PREFIX, WHOLE
-from instep.control import keys
-from instep.control.keys import ROLES, authenticate, in_scope, may
-from instep.store.events import Events
+from instep.control.resources import api_keys
+from instep.control.resources.api_keys import ROLES, authenticate, in_scope, may
+from instep.server.app import check_matrix, route_names
+from instep.server.roles import NEEDS, OPEN, PREFIX, WHOLE
+from instep.store.history.events import Events
 
 BODIES = ("POST", "PUT", "PATCH")
 # work for a connection, with a body that makes sense
@@ -97,8 +97,8 @@ def basic(user: str, password: str) -> str:
 
 
 def test_ways_to_send_a_key(api: Api) -> None:
-    issued = keys.create(api.store, "ci", "viewer", "test")
-    good, other = issued.secret, keys.create(api.store, "other", "viewer", "test")
+    issued = api_keys.create(api.store, "ci", "viewer", "test")
+    good, other = issued.secret, api_keys.create(api.store, "other", "viewer", "test")
     cases = {
         f"Bearer {good}": 200,
         f"bearer  {good}": 200,
@@ -122,12 +122,12 @@ def test_ways_to_send_a_key(api: Api) -> None:
 
 
 def test_a_key_that_is_over_is_refused(api: Api) -> None:
-    issued = keys.create(api.store, "ci", "viewer", "test", lasts=timedelta(microseconds=1))
+    issued = api_keys.create(api.store, "ci", "viewer", "test", lasts=timedelta(microseconds=1))
     assert api.client.get(f"{PREFIX}/me", headers={"Authorization": f"Bearer {issued.secret}"}).status_code == 401
     api.key("viewer")
     [key] = [k for k in api.store.api_keys.page() if k.name == "viewer"]
     assert api.call("GET", "/me", "viewer").status_code == 200
-    keys.revoke(api.store, key.id, "test")
+    api_keys.revoke(api.store, key.id, "test")
     assert api.call("GET", "/me", "viewer").status_code == 401
 
 
@@ -211,7 +211,7 @@ def test_scope(groups: tuple[str, ...], tags: tuple[str, ...], inside: bool) -> 
 
 
 def test_a_secret_is_kept_as_its_digest_only(api: Api, tmp_path: Any) -> None:
-    issued = keys.create(api.store, "ci", "viewer", "test")
+    issued = api_keys.create(api.store, "ci", "viewer", "test")
     assert authenticate(api.store, issued.secret) is not None
     api.store.close()
     assert issued.secret not in repr(issued)

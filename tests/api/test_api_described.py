@@ -17,10 +17,10 @@ from compat_world import PROJECT, Compat, compatible
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.api.app import create_app
+from instep.server.app import create_app
 from listening import listening
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 FILES = {"openapi.json": "/api/v1", "compatible-openapi.json": "/v1"}
 OPERATIONS = [
     (file, path, method.upper())

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from api_world import Api, serve
 
-from instep.api.matrix import CONSENTS, again
 from instep.bootstrap import open_server
-from instep.control import keys
+from instep.control.resources import api_keys
+from instep.server.roles import CONSENTS, again
 from instep.sync.run import Wanted, sync
 from instep.worker.perform import Ended, perform
 
@@ -57,7 +57,7 @@ def eyes(tmp_path: Path) -> Iterator[Api]:
 
 def asks(api: Api, who: str, role: str = "approver", token: str = "", **params: Any) -> Any:
     if who not in api.secrets:
-        api.secrets[who] = keys.create(api.store, who, role, "test").secret  # type: ignore[arg-type]
+        api.secrets[who] = api_keys.create(api.store, who, role, "test").secret  # type: ignore[arg-type]
     headers = {"Authorization": f"Bearer {api.secrets[who]}", **({"Idempotency-Key": token} if token else {})}
     return api.call("POST", "/connections/shop/sync", body=BODY, headers=headers, params=params)
 

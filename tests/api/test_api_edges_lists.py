@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from api_world import Api, project, recorded, serve
 
-from instep.api.matrix import NEEDS, PREFIX
-from instep.api.paging import cursor
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.paging import cursor
+from instep.server.roles import NEEDS, PREFIX
+from instep.store.catalogs.discoveries import CachedDiscovery
 
 LISTS = [
     "/connections", "/sources", "/destinations", "/policies", "/channels", "/changes", "/runs", "/events", "/queue",

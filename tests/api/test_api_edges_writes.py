@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from api_world import PROJECT, Api, project, recorded, serve
 
-from instep.api.matrix import NEEDS
 from instep.bootstrap import open_server
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.roles import NEEDS
 
 # bodies that are right, by the end of a route
 BODIES: dict[str, dict[str, Any]] = {
@@ -267,7 +267,7 @@ def test_answers_to_nothing(still: Api, body: dict[str, Any], status: int) -> No
 
 
 def test_keys_that_ask_too_often_are_told_when_to_come_again(tmp_path: Path) -> None:
-    from instep.api.rates import Rates
+    from instep.server.rates import Rates
 
     with project(tmp_path) as app:
         api = serve(app, rates=Rates(requests=2))

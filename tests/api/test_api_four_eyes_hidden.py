@@ -13,7 +13,7 @@ import pytest
 from api_world import Api, serve
 
 from instep.bootstrap import open_server
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.worker.perform import perform
 
 FILE = """\
@@ -56,7 +56,7 @@ class Person:
 
     def work(self, kind: str, who: str = "admin") -> None:
         if who not in self.api.secrets:
-            self.api.secrets[who] = keys.create(self.api.store, who, "admin", "test").secret
+            self.api.secrets[who] = api_keys.create(self.api.store, who, "admin", "test").secret
         headers = {"Authorization": f"Bearer {self.api.secrets[who]}"}
         asked = self.api.call("POST", f"/connections/mine/{kind}", body={}, headers=headers)
         assert asked.status_code in (200, 202), asked.text
@@ -72,7 +72,7 @@ class Person:
 
     def compatible(self, body: dict[str, Any]) -> None:
         """Patch the schema config as a program for managed connectors does."""
-        issued = keys.create(self.api.store, f"program-{len(self.api.store.audit.page())}", "admin", "test")
+        issued = api_keys.create(self.api.store, f"program-{len(self.api.store.audit.page())}", "admin", "test")
         found = self.api.client.get("/v1/connections", auth=(issued.key.id, issued.secret)).json()
         [one] = found["data"]["items"]
         path = f"/v1/connections/{one['id']}/schemas"

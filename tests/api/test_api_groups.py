@@ -11,9 +11,9 @@ import pytest
 from api_world import serve
 from sqlalchemy import event
 
-from instep.api.server import Caller, Server
 from instep.bootstrap import open_server
-from instep.control import keys
+from instep.control.resources import api_keys
+from instep.server.context import Caller, Server
 
 FILE = """\
 sources: {db: {type: sqlite, path: shop.db}}
@@ -41,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def caller(server: Server, *groups: str) -> Caller:
-    return Caller(keys.create(server.store, "k", "viewer", "test", groups=groups).key)
+    return Caller(api_keys.create(server.store, "k", "viewer", "test", groups=groups).key)
 
 
 GROUPS = [("eu",), ("lake",), ("pond",), ("eu", "asia"), ("none",), ("us", "lake"), ()]

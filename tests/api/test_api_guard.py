@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from instep.api import guard
-from instep.api.guard import HEADERS, MAX_BODY, MAX_DEPTH, Guard, check_json
-from instep.api.matrix import PREFIX
-from instep.api.problems import MEDIA_TYPE, Problem
-from instep.api.rates import Left, Listeners, Rates, Windows
+from instep.server import guard
+from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, Guard, check_json
+from instep.server.problems import MEDIA_TYPE, Problem
+from instep.server.rates import Left, Listeners, Rates, Windows
+from instep.server.roles import PREFIX
 
 POST = f"{PREFIX}/connections/eu/pause"
 

@@ -10,16 +10,16 @@ import pytest
 from api_world import Api, recorded, serve
 from test_api_edges_writes import BARE, BODIES
 
-from instep.api.matrix import NEEDS, PREFIX
-from instep.api.writes import Write
 from instep.bootstrap import open_server
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.events import ReviewNeeded
 from instep.model import Member
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
-from instep.store.rollouts import Draft
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.roles import NEEDS, PREFIX
+from instep.server.writes import Write
+from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.work.rollouts import Draft
 
 READS = ("/policy/test", "/policy/simulation", "/quarantine/matches")
 """What is asked with a document and changes nothing: it is no write, and has no If-Match."""
@@ -64,7 +64,7 @@ class World:
         self.parts = {
             "connection": "own", "change": recorded(store, "own", "note")[0].id, "job": job.id, "delivery": "1",
             "rollout": store.rollouts.add(Draft(what, {}, ("rest",), {}, members, "ann")).id,
-            "key": keys.create(store, "other", "viewer", "test").key.id,
+            "key": api_keys.create(store, "other", "viewer", "test").key.id,
         }  # fmt: skip
 
     def dead(self) -> None:

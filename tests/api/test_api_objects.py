@@ -11,12 +11,12 @@ from api_world import PROJECT, Api, serve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.api.kept import merged
 from instep.bootstrap import open_server
 from instep.model import ObjectKind
 from instep.project import documents
-from instep.project.table_keys import TableKeys
-from instep.schema.selection import Pattern
+from instep.project.sections.table_layout import TableKeys
+from instep.schema.selection.selection import Pattern
+from instep.server.resources import merged
 
 PASSWORD = "canary-7c41d9"
 SOURCE = {"type": "postgres", "host": "db.example.org", "database": "shop", "user": "u", "password": PASSWORD}

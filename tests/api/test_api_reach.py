@@ -12,7 +12,7 @@ import pytest
 from compat_world import Compat, compatible
 
 from instep.bootstrap import App, open_server
-from instep.control.transfer import import_project
+from instep.control.resources.transfer import import_project
 from instep.errors import ConnectError
 from instep.project.documents import InvalidObject
 from instep.project.load import load

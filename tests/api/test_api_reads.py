@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from api_world import Api, project, recorded, serve
 
-from instep.api.docs import page
-from instep.api.matrix import NEEDS, OPEN, PREFIX
-from instep.api.paging import cursor, place
-from instep.api.problems import TITLES, Problem
 from instep.events import Paused
 from instep.model import TableRun
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.plans import PlannedStep
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.docs_page import page
+from instep.server.paging import cursor, place
+from instep.server.problems import TITLES, Problem
+from instep.server.roles import NEEDS, OPEN, PREFIX
+from instep.store.catalogs.plans import PlannedStep
 
 ROOT = Path(__file__).parents[2]
 MANY = """\

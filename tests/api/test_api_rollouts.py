@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from api_world import Api, project, serve
 
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.store.catalogs.discoveries import CachedDiscovery
 
 NAMES = [f"c{n:02}" for n in range(12)]
 PROJECT = """\

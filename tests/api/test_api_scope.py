@@ -13,13 +13,13 @@ import pytest
 from api_world import Api, recorded, serve
 from sqlalchemy import event
 
-from instep.api.matrix import NEEDS, PREFIX, WHOLE
 from instep.bootstrap import open_server
 from instep.model import Member
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
-from instep.store.rollouts import Draft
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.roles import NEEDS, PREFIX, WHOLE
+from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.work.rollouts import Draft
 
 FILE = """\
 sources: {db: {type: sqlite, path: shop.db}, hrdb: {type: sqlite, path: hr.db}}

@@ -14,14 +14,14 @@ from sqlalchemy import event, insert
 from instep.bootstrap import open_server
 from instep.events import TableMaintained
 from instep.model import TableRun
-from instep.schema.reselect import LoadedColumn
-from instep.schema.switch import Switch
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.object_tables import object_links, objects
-from instep.store.reviews import Finding
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.planning.reread import LoadedColumn
+from instep.schema.selection.overrides import Switch
+from instep.store.catalogs.reviews import Finding
 from instep.store.store import Store, utc_now
-from instep.store.tables import connections, reviews, runs
+from instep.store.tables.catalogs import connections, reviews, runs
+from instep.store.tables.server import object_links, objects
 
 CONNECTIONS, EACH = 5_000, 10
 P95 = 0.1

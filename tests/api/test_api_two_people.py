@@ -14,7 +14,7 @@ from compat_world import Compat, compatible
 
 from instep.bootstrap import open_server
 from instep.cli.main import main
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.model import Job
 from instep.sync.run import Wanted, sync
 from instep.worker.perform import perform
@@ -42,7 +42,7 @@ def ends(api: Api, who: str = "", **params: Any) -> Any:
     headers: dict[str, str] = {}
     if who:
         if who not in api.secrets:
-            api.secrets[who] = keys.create(api.store, who, "admin", "test").secret
+            api.secrets[who] = api_keys.create(api.store, who, "admin", "test").secret
         headers = {"Authorization": f"Bearer {api.secrets[who]}"}
     return api.call("DELETE", "/connections/mine", params={**MINE, **params}, headers=headers)
 
@@ -94,7 +94,7 @@ def test_while_the_connection_is_busy_everybody_s_request_counts(api: Api) -> No
     api.call("POST", "/connections/mine/verify", body={})
     busy = api.store.jobs.claim("other")
     assert busy is not None
-    other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'admin', 'test').secret}"}
+    other = {"Authorization": f"Bearer {api_keys.create(api.store, 'other', 'admin', 'test').secret}"}
     asked = [api.call("POST", path, body=body, headers=headers) for headers in ({}, other, {}, other)]
     assert [a.status_code for a in asked] == [202, 202, 200, 200]
     ids = [a.json()["id"] for a in asked]
@@ -125,7 +125,7 @@ def approved_removal(api: Api) -> dict[str, Any]:
 def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
     """Its approver comes first, and the job that applies it would be refused; somebody else's is one of its own."""
     change = approved_removal(api)
-    other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'admin', 'test').secret}"}
+    other = {"Authorization": f"Bearer {api_keys.create(api.store, 'other', 'admin', 'test').secret}"}
     api.call("POST", "/connections/mine/plans", body={}, headers=other)
     plan, error = works(api)
     assert error == ""
@@ -142,7 +142,7 @@ def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
 def test_a_sync_for_its_approver_becomes_one_for_whoever_asks_next(api: Api, begun: bool) -> None:
     """One that waits is for both of them; beside one that runs already the other gets one of their own."""
     change = approved_removal(api)
-    other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'operator', 'test').secret}"}
+    other = {"Authorization": f"Bearer {api_keys.create(api.store, 'other', 'operator', 'test').secret}"}
     first = api.call("POST", "/connections/mine/sync", body={}).json()
     running = api.store.jobs.claim("test") if begun else None
     second, again = (api.call("POST", "/connections/mine/sync", body={}, headers=other) for _ in range(2))
@@ -186,7 +186,7 @@ def test_the_compatible_api_asks_for_two_as_well(compat: Compat) -> None:
     said = compat.ask("DELETE", "/connections/shop", status=409)
     assert "takes two people" in said["message"]
     assert compat.store.objects.get("connection", "shop") is not None
-    other = keys.create(compat.store, "other", "admin", "test")
+    other = api_keys.create(compat.store, "other", "admin", "test")
     answer = compat.client.delete("/v1/connections/shop", auth=(other.key.id, other.secret))
     assert answer.status_code == 200, answer.text
     assert compat.store.objects.get("connection", "shop") is None

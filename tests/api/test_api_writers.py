@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from api_world import Api, recorded, serve
 
-from instep.api import kept
-from instep.api.routes import changes, rollouts
 from instep.bootstrap import open_server
 from instep.control import reviews
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server import resources
+from instep.server.routes import changes, rollouts
+from instep.store.catalogs.discoveries import CachedDiscovery
 
 ROLLOUT = {"group": {"matching": ["*"]}, "selection": [{"verb": "off", "object": "main.orders"}]}
 CHANGE = {"group": {"matching": ["*"]}, "change": {"verdict": "approved", "change": "column.added:main.item.note"}}
@@ -89,7 +89,7 @@ def test_what_was_answered_since_the_look_is_left_alone(api: Api, monkeypatch: p
 
 
 def test_the_policies_that_a_key_sees(api: Api, watched: Any) -> None:
-    looks = watched(kept, "_used")
+    looks = watched(resources, "_used")
     headers = api.key("approver", "lake")
     for method, spec in (("PATCH", {"policy": "approve"}), ("PUT", {"source": "db", "destination": "lake"})):
         at = "/api/v1/connections/a/settings"

@@ -13,10 +13,10 @@ from api_world import Api, recorded
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from instep.api.app import ROUTES
-from instep.api.matrix import NEEDS, PREFIX
-from instep.api.writes import write
-from instep.store.audit import Audit
+from instep.server.app import ROUTES
+from instep.server.roles import NEEDS, PREFIX
+from instep.server.writes import write
+from instep.store.server.audit import Audit
 
 CANARY = "instep_sk_"
 
@@ -325,7 +325,7 @@ READS = {
 
 
 def test_every_write_goes_the_way_of_writes() -> None:
-    """Its audit entry, rehearsal, repetition and If-Match are those of api/writes.py, whatever its method is."""
+    """Its audit entry, rehearsal, repetition and If-Match are those of server/writes.py, whatever its method is."""
     here = [route for room in ROUTES for route in room.routes if isinstance(route, APIRoute)]
     routes = {f"{m} {route.path.removeprefix(PREFIX)}": route.dependant for route in here for m in route.methods}
     writing = {route for route in routes if not route.startswith("GET ")} - READS

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 import instep.api
-from instep.api.body_keys import COMPATIBLE, OWN
-from instep.api.compat.body import Wire
-from instep.api.requests import Requested
-from instep.api.wire.base import Asked
+from instep.server.body_keys import COMPATIBLE, OWN
+from instep.server.fivetran_api.http.request_body import Wire
+from instep.server.models import Asked
+from instep.server.requests import Requested
 
 
 def below(cls: type[Any]) -> Iterator[type[Any]]:

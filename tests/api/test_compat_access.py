@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.api.compat.matrix import NEEDS, of_change
-from instep.control.kept import Kept
-from instep.control.keys import ROLES
+from instep.control.compat_documents import Kept
+from instep.control.resources.api_keys import ROLES
+from instep.server.fivetran_api.http.roles import NEEDS, of_change
 
 VALUES = {
     "{id}": "shop", "{schema}": "main", "{table}": "item", "{column}": "name", "{group}": "lake", "{user}": "user_x",

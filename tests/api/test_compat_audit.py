@@ -11,12 +11,12 @@ import pytest
 from compat_world import Compat, compatible
 from test_compat_access import path_of
 
-from instep.api.compat.body import MAX_FIELDS, fields_of
-from instep.api.compat.matrix import NEEDS
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.model import Review
-from instep.store.audit import Audit, AuditEntry
-from instep.store.reviews import Finding
+from instep.server.fivetran_api.http.request_body import MAX_FIELDS, fields_of
+from instep.server.fivetran_api.http.roles import NEEDS
+from instep.store.catalogs.reviews import Finding
+from instep.store.server.audit import Audit, AuditEntry
 from receivers import web
 
 SHOP, ITEM = "/connections/shop", "/connections/shop/schemas/main/tables/item"
@@ -229,7 +229,7 @@ def test_dropping_a_column_takes_two_people(eyes: Compat, by: str) -> None:
     assert "drop columns: main.item.note: with four_eyes this takes two people, and only ann" in said["message"]
     assert "within 7 days" in said["hint"]
     assert loaded(eyes) == ["id", "name", "note"]
-    other = keys.create(eyes.store, "bob", "approver", "test")
+    other = api_keys.create(eyes.store, "bob", "approver", "test")
     [entry] = new(eyes, lambda: eyes.ask(*asked, auth=(other.key.id, other.secret)))
     assert entry.detail["drop_columns"] == ["main.item.note"]
     assert loaded(eyes) == ["id", "name"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.api.compat.warehouses import NO_EFFECT, TYPES, understood
+from instep.server.fivetran_api.destinations import NO_EFFECT, TYPES, understood
 
 SQLITE = {"service": "sqlite", "config": {"path": "shop.db"}}
 DUCKDB = {"service": "duckdb", "time_zone_offset": "0", "config": {"path": "pond.duckdb"}}

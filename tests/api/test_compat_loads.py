@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from instep.api.compat import syncs
+from instep.server.fivetran_api import syncs
 
 LOADED = """
 import sys
-import instep.api.compat.app
+import instep.server.fivetran_api.app
 parts = [name.split(".") for name in sys.modules]
 print(*{p[1] for p in parts if p[0] == "instep" and p[1:]}, *{p[0] for p in parts})
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from compat_world import PROJECT, Compat, compatible
 
-from instep.control.kept import Kept
+from instep.control.compat_documents import Kept
 
 SCHEMAS = "/connections/shop/schemas"
 ITEM = f"{SCHEMAS}/main/tables/item"

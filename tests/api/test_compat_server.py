@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.api.compat.objects import merged
-from instep.control.kept import Kept
+from instep.control.compat_documents import Kept
+from instep.server.fivetran_api.objects import merged
 
 FOREIGN: list[tuple[str, Any, Any]] = [
     ("token", "t-canary", "******"), ("apiKey", 12345678, "******"), ("passwords", ["p-canary"], ["******"]),

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from compat_world import Compat, compatible
 
-from instep.api.compat.mount import ports_of
 from instep.errors import Conflict
-from instep.store.setups import Setups
+from instep.server.fivetran_api.mount import ports_of
+from instep.store.server.connection_tests import Setups
 
 SHOP = "/connections/shop"
 

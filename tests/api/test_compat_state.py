@@ -10,10 +10,10 @@ from compat_world import Compat, compatible
 
 from instep.bootstrap import open_server
 from instep.cli.main import main
-from instep.project.connector import segments_folder
-from instep.store.dump import dump
-from instep.store.keyring import FILE as KEYS
-from instep.store.keyring import add_key
+from instep.project.sections.connector import segments_folder
+from instep.store.admin.dump import dump
+from instep.store.engine.keyring import FILE as KEYS
+from instep.store.engine.keyring import add_key
 
 FILE = """\
 sources: {api: {type: connector, path: connector}}

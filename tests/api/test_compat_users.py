@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.control import keys
+from instep.control.resources import api_keys
 
 BOB = {"email": "bob@example.com", "given_name": "Bob", "family_name": "Stone", "role": "Account Reviewer"}
 
@@ -28,12 +28,12 @@ def test_who_is_invited_comes_in_with_a_key_of_that_name(compat: Compat) -> None
         "id": "", "created_at": "", "verified": False, "invited": True, "active": False, "picture": None,
         "phone": None, "logged_in_at": None,
     }  # fmt: skip
-    issued = keys.create(compat.store, "bob@example.com", "viewer", "ann")
+    issued = api_keys.create(compat.store, "bob@example.com", "viewer", "ann")
     assert compat.data("GET", f"/users/{bob['id']}")["active"] is True
     compat.ask("GET", "/users", auth=(issued.key.id, issued.secret))
     came = compat.data("GET", f"/users/{bob['id']}")
     assert (came["invited"], came["verified"], came["logged_in_at"] is None) == (False, True, False)
-    keys.revoke(compat.store, issued.key.id, "ann")
+    api_keys.revoke(compat.store, issued.key.id, "ann")
     assert compat.data("GET", f"/users/{bob['id']}")["active"] is False
 
 

@@ -10,12 +10,11 @@ from compat_world import Compat, compatible
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.api.compat.app import plain
-from instep.api.compat.frequency import FREQUENCIES, cron, minutes
-from instep.api.compat.objects import ServedObjects
-from instep.api.compat.paging import Window, cursor
-from instep.api.compat.services import source_spec, wire_config
-from instep.project.schedule import cron as checked_cron
+from instep.project.sections.schedule import cron as checked_cron
+from instep.server.fivetran_api.app import plain
+from instep.server.fivetran_api.http.paging import Window, cursor
+from instep.server.fivetran_api.http.services import FREQUENCIES, cron, minutes, source_spec, wire_config
+from instep.server.fivetran_api.objects import ServedObjects
 
 TYPES: list[tuple[str | None, bytes, int]] = [
     (None, b"", 200), ("application/json", b"", 200), ("application/json;version=2", b"", 200),
@@ -133,7 +132,7 @@ def test_a_plain_path_stays_so(path: str) -> None:
 def test_secrets_are_masked_both_ways() -> None:
     from datetime import UTC, datetime
 
-    from instep.api.compat.ports import Item
+    from instep.server.fivetran_api.http.ports import Item
 
     spec = {"type": "postgres", "host": "db", "password": "${env:PW}", "include": ["a.*"]}
     shown = wire_config(Item("source", "s", spec, datetime.now(UTC)))

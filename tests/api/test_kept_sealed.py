@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.kept import Kept
+from instep.control.compat_documents import Kept
 from instep.errors import Conflict, InstepError
-from instep.store.keyring import Keyring, new_key, parse
+from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store
 
 CANARY = "canary-5d21"

@@ -11,7 +11,7 @@ import pytest
 from commands import Place
 
 from instep.bootstrap import App
-from instep.sync.rows.engine import OnSpark
+from instep.sync.loading.engine import OnSpark
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from changes.scenarios import Scenario
 from contract.sources import SOURCES
 from instep.errors import InstepError
 from instep.model import Review, TableSettings
-from instep.schema.preset import effect_of
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.policy.presets import effect_of
 from sync_world import PREFIX, World, preset
 
 OURS = ("other", "o", "o1")
@@ -62,7 +62,7 @@ def play(world: World, scenario: Scenario, name: str) -> Outcome:
 
 
 def edit(world: World, what: str) -> None:
-    """A hand in the lake: `drop COLUMN`."""
+    """Edit the destination as a person would: `drop COLUMN`."""
     verb, column = what.split()
     assert verb == "drop"
     table = world.destination.lake.load(("shop", "t"))

@@ -1,4 +1,4 @@
-"""docs/changes.md, made from outcomes and read again: results that are equal share a line."""
+"""explanation/what-becomes-of-each-change.md, made from outcomes and read again: equal results share a line."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 
 from changes.outcome import Outcome
 from changes.scenarios import SCENARIOS, SOURCES, TITLES, Scenario
-from instep.schema.preset import PRESETS
+from instep.schema.policy.presets import PRESETS
 
-PAGE = Path(__file__).parents[2] / "docs" / "changes.md"
-HEAD = ("source", "preset", "decision", "tables in the lake", "row 1, untouched", "row 2, updated", "row 3, deleted",
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "what-becomes-of-each-change.md"
+HEAD = ("source", "preset", "decision", "destination tables", "row 1, untouched", "row 2, updated", "row 3, deleted",
         "row 4, new", "events")  # fmt: skip
 Cell = tuple[str, str, str]
 """(scenario, source, preset)"""
 Results = Mapping[Cell, Outcome]
 INTRO = """\
 # What becomes of each change
-This page is made by the tests: every line was run, source by source and preset by preset, into a real lake.
-`make test-slow` runs a part of them again and compares, `make test-all` runs all.
+The tests make this page: they ran every line, source by source and preset by preset, into a real destination.
+`make test-slow` runs a part of them again and compares; `make test-all` runs all.
 
 Each table starts as `t(id, a, b)` with the rows `1, 10, 100`, `2, 20, 200` and `3, 30, 300`, and is loaded. Then the
-change is made at the source, row 2 is updated, row 3 is deleted, row 4 is inserted, and two syncs follow (removals that
-a catalog cannot prove count from the second on). `~` marks what is kept after its removal at the source, a type stands
-where it is another one than before, and `deleted` is a row's mark. What is not in the lake is left empty. Presets with
-one outcome share a line. Events of runs and loads are left out.
+source makes the change, updates row 2, deletes row 3 and inserts row 4, and two syncs follow. (Removals that a catalog
+cannot prove count from the second sync on.) `~` marks a column that stays after its removal at the source. A type is
+shown where it differs from the one before. `deleted` is a row's mark. A cell is empty where the destination has no such
+row. Presets with the same outcome share a line. Events of runs and loads are left out.
 """
 
 
@@ -54,7 +54,7 @@ def _silent(scenario: Scenario) -> str:
     return (
         f"(the user may not read {scenario.denied} any more)"
         if scenario.denied
-        else "(column a is dropped in the lake by hand)"
+        else "(somebody drops column a at the destination)"
     )
 
 

@@ -114,6 +114,6 @@ SCENARIOS = (
     Scenario("access lost", {PG: ("access.lost",)}, {PG: ()}, MORE, denied="t", start=(*START, "CREATE TABLE o (id int PRIMARY KEY)")),
     Scenario("names collide", {PG: ("name.collided",)}, {PG: ('ALTER TABLE t RENAME b TO "A"',)},
              ('UPDATE t SET "A" = 201 WHERE id = 2', "DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (4, 40, 400)"),
-             note="names that differ by case only are one name in the lake"),
-    Scenario("destination edited by hand", all_of("destination.drifted"), everywhere(), MORE, lake="drop a"),
+             note="names that differ by case only are one name at the destination"),
+    Scenario("destination edited", all_of("destination.drifted"), everywhere(), MORE, lake="drop a"),
 )  # fmt: skip

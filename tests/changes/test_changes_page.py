@@ -1,4 +1,4 @@
-"""Every kind of change under every preset, from every source: docs/changes.md says what happens, and it does.
+"""Every kind of change, preset and source: what docs/explanation/what-becomes-of-each-change.md says happens.
 
 `INSTEP_WRITE_PAGES=1 pytest tests/changes` (with `-k` for some of it) writes the page anew; read the difference before
 it is committed.
@@ -18,7 +18,7 @@ from changes.outcome import Outcome, play
 from changes.page import PAGE, Cell, read, write
 from changes.scenarios import SCENARIOS, SOURCES, Scenario
 from contract import sources
-from instep.schema.preset import PRESETS, SUSPECTED, choice
+from instep.schema.policy.presets import PRESETS, SUSPECTED, choice
 from sync_world import World
 
 CELLS = [(scenario, source) for source in SOURCES for scenario in SCENARIOS if source in scenario.change]

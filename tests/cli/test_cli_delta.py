@@ -6,7 +6,7 @@ import pytest
 from cli_world import PROJECT, Shop
 
 from instep.bootstrap import open_project
-from instep.sync.rows.engine import Inline
+from instep.sync.loading.engine import Inline
 from instep.sync.run import Wanted, sync
 
 TABLES = PROJECT.replace("{type: iceberg, warehouse: lake}", "{type: delta, warehouse: lake}")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from instep.cli.desk import HERE, REMOTE, WHY
+from instep.cli.backend import HERE, REMOTE, WHY
 from instep.cli.main import app, command_of, hoisted, with_only
 from said import every_command, run
 

@@ -150,7 +150,7 @@ def test_without_models_or_sqlglot(views: Shop, monkeypatch: pytest.MonkeyPatch)
             raise ModuleNotFoundError("No module named 'sqlglot'", name="sqlglot")
         return real(name, *rest, **named)
 
-    for name in [n for n in sys.modules if n.startswith(("instep.lineage", "instep.sync.impact"))]:
+    for name in [n for n in sys.modules if n.startswith(("instep.lineage", "instep.sync.operations.impact"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", no_sqlglot)
     said = views.run("impact", "--sql", str(views.folder / "views"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli_world import PROJECT, Shop
 
-CI = Path(__file__).parents[2] / "docs" / "ci.md"
+CI = Path(__file__).parents[2] / "docs" / "guides" / "ci.md"
 TWO = PROJECT.replace("policy: careful}", "policy: careful}\n  other: {source: db2, destination: lake}").replace(
     "  db: SOURCE\n", "  db: SOURCE\n  db2: {type: sqlite, path: other.db}\n"
 )

@@ -210,7 +210,7 @@ def test_interrupted_is_130(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("instep.cli.desk.open_app", interrupt)
+    monkeypatch.setattr("instep.cli.backend.open_app", interrupt)
     assert shop.run("status").code == 130
 
 

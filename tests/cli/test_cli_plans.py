@@ -9,10 +9,10 @@ import pytest
 from cli_world import Shop
 
 from instep.plans.costs import _final, cost_lines
-from instep.schema.change import ColumnRemoved, ColumnWidened, TableReplaced
-from instep.schema.step import RewriteColumn, StepChange, step
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import ColumnRemoved, ColumnWidened, TableReplaced
+from instep.schema.planning.step import RewriteColumn, StepChange, step
 
 NOTE = 'alter table "order" add column note text'
 ADDED = "column main.order.note added (string)"

@@ -11,7 +11,7 @@ from cli_world import Shop
 from instep.destinations.base import Commit
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableRun
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
 from instep.stage.conform import Held
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import StageColumn, StageSpec, SystemColumns

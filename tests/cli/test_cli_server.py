@@ -24,11 +24,11 @@ import uvicorn
 from cli_world import Shop
 from sqlalchemy import create_engine, text
 
-from instep.api import protocol
-from instep.cli.server import check_reach, listening
-from instep.control.keys import authenticate
+from instep.cli.commands.serve.server import check_reach, listening
+from instep.control.resources.api_keys import authenticate
 from instep.errors import Blocked, InstepError
-from instep.near import is_loopback
+from instep.loopback import is_loopback
+from instep.server import protocol
 
 WAIT = 60.0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -13,6 +15,7 @@ from cluster_connector import SECRET, Shop
 from cluster_demo import PARTS, TABLES, Demo, made_demo
 from spark_cluster import ConnectServer, environment
 
+import instep
 from instep.errors import SetupError
 from instep.spark.merge import check_server
 from instep.spark.session import start
@@ -113,3 +116,37 @@ def test_a_connector_runs_on_the_server(server: ConnectServer, tmp_path: Path) -
     assert [p for p in (tmp_path / "lake" / "_instep_runs").rglob("*") if p.is_file()] == []
     files = [f for f in server.folder.rglob("*") if f.is_file() and not f.is_symlink() and f.suffix != ".jar"]
     assert [f for f in files if SECRET.encode() in f.read_bytes()] == []
+
+
+def test_a_session_of_the_callers_does_the_work_and_goes_on(server: ConnectServer, tmp_path: Path) -> None:
+    """In a clone of it: what instep sets is not set in the session itself, nor does the session end."""
+    from pyspark.sql.connect.session import SparkSession
+
+    (tmp_path / "instep.yml").write_text(
+        "version: 1\nproject: shop\nengine: spark\nsources: {db: {type: sqlite, path: shop.db}}\n"
+        "destinations: {lake: {type: iceberg, warehouse: lake, upsert_rows: 0}}\nconnections: {shop: {}}\n"
+    )
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as source:
+        source.executescript("create table item (id integer primary key, name text); insert into item values (1, 'a')")
+    spark = SparkSession.builder.remote(server.url).create()
+    try:
+        spark.range(3).createOrReplaceTempView("mine")
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        with instep.open(tmp_path, spark=spark) as project:
+            [table] = project.connection().sync().raise_for_failure().tables
+            assert table.inserted == 1
+            with closing(sqlite3.connect(tmp_path / "shop.db")) as source:
+                source.executescript("update item set name = 'b'; insert into item values (2, 'c')")
+            [table] = project.connection().sync().raise_for_failure().tables
+            assert (table.mode, table.inserted, table.updated) == ("upsert", 1, 1)
+            found = project.query("select id, name from shop.item order by id").to_spark()
+            assert [tuple(row) for row in found.collect()] == [(1, "b"), (2, "c")]
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+        assert spark.table("mine").count() == 3
+        assert any("spark.app.id" in file.read_text() for file in tmp_path.rglob("*.metadata.json")), "Spark merged"
+        stopped = SparkSession.builder.remote(server.url).create()
+        stopped.stop()
+        with pytest.raises(SetupError, match="is stopped"):
+            instep.open(tmp_path, spark=stopped)
+    finally:
+        spark.stop()

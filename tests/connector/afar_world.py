@@ -14,14 +14,14 @@ from typing import Any
 from sdk_world import Sync, World
 
 from instep.errors import InstepError, StageError
-from instep.sources.connector.afar import Cluster, RemoteSegments
+from instep.sources.connector.cluster.runner import Cluster, RemoteSegments
+from instep.sources.connector.cluster.task import Assignment
 from instep.sources.connector.segment import read_manifest
-from instep.sources.connector.task import Assignment
-from instep.stage.place import Place
+from instep.stage.files.place import Place
 
 _TASK = """
 import pickle, sys
-from instep.sources.connector.task import perform
+from instep.sources.connector.cluster.task import perform
 perform(*pickle.load(sys.stdin.buffer))
 """
 ATTEMPTS = 4

@@ -11,6 +11,9 @@ import pytest
 from sdk_world import World
 
 from connector_world import Case, ConnectorWorld, MakeConnector
+from forks import forked
+
+__all__ = ["environments", "forked", "make_connector", "world"]
 
 
 @pytest.fixture(scope="session")

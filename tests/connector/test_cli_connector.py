@@ -12,7 +12,7 @@ from trial_world import CODE, Trial
 
 from instep.bootstrap import open_project
 from instep.cli.main import main
-from instep.project.connector import segments_folder, uploads_folder
+from instep.project.sections.connector import segments_folder, uploads_folder
 from said import run
 
 

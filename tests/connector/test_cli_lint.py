@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.types import Boolean, Decimal, Int, Json, String
+from instep.schema.catalog.types import Boolean, Decimal, Int, Json, String
 from instep.sources.connector.lint import SentColumn, SentTable, lint
 
 C = SentColumn

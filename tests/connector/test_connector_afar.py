@@ -15,11 +15,11 @@ from afar_world import Afar, Machines
 from sdk_world import Sync, World, written
 
 from instep.errors import ReadError
-from instep.sources.connector.afar import cluster_of
-from instep.sources.connector.bundle import pack
-from instep.sources.connector.exchange import BUNDLE, DRIVER, Exchange, begin
-from instep.sources.connector.task import Assignment
-from instep.stage.place import Place
+from instep.sources.connector.cluster.bundle import pack
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.cluster.runner import cluster_of
+from instep.sources.connector.cluster.task import Assignment
+from instep.stage.files.place import Place
 from s3_server import Bucket
 
 TWO = """

@@ -9,9 +9,9 @@ from trial_world import Trial
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep.control.reviews import answer
-from instep.schema.selection import Pattern, Selection
-from instep.sync.changes.fill_plan import estimated
-from instep.sync.changes.restore import prepare, restore, savepoints
+from instep.schema.selection.selection import Pattern, Selection
+from instep.sync.operations.restore import prepare, restore, savepoints
+from instep.sync.schema_changes.backfill_plan import estimated
 from said import run
 from sync_world import preset
 

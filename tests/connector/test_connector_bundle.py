@@ -8,11 +8,11 @@ import pytest
 from sdk_world import written
 
 from instep.errors import ProjectError, StageError
-from instep.sources.connector import bundle
-from instep.sources.connector.bundle import pack, unpack
+from instep.sources.connector.cluster import bundle
+from instep.sources.connector.cluster.bundle import pack, unpack
+from instep.sources.connector.cluster.exchange import Exchange
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.exchange import Exchange
-from instep.stage.place import Place
+from instep.stage.files.place import Place
 
 FILES = {
     "pages/one.py": "x = 1",

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connector_world import CHECKPOINT, PLAYER, Step, upserts
+from forks import Forks
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.store.store import Store
@@ -64,18 +62,15 @@ INTO = {"duckdb": "{type: duckdb, path: w.db}", "iceberg": "{type: iceberg, ware
 class Project:
     """A project in a folder, synced in processes of their own."""
 
-    def __init__(self, folder: Path, into: str) -> None:
-        self.folder, self.into = folder, into
+    def __init__(self, forked: Forks, folder: Path, into: str) -> None:
+        self.forked, self.folder, self.into = forked, folder, into
         (folder / "connector").mkdir()
         (folder / "connector" / "connector.py").write_text(PLAYER)
         (folder / "script.json").write_text(json.dumps({"schema": SCHEMA, "steps": STEPS}))
         (folder / "instep.yml").write_text(PROJECT.format(folder=folder, into=INTO[into]))
 
-    def sync(self, *options: str, crash: str = "") -> int:
-        code = "import sys; from instep.cli.main import main; sys.exit(main(sys.argv[1:]))"
-        environment = {**os.environ, "INSTEP_CRASH": crash}
-        command = [sys.executable, "-c", code, "sync", *options]
-        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, timeout=600).returncode
+    def sync(self, *options: str, crash: str = "") -> int | None:
+        return self.forked.instep("sync", *options, crash=crash, folder=self.folder).code
 
     @property
     def state(self) -> int:
@@ -102,8 +97,8 @@ class Project:
 @pytest.mark.sampled
 @pytest.mark.parametrize("into", ["duckdb", "iceberg"])
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_boundary(tmp_path: Path, point: str, into: str) -> None:
-    project = Project(tmp_path, into)
+def test_killed_at_a_boundary(forked: Forks, tmp_path: Path, point: str, into: str) -> None:
+    project = Project(forked, tmp_path, into)
     for time in (1, 2, 2):
         project.sync(crash=f"{point}@{time}=kill")
         ahead = [state for state in BY_STATE if state >= project.state]
@@ -114,8 +109,8 @@ def test_killed_at_a_boundary(tmp_path: Path, point: str, into: str) -> None:
     assert project.rows("log", "n") == [(1,), (2,), (3,)]
 
 
-def test_an_error_of_the_connector_keeps_what_came_before(tmp_path: Path) -> None:
-    project = Project(tmp_path, "duckdb")
+def test_an_error_of_the_connector_keeps_what_came_before(forked: Forks, tmp_path: Path) -> None:
+    project = Project(forked, tmp_path, "duckdb")
     steps = [*STEPS[:12], *upserts("t", {"id": 9, "v": 9}), ["fail", "no more"]]
     (tmp_path / "script.json").write_text(json.dumps({"schema": SCHEMA, "steps": steps}))
     assert project.sync() != 0
@@ -127,8 +122,8 @@ def test_an_error_of_the_connector_keeps_what_came_before(tmp_path: Path) -> Non
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("point", FILE_POINTS)
-def test_killed_between_a_file_and_its_row(tmp_path: Path, point: str) -> None:
-    project = Project(tmp_path, "duckdb")
+def test_killed_between_a_file_and_its_row(forked: Forks, tmp_path: Path, point: str) -> None:
+    project = Project(forked, tmp_path, "duckdb")
     steps = [
         ["file", "upsert", "t", {"id": 1}, "a/1.txt", "one"], CHECKPOINT,
         ["file", "upsert", "t", {"id": 2}, "2.txt", "two"], CHECKPOINT,

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from instep.errors import ProjectError, StageError
-from instep.project.connector import ConnectorLimits, ConnectorServer, size
-from instep.schema.types import Int, String, parse
-from instep.sources.connector.held import keep, kept_table, opened
-from instep.sources.connector.lint import SentColumn
-from instep.sources.connector.paced import MOST_A_MINUTE, Paced
+from instep.project.sections.connector import ConnectorLimits, ConnectorServer, size
+from instep.schema.catalog.types import Int, String, parse
+from instep.sources.connector.lint import Sent, SentColumn
+from instep.sources.connector.run import keep, kept_table, opened
 from instep.sources.connector.segment import (
     DELETE,
     GIVEN,
@@ -38,7 +37,7 @@ from instep.sources.connector.segment import (
     segment_folder,
     write_manifest,
 )
-from instep.sources.connector.sent import Sent
+from instep.sources.connector.spool import MOST_A_MINUTE, Paced
 
 KEY = bytes(range(32))
 any_text = st.text(st.characters(exclude_categories=()), max_size=8)

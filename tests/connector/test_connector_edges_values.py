@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.schema.types import DataType, parse
+from instep.schema.catalog.types import DataType, parse
 from instep.sources.connector.values import join, read_column, settled, type_of
 
 Part = tuple[str, Sequence[Any]]

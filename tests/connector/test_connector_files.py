@@ -14,7 +14,7 @@ from sdk_world import World
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step
 from instep.errors import ReadError
-from instep.schema.selection import Selection, patterns
+from instep.schema.selection.selection import Selection, patterns
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import SegmentTable, SegmentUpload
 from instep.sources.connector.uploads import COLUMN, Uploads, folder_of, publish

@@ -9,7 +9,7 @@ import pytest
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep import crash
-from instep.sync.changes import rekey
+from instep.sync.operations import set_key
 
 KEY = [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", "part": "LONG"}}]
 TWO = [{**KEY[0], "primary_key": ["id", "part"]}]
@@ -46,7 +46,7 @@ def check_all_comes(world: ConnectorWorld) -> None:
     ],
 )
 def test_a_key_that_is_given_dies_half_way(
-    world: ConnectorWorld, monkeypatch: pytest.MonkeyPatch, point: str, way: rekey.Way, changed: bool
+    world: ConnectorWorld, monkeypatch: pytest.MonkeyPatch, point: str, way: set_key.Way, changed: bool
 ) -> None:
     if changed:
         world.declared = TWO
@@ -54,12 +54,12 @@ def test_a_key_that_is_given_dies_half_way(
     monkeypatch.setattr(crash, "_passed", Counter())
     monkeypatch.setenv(crash.VARIABLE, f"{point}=raise")
     with pytest.raises(crash.Crashed):
-        rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "t", ["id", "part"], way), ["t"])
+        set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "t", ["id", "part"], way), ["t"])
     monkeypatch.delenv(crash.VARIABLE)
     assert world.store.backfills.waiting("shop") != []
     if point == "apply.accepted" and not changed:  # the accepted key is not the one that is read by
         world.play(*upserts("t", {"id": 3, "part": 3}), CHECKPOINT)
-        rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "t", ["id", "part"], way), ["t"])
+        set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "t", ["id", "part"], way), ["t"])
     check_all_comes(world)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep.events import SelectionChanged
-from instep.schema.selection import Pattern, Selection
-from instep.schema.switch import Switch
+from instep.schema.selection.overrides import Switch
+from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
 from sync_world import preset

@@ -13,7 +13,7 @@ from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep.bootstrap import open_project
 from instep.control.connectors import forget_operations
 from instep.errors import StageError
-from instep.project.connector import segments_folder
+from instep.project.sections.connector import segments_folder
 from instep.sources.connector import sealed
 from instep.sources.connector.run import takes_back
 from instep.sources.connector.sealed import key_of, new_half, seal, unseal

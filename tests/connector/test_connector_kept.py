@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from instep.bootstrap import opens
-from instep.control.objects import Objects
-from instep.control.transfer import import_project
+from instep.control.resources.resources import Objects
+from instep.control.resources.transfer import import_project
 from instep.project.documents import InvalidObject
 from instep.project.load import load, load_beside
 from instep.project.served import served
-from instep.store.keyring import Keyring, new_key, parse
+from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from connector_world import AGAIN, CHECKPOINT, At, ConnectorWorld, MakeConnector, Step, upserts, waiting
 from instep.control.resync import ask
-from instep.schema.policy import Rule
-from instep.schema.switch import Switch
+from instep.schema.policy.policy import Rule
+from instep.schema.selection.overrides import Switch
 from instep.sync.run import Wanted, sync
 from sync_world import preset
 

@@ -8,8 +8,8 @@ import pytest
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep.control.reviews import answer
-from instep.schema.policy import Policy
-from instep.schema.selection import Pattern, Selection
+from instep.schema.policy.policy import Policy
+from instep.schema.selection.selection import Pattern, Selection
 from sync_world import preset
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.schema.types import DataType, Int, parse
+from instep.schema.catalog.types import DataType, Int, parse
 from instep.sources.connector.sdk.fivetran_connector_sdk import pack
 from instep.sources.connector.sdk.fivetran_connector_sdk.convert import Misfit, inferred_json
 from instep.sources.connector.values import Values, join, read_column, settled

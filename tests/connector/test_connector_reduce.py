@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.names import ROW_ID
-from instep.sources.connector.read import ConnectorReader
+from instep.schema.planning.naming import ROW_ID
 from instep.sources.connector.scan import Part, Scan, What, canonical, row_ids
+from instep.sources.connector.snapshot import ConnectorReader
 from instep.stage.spec import Chunk
 
 Op = tuple[str, dict[str, Any]]

@@ -9,7 +9,7 @@ import pytest
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, moved, upserts
 from instep.errors import Blocked
 from instep.sources.connector.seen import Seen
-from instep.sync.changes import map as mapping
+from instep.sync.schema_changes import declare_column_rename as mapping
 from sync_world import preset
 
 ROWS = 30

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from instep.errors import StageError
-from instep.schema.types import Decimal, Int, String, Unknown
+from instep.schema.catalog.types import Decimal, Int, String, Unknown
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.segment import (
     MANIFEST,

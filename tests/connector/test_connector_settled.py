@@ -13,7 +13,7 @@ import pytest
 from connector_world import AGAIN, CHECKPOINT, At, ConnectorWorld, MakeConnector, Step, upserts, waiting
 from instep import crash
 from instep.errors import Blocked
-from instep.schema.selection import Pattern, Selection
+from instep.schema.selection.selection import Pattern, Selection
 from instep.sources.connector.child import Child
 from instep.sync.run import Wanted, sync
 

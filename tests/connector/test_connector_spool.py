@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
 from instep.sources.connector import table_spool
 from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.sdk.fivetran_connector_sdk import outlet, rows

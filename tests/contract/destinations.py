@@ -12,11 +12,11 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresConfig
-from instep.schema.change import TableAdded
-from instep.schema.layout import TableLayout
-from instep.schema.partition import PartitionTerm
-from instep.schema.step import SetLayout, Step, step
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.layout import TableLayout
+from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.changes.describe import TableAdded
+from instep.schema.planning.step import SetLayout, Step, step
 from memory.destination import MemoryDestination
 from postgres_server import Database
 from s3_server import Bucket

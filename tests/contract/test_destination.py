@@ -13,7 +13,8 @@ import pytest
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
 from instep.destinations.base import Commit, Destination, Lends, Merge, Outcome
 from instep.errors import Fenced, IllegalChange
-from instep.schema.change import (
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.changes.describe import (
     ColumnAdded,
     ColumnComment,
     ColumnNullability,
@@ -27,9 +28,8 @@ from instep.schema.change import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.step import RecordIdentity, RewriteColumn, Step, step
-from instep.schema.table import Column, Table
-from instep.stage.place import Place, children
+from instep.schema.planning.step import RecordIdentity, RewriteColumn, Step, step
+from instep.stage.files.place import Place, children
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
 ALL_TYPES = (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from events.shows import shows
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.table import Table
-from instep.schema.types import Decimal, Int, String
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import Decimal, Int, String
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Chunk
 from sources import SOURCES, Case

@@ -11,12 +11,19 @@ import pytest
 
 from destinations import duckdb, iceberg, memory
 from instep.destinations.base import Commit
-from instep.destinations.views import HoldsViews
+from instep.destinations.facets import HoldsViews
 from instep.errors import Conflict, Fenced
-from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableRemoved, TableRenamed
-from instep.schema.old_names import View
-from instep.schema.step import step
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import (
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnWidened,
+    TableRemoved,
+    TableRenamed,
+)
+from instep.schema.planning.aliases import View
+from instep.schema.planning.step import step
 from lake import ID, ORDERS, REF, column, create, stage
 
 SHOWN = ("shop", "orders__compat")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from instep.model import Review
-from instep.store.reviews import Finding
+from instep.store.catalogs.reviews import Finding
 from instep.store.store import Store
 
 ORDER, ITEM = ("public", "order"), ("public", "item")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from instep.bootstrap import App, open_project
-from instep.control.listing import listed, tree
-from instep.control.selections import Place, Step, place_of, steps, switch, targets
-from instep.sync.changes.evolve import evolve, preview
-from instep.sync.changes.selected import selected_reads
+from instep.control.selection.listing import listed, tree
+from instep.control.selection.selections import Place, Step, place_of, steps, switch, targets
+from instep.sync.schema_changes.evolve import evolve, preview
+from instep.sync.schema_changes.selected import selected_reads
 
 PROJECT = """\
 sources: {db: {type: sqlite, path: shop.db}}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from instep.control.backfills import cancel
-from instep.schema.table import Column, Table
-from instep.schema.types import Int
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Int
 from instep.store.store import Store
 
 ITEM = Table("main", "item", (Column("id", Int(64), key=1), Column("a", Int(64)), Column("b", Int(64))))

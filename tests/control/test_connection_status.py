@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from instep.control.connection_status import Pending, status
-from instep.store.runs import Outcomes
+from instep.server.fivetran_api.connection import Pending, status
+from instep.store.work.runs import Outcomes
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)

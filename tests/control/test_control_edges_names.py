@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from control_world import found, recorded
 
-from instep.control.connection_status import status
 from instep.control.identity import Identity, identity
-from instep.control.named import check_named
+from instep.control.selection.unknown_tables import check_named
 from instep.control.shards import as_data, shared_tables
 from instep.errors import ProjectError
 from instep.project.load import load
 from instep.project.project import Project
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
-from instep.store.runs import Outcomes
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.fivetran_api.connection import status
+from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
-from instep.sync.changes.owned import OF
+from instep.store.work.runs import Outcomes
+from instep.sync.schema_changes.owned_tables import OF
 
 FILE = """\
 sources: {db: {type: sqlite, path: shop.db}}

@@ -15,7 +15,7 @@ from selection_desk import Desk, desk
 from instep.control.queue import ask, ask_sync, await_end, check_workers, key_of
 from instep.control.resync import ask as ask_again
 from instep.control.resync import chosen, droppable
-from instep.control.schema_patch import NotListed
+from instep.control.selection.schema_patch import NotListed
 from instep.control.times import aware, utc
 from instep.errors import Conflict, ConnectError, InstepError, RunInProgress
 from instep.model import Job, JobKind

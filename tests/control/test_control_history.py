@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.history import Moment, catalog_of, compare, moment, version_at, versions
+from instep.control.schema_history import Moment, catalog_of, compare, moment, version_at, versions
 from instep.errors import InstepError
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

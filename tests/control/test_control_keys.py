@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control import keys
-from instep.control.keys import Issued, authenticate, create, first_admin, in_scope, may, revoke, rotate
+from instep.control.resources import api_keys
+from instep.control.resources.api_keys import Issued, authenticate, create, first_admin, in_scope, may, revoke, rotate
 from instep.errors import Conflict, InstepError
 from instep.store.store import Store
 
@@ -143,7 +143,7 @@ def made(store: Store) -> Issued:
 @given(st.text(max_size=60), st.integers(0, 60), st.sampled_from("AZaz09_-=é \n"))
 def test_nothing_but_the_secret_is_let_in(store: Store, made: Issued, text: str, at: int, other: str) -> None:
     changed = made.secret[:at] + other + made.secret[at + 1 :]
-    for wrong in (text, keys.PREFIX + text, changed, made.secret + other, made.secret[:-1]):
+    for wrong in (text, api_keys.PREFIX + text, changed, made.secret + other, made.secret[:-1]):
         assert (authenticate(store, wrong) is None) == (wrong != made.secret)
     found = authenticate(store, made.secret, made.key.id)
     assert found is not None
@@ -165,8 +165,8 @@ def test_scopes(groups: frozenset[str], tags: frozenset[str], more: frozenset[st
     assert not groups or in_scope(groups, tags) == bool(groups & tags)
 
 
-@given(st.sampled_from(keys.ROLES), st.sampled_from(keys.ROLES), st.sampled_from(keys.ROLES))
-def test_roles_are_a_ladder(a: keys.Role, b: keys.Role, c: keys.Role) -> None:
+@given(st.sampled_from(api_keys.ROLES), st.sampled_from(api_keys.ROLES), st.sampled_from(api_keys.ROLES))
+def test_roles_are_a_ladder(a: api_keys.Role, b: api_keys.Role, c: api_keys.Role) -> None:
     assert may(a, b) or may(b, a)
     assert not (may(a, b) and may(b, c)) or may(a, c)
     assert (may(a, b) and may(b, a)) == (a == b)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from instep.control.trail import Entry, Trail, trail
+from instep.control.object_history import Entry, Trail, trail
 from instep.errors import InstepError
 from instep.events import ChangeApplied, ChangeMapped, ChangeUndone
-from instep.schema.change import Change, ColumnRenamed, change_to_dict, column_of, describe, key, table_of
-from instep.schema.diff import diff
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.reviews import Finding
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import Change, ColumnRenamed, change_to_dict, column_of, describe, key, table_of
+from instep.schema.changes.diff import diff
+from instep.store.catalogs.reviews import Finding
 from instep.store.store import Store
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from control_world import found
 
-from instep.control import detector, timetable
+from instep.control import detector, schedules
 from instep.errors import Blocked
 from instep.model import Job
 from instep.project.load import load
 from instep.project.project import Project
-from instep.store.jobs import WAITED_FOR
 from instep.store.store import Store
+from instep.store.work.jobs import WAITED_FOR
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HEAD = """\
@@ -194,53 +194,53 @@ class TestSchedule:
     @pytest.mark.parametrize("seconds", [1800, 3600, 21600, 43200, 86400])
     def test_the_five_frequencies(self, store: Store, made: Made, seconds: int) -> None:
         project = made(app(f"detect_schema_changes_frequency_in_seconds: {seconds}"))
-        assert timetable.reconcile(store, project, NOW) == []
+        assert schedules.reconcile(store, project, NOW) == []
         (one,) = store.schedules.all()
         assert (one.kind, one.spec, one.key) == ("detect", f"every {seconds}", "dsc_shop_db")
         assert one.next_due is not None
         assert timedelta() < one.next_due - NOW <= timedelta(seconds=seconds)
 
     def test_every_hour_if_nothing_is_said(self, store: Store, made: Made) -> None:
-        assert [s.spec for s in timetable.wanted(made(), "shop")] == ["every 3600"]
+        assert [s.spec for s in schedules.wanted(made(), "shop")] == ["every 3600"]
         said = 'schedule: {detect: "*/5 * * * *", sync: every 15m, timezone: Europe/Berlin}'
-        assert [(s.kind, s.spec, s.timezone) for s in timetable.wanted(made(said), "shop")] == [
+        assert [(s.kind, s.spec, s.timezone) for s in schedules.wanted(made(said), "shop")] == [
             ("sync", "every 900", "Europe/Berlin"),
             ("detect", "*/5 * * * *", "Europe/Berlin"),
         ]
 
     def test_the_same_settings_keep_the_next_time(self, store: Store, made: Made) -> None:
-        timetable.reconcile(store, made(), NOW)
+        schedules.reconcile(store, made(), NOW)
         before = store.schedules.all()
-        timetable.reconcile(store, made(), NOW + timedelta(hours=5))
+        schedules.reconcile(store, made(), NOW + timedelta(hours=5))
         assert store.schedules.all() == before
 
     def test_missed_fires_are_one(self, store: Store, made: Made) -> None:
-        timetable.reconcile(store, made(), NOW)
+        schedules.reconcile(store, made(), NOW)
         late = NOW + timedelta(days=2)
-        assert timetable.fire(store, late) == 1
-        assert timetable.fire(store, late) == 0
+        assert schedules.fire(store, late) == 1
+        assert schedules.fire(store, late) == 0
         (one,) = store.schedules.all()
         assert one.next_due is not None
         assert late < one.next_due <= late + timedelta(hours=1)
         assert len(store.jobs.find()) == 1
 
     def test_a_fire_while_the_last_one_still_waits_adds_none(self, store: Store, made: Made) -> None:
-        timetable.reconcile(store, made(), NOW)
+        schedules.reconcile(store, made(), NOW)
         for hours in (1, 2, 3):
-            timetable.fire(store, NOW + timedelta(hours=hours))
+            schedules.fire(store, NOW + timedelta(hours=hours))
         assert len(store.jobs.find()) == 1
 
     def test_off_leaves_what_runs_alone_and_on_again_starts_no_second(self, store: Store, made: Made) -> None:
         on, off = made(app("enable: true")), made(app("enable: false"))
-        timetable.reconcile(store, on, NOW)
-        timetable.fire(store, NOW + timedelta(hours=1))
+        schedules.reconcile(store, on, NOW)
+        schedules.fire(store, NOW + timedelta(hours=1))
         job = claimed(store)
-        timetable.reconcile(store, off, NOW)
+        schedules.reconcile(store, off, NOW)
         assert store.schedules.all() == []
         assert store.jobs.get(job.id).status == "running"
         assert detector.standing(store, off, "shop").state == "processing"
-        timetable.reconcile(store, on, NOW)
-        timetable.fire(store, NOW + timedelta(hours=2))
+        schedules.reconcile(store, on, NOW)
+        schedules.fire(store, NOW + timedelta(hours=2))
         assert store.jobs.claim("w2") is None  # the second waits until the first has ended
         store.jobs.finish(job)
         assert detector.standing(store, off, "shop").state == "queued"
@@ -249,17 +249,17 @@ class TestSchedule:
         assert detector.idle(store, on, second) == ""
 
     def test_one_that_switched_itself_off_is_not_fired(self, store: Store, made: Made) -> None:
-        timetable.reconcile(store, made(), NOW)
+        schedules.reconcile(store, made(), NOW)
         store.detectors.disable("shop", "why")
-        assert timetable.fire(store, NOW + timedelta(hours=1)) == 0
+        assert schedules.fire(store, NOW + timedelta(hours=1)) == 0
         store.detectors.enable("shop")
-        assert timetable.fire(store, NOW + timedelta(hours=2)) == 1
+        assert schedules.fire(store, NOW + timedelta(hours=2)) == 1
 
     def test_what_is_gone_from_the_file_comes_no_more(self, store: Store, made: Made) -> None:
         project = made("schedule: {sync: every 1h}")
-        timetable.reconcile(store, project, NOW)
+        schedules.reconcile(store, project, NOW)
         assert [s.kind for s in store.schedules.all()] == ["detect", "sync"]
-        timetable.reconcile(store, made(), NOW, ["shop"])
+        schedules.reconcile(store, made(), NOW, ["shop"])
         assert [s.kind for s in store.schedules.all()] == ["detect"]
-        timetable.reconcile(store, project, NOW, ["gone"])
+        schedules.reconcile(store, project, NOW, ["gone"])
         assert len(store.schedules.all()) == 1

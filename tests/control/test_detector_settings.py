@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.detector_settings import option, patch
-from instep.control.objects import merged
+from instep.control.detector import option, patch
+from instep.control.resources.resources import merged
 from instep.errors import InstepError
-from instep.project.detector import SHORT, AppOptions, ColumnOptions
+from instep.project.sections.detector import SHORT, AppOptions, ColumnOptions
 
 
 @pytest.mark.parametrize(("long", "short"), SHORT.items())

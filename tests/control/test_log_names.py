@@ -11,11 +11,11 @@ import pytest
 
 from instep.bootstrap import App, open_project, open_server
 from instep.cli.main import main
-from instep.control.log_names import check_log_names
+from instep.control.resources.log_names import check_log_names
 from instep.errors import Blocked, ProjectError
 from instep.project.documents import InvalidObject
 from instep.project.load import load
-from instep.sync.leave import belongings, log_of
+from instep.sync.operations.delete_connection import belongings, log_of
 from instep.sync.run import sync
 
 FILE = """\

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.objects import Objects
+from instep.control.resources.resources import Objects
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import ObjectKind
 from instep.project.documents import MASK, InvalidObject
 from instep.project.load import load
 from instep.project.served import served
-from instep.store.keyring import Keyring, new_key, parse
-from instep.store.objects import KINDS
+from instep.store.engine.keyring import Keyring, new_key, parse
+from instep.store.server.resources import KINDS
 from instep.store.store import Store
 
 CANARY = "canary-81c0"

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from instep.control.policies import CaseResult, explain, run_cases, shown
-from instep.control.samples import Asked, sample
+from instep.control.policy.policies import CaseResult, explain, run_cases, shown
+from instep.control.policy.sample_changes import Asked, sample
 from instep.errors import InstepError, ProjectError
+from instep.project.files.policy_files import read_cases, refuse_wrong
 from instep.project.load import load
-from instep.project.policy_files import read_cases, refuse_wrong
 from instep.project.project import Project
-from instep.schema.change import change_to_dict, describe, key
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.reviews import Finding
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import change_to_dict, describe, key
+from instep.store.catalogs.reviews import Finding
 from instep.store.store import Store
 
 PROJECT = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from selection_desk import Desk, desk
 
-from instep.schema.preset import PRESETS
+from instep.schema.policy.presets import PRESETS
 
 __all__ = ["desk"]
 LET_IN = {"allow_all": (True, True), "propagate_all": (True, True), "allow_columns": (False, True),

@@ -6,14 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.samples import NOTHING, OF_COLUMN, Asked, asked, retyped, sample
+from instep.control.policy.sample_changes import NOTHING, OF_COLUMN, Asked, asked, retyped, sample
 from instep.errors import InstepError, SchemaError
-from instep.schema.change import Change, ColumnRemoved, change_from_dict, change_to_dict, column_of, describe, table_of
-from instep.schema.diff import diff
-from instep.schema.policy import Policy, decide
-from instep.schema.preset import KINDS
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import (
+    Change,
+    ColumnRemoved,
+    change_from_dict,
+    change_to_dict,
+    column_of,
+    describe,
+    table_of,
+)
+from instep.schema.changes.diff import diff
+from instep.schema.policy.policy import Policy, decide
+from instep.schema.policy.presets import KINDS
 
 ORDER = Table(
     "public",

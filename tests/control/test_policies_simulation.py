@@ -11,19 +11,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.samples import OF_COLUMN, Asked, sample
-from instep.control.simulation import Simulation, moment, simulate
+from instep.control.policy.sample_changes import OF_COLUMN, Asked, sample
+from instep.control.policy.simulation import Simulation, moment, simulate
 from instep.errors import InstepError
 from instep.project.load import load
-from instep.project.policies import PolicySection, RuleSection
 from instep.project.project import Project
-from instep.schema.change import Change, ColumnAdded, ColumnRemoved, change_to_dict, column_of, describe, key, table_of
-from instep.schema.policy import Decision, Explicit
-from instep.schema.preset import KINDS, PRESETS
-from instep.schema.removal import confirm_removals, decide_all
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.reviews import Finding
+from instep.project.sections.policies import PolicySection, RuleSection
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRemoved,
+    change_to_dict,
+    column_of,
+    describe,
+    key,
+    table_of,
+)
+from instep.schema.policy.policy import Decision, Explicit
+from instep.schema.policy.presets import KINDS, PRESETS
+from instep.schema.policy.removal import confirm_removals, decide_all
+from instep.store.catalogs.reviews import Finding
 from instep.store.store import Store
 
 PROJECT = """\

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.schedule import CRON_SPREAD, LONGEST, SHORTEST, every, next_fire, spread
+from instep.control.schedules import CRON_SPREAD, LONGEST, SHORTEST, every, next_fire, spread
 from instep.errors import ProjectError
 
 MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from selection_desk import PROJECT, Desk, desk
 
-from instep.control.schema_config import SchemaConfig, TableConfig, schema_config, table_columns
-from instep.control.schema_patch import (
+from instep.control.selection.schema_config import SchemaConfig, TableConfig, schema_config, table_columns
+from instep.control.selection.schema_patch import (
     ColumnPatch,
     ConfigPatch,
     NotListed,
@@ -18,12 +18,12 @@ from instep.control.schema_patch import (
     patched,
     switched,
 )
-from instep.control.selections import switch
+from instep.control.selection.selections import switch
 from instep.errors import Blocked, InstepError
-from instep.schema.names import Naming
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.planning.naming import Naming
+from instep.store.catalogs.discoveries import CachedDiscovery
 
 __all__ = ["desk"]
 NAMING = Naming(namespace="shop", default_schema="main")

@@ -8,7 +8,7 @@ import pytest
 from selection_desk import Desk, desk
 
 from instep.control.reviews import answer
-from instep.schema.preset import PRESETS
+from instep.schema.policy.presets import PRESETS
 
 __all__ = ["desk"]
 APART = ["allow_all", "allow_columns", "block_all", "propagate_all", "propagate_columns", "approve"]

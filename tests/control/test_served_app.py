@@ -12,7 +12,7 @@ import pytest
 
 from instep.bootstrap import App, open_project, open_server
 from instep.errors import ProjectError
-from instep.store.keyring import FILE, add_key
+from instep.store.engine.keyring import FILE, add_key
 
 LIMIT = 10.0
 

@@ -13,8 +13,8 @@ import pytest
 from instep.bootstrap import open_server
 from instep.cli.main import main
 from instep.errors import Blocked, InstepError, RunInProgress
-from instep.store.keyring import FILE, add_key
-from instep.sync.leave import belongings, leave
+from instep.store.engine.keyring import FILE, add_key
+from instep.sync.operations.delete_connection import belongings, leave
 from instep.sync.run import sync
 
 

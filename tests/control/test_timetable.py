@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.objects import Objects
-from instep.control.timetable import Timetable, fire
+from instep.control.resources.resources import Objects
+from instep.control.schedules import Timetable, fire
 from instep.project.load import load
 from instep.project.project import Project
 from instep.project.served import served
-from instep.store.keyring import Keyring, new_key, parse
+from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

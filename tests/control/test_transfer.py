@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instep.bootstrap import opens
-from instep.control.objects import Objects
-from instep.control.transfer import Imported, export_text, exported, import_project
+from instep.control.resources.resources import Objects
+from instep.control.resources.transfer import Imported, export_text, exported, import_project
 from instep.errors import Conflict, ProjectError
-from instep.project import tree as yaml_tree
 from instep.project.documents import InvalidObject, referenced, written
 from instep.project.load import load, load_beside
 from instep.project.served import served
-from instep.store.keyring import Keyring, new_key, parse
+from instep.project.text import tree as yaml_tree
+from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store
 
 CANARY = "canary-55e1"

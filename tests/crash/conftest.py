@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from crash_world import World
 
+from forks import Forks, forked
 from postgres_server import Database
+
+__all__ = ["forked", "session", "world"]
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +28,8 @@ def session() -> Iterator[Any]:
 
 
 @pytest.fixture
-def world(postgres: Database, tmp_path: Path, session: Any) -> Iterator[World]:
-    made = World(postgres, tmp_path / "project", session)
+def world(postgres: Database, tmp_path: Path, session: Any, forked: Forks) -> Iterator[World]:
+    made = World(postgres, tmp_path / "project", session, forked)
     made.write_project()
     yield made
     made.close()

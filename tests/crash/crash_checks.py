@@ -7,8 +7,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+from crash_shop import data_files, file_of
 from crash_world import KEYS, RENAMED, Rows, World, cursor_of
-from pyiceberg.table import Table as IcebergTable
 
 
 def check_interrupted(world: World) -> None:
@@ -107,27 +107,13 @@ def check_nothing_left(world: World) -> None:
     found = {_checked(p) for p in (world.folder / "lake").rglob("*") if p.is_file() and "data" in p.parts[-4:-1]}
     assert not found - known, f"left over: {sorted(str(p) for p in found - known)[:5]}"
     folders = [p for p in (world.folder / "lake").glob("*/*") if p.is_dir()]
-    homes = {_path(table.location()) for table in tables}
+    homes = {file_of(table.location()) for table in tables}
     assert not [p for p in folders if p not in homes and any(p.rglob("*.parquet"))]
-
-
-def data_files(table: IcebergTable) -> set[Path]:
-    """Every data and delete file that a snapshot of the table names."""
-    return {
-        _path(entry.data_file.file_path)
-        for snapshot in table.metadata.snapshots
-        for manifest in snapshot.manifests(table.io)
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
-    }
 
 
 def _checked(path: Path) -> Path:
     """The file itself, of a checksum file that Hadoop wrote beside it."""
     return path.with_name(path.name.removeprefix(".").removesuffix(".crc")) if path.suffix == ".crc" else path
-
-
-def _path(uri: str) -> Path:
-    return Path(uri.removeprefix("file:").removeprefix("//"))
 
 
 def check_events(world: World) -> None:

@@ -7,17 +7,18 @@ import json
 import re
 import resource
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.table import Table as IcebergTable
+
 from instep.bootstrap import App, open_project
+from instep.sync.loading.engine import Inline
+from instep.sync.operations.verify import verify
 from instep.sync.query import ask
-from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
-from instep.sync.verify import verify
 
 PROJECT = """\
 version: 1
@@ -138,10 +139,22 @@ def check_told(app: App) -> None:
         assert not [c for c, times in told.items() if times > 1], f"{kind} was told twice"
 
 
+def data_files(table: IcebergTable) -> set[Path]:
+    """Every data and delete file that a snapshot of the table names."""
+    return {
+        file_of(entry.data_file.file_path)
+        for snapshot in table.metadata.snapshots
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+    }
+
+
+def file_of(uri: str) -> Path:
+    return Path(uri.removeprefix("file:").removeprefix("//"))
+
+
 def lake_files(folder: Path, to: Any) -> list[str]:
     """Data files of Iceberg tables that no snapshot names."""
-    from crash_checks import data_files
-
     catalog = to.lake.catalog
     tables = [catalog.load_table(ref) for space in catalog.list_namespaces() for ref in catalog.list_tables(space)]
     known = {path for table in tables for path in data_files(table)}
@@ -213,15 +226,3 @@ def is_free(folder: Path) -> bool:
 def late_said(text: str) -> bool:
     """Whether a late run was refused by name."""
     return bool(re.search("later run|taken over|Fenced|lease", text))
-
-
-def warm() -> None:
-    """What every run needs, imported before any fork."""
-    import duckdb  # noqa: F401
-    import pyiceberg.catalog.sql  # noqa: F401
-    import sqlglot  # noqa: F401
-
-    assert sys.modules["sqlite3"]
-
-
-warm()

@@ -24,12 +24,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
 
+from forks import Ended, Forks
 from instep.bootstrap import App, open_project
 from instep.cli.main import main
 from instep.crash import VARIABLE
 from instep.sources.postgres.connect import conninfo
+from instep.sync.loading.engine import OnSpark
 from instep.sync.progress import Report
-from instep.sync.rows.engine import OnSpark
 from instep.sync.run import Wanted, sync
 from postgres_server import Database
 
@@ -123,13 +124,16 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class World:
-    """`before`: what a reader saw of each table after the first sync; empty without one."""
+    """`before`: what a reader saw of each table after the first sync; empty without one. `said`: the output of the last
+    command."""
 
     database: Database
     folder: Path
     session: Any
+    forks: Forks
     before: dict[str, Rows] = field(default_factory=dict)
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    said: str = ""
 
     def write_project(self, text: str = PROJECT) -> None:
         config = self.database.config
@@ -170,7 +174,7 @@ class World:
         return main(["--project", str(self.folder), "verify", *words]) == 0
 
     def start(self, *words: str, crash: str = "") -> subprocess.Popen[str]:
-        """`instep WORDS` as a process of its own; `crash` arms a point."""
+        """`instep WORDS` in an interpreter of its own; `crash` arms a point."""
         environment = {**os.environ, VARIABLE: crash, "COLUMNS": "200"}
         log = (self.folder / "output.log").open("w")
         with log:
@@ -188,17 +192,40 @@ class World:
                 process.kill()
                 process.wait(300)
 
-    def command(self, *words: str, crash: str = "", timeout: float = 600) -> int:
-        """Its exit code; -9 if a signal killed it."""
-        return self.start(*words, crash=crash).wait(timeout)
+    def wait(self, process: subprocess.Popen[str]) -> int:
+        """The exit code of what `start` began; -9 if a signal killed it."""
+        code = process.wait(600)
+        self.said = (self.folder / "output.log").read_text()
+        return code
 
-    def killed_at(self, point: str, *words: str) -> None:
-        code = self.command(*words, crash=f"{point}=kill")
+    def run(self, *words: str, crash: str = "") -> Ended:
+        """`instep WORDS` in a process forked from a warm one, to its end or to where it stops itself."""
+        ended = self.forks.instep("--project", self.folder, "--no-input", *words, crash=crash, COLUMNS="200")
+        self.said = ended.said
+        return ended
+
+    def command(self, *words: str) -> int:
+        """Its exit code."""
+        code = self.run(*words).code
+        assert code is not None
+        return code
+
+    def killed_at(self, point: str, *words: str, fresh: bool = False) -> None:
+        """`fresh`: in an interpreter of its own, as where its JVM ends with it."""
+        armed = f"{point}=kill"
+        code = self.wait(self.start(*words, crash=armed)) if fresh else self.run(*words, crash=armed).code
         assert code == -signal.SIGKILL, f"{words} ended with {code} and never came to {point}:\n{self.said}"
 
-    @property
-    def said(self) -> str:
-        return (self.folder / "output.log").read_text()
+    def stopped_at(self, point: str, *words: str) -> Ended:
+        stopped = self.run(*words, crash=f"{point}=stop")
+        assert stopped.code is None, f"{words} ended with {stopped.code} and never came to {point}:\n{self.said}"
+        return stopped
+
+    def go_on(self, stopped: Ended) -> int | None:
+        """Lets it run to its end."""
+        ended = self.forks.go_on(stopped)
+        self.said = ended.said
+        return ended.code
 
     # the source, read by a query of this file's own
 

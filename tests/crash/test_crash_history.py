@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from forks import Ended, Forks
 from instep.bootstrap import open_project
-from instep.crash import VARIABLE
 from instep.errors import RunInProgress
+from instep.sync.loading.engine import Inline
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
 
 pytestmark = pytest.mark.slow
@@ -53,7 +48,6 @@ OWN = {
     "delta": ("delta.commit.before@2",),
 }
 CASES = [(kind, point) for kind, own in OWN.items() for point in (*(POINTS if kind == "duckdb" else POINTS[:1]), *own)]
-SYNC = "import sys; sys.path[:0] = sys.argv[2:]; import test_crash_history as t; t.synced(t.Path(sys.argv[1]))"
 
 
 def synced(folder: Path) -> Report:
@@ -89,9 +83,12 @@ def loaded(folder: Path, kind: str) -> None:
     sql(folder, CHANGE)
 
 
-def start(folder: Path, crash: str) -> subprocess.Popen[bytes]:
-    here = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    return subprocess.Popen([sys.executable, "-c", SYNC, str(folder), *here], env={**os.environ, VARIABLE: crash})
+def armed(folder: str) -> None:
+    synced(Path(folder))
+
+
+def start(forked: Forks, folder: Path, crash: str) -> Ended:
+    return forked.run("test_crash_history.armed", str(folder), crash=crash)
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +106,11 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "point"), CASES)
 def test_a_killed_sync_makes_no_other_versions(
-    tmp_path: Path, kind: str, point: str, expected: list[tuple[Any, ...]]
+    forked: Forks, tmp_path: Path, kind: str, point: str, expected: list[tuple[Any, ...]]
 ) -> None:
     loaded(tmp_path, kind)
-    assert start(tmp_path, f"{point}=kill").wait(600) == -signal.SIGKILL
+    died = start(forked, tmp_path, f"{point}=kill")
+    assert died.code == -signal.SIGKILL, died.said
     assert synced(tmp_path).status == "done"
     assert versions(tmp_path) == expected
     assert synced(tmp_path).status == "done"
@@ -120,13 +118,11 @@ def test_a_killed_sync_makes_no_other_versions(
 
 
 @pytest.mark.parametrize(("kind", "point"), [("iceberg", "history.written"), ("delta", "history.begun")])
-def test_a_late_sync_is_refused(tmp_path: Path, kind: str, point: str) -> None:
+def test_a_late_sync_is_refused(forked: Forks, tmp_path: Path, kind: str, point: str) -> None:
     """It stands still while another one takes over and goes on."""
     loaded(tmp_path, kind)
-    late = start(tmp_path, f"{point}=stop")
-    while psutil.Process(late.pid).status() != psutil.STATUS_STOPPED:
-        assert late.poll() is None
-        time.sleep(0.05)
+    late = start(forked, tmp_path, f"{point}=stop")
+    assert late.code is None, late.said
     with pytest.raises(RunInProgress):
         synced(tmp_path)
     with closing(sqlite3.connect(tmp_path / ".instep" / "state.db", timeout=30)) as store, store:
@@ -135,8 +131,7 @@ def test_a_late_sync_is_refused(tmp_path: Path, kind: str, point: str) -> None:
     assert synced(tmp_path).status == "done"
     found = versions(tmp_path)
     assert [v[1] for v in found if v[0] == 2] == ["later", "v2"]
-    os.kill(late.pid, signal.SIGCONT)
-    assert late.wait(600) != 0
+    assert forked.go_on(late).code != 0
     assert versions(tmp_path) == found
     assert synced(tmp_path).status == "done"
     assert versions(tmp_path) == found

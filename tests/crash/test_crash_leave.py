@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,8 +11,9 @@ import duckdb
 import pytest
 from crash_cases import LEAVE
 
+from forks import Forks
 from instep.bootstrap import open_server
-from instep.store.keyring import FILE, add_key
+from instep.store.engine.keyring import FILE, add_key
 from instep.sync.run import sync
 
 DELETE = ("connection", "delete", "goods", "--drop-tables", "--confirm", "goods")
@@ -35,18 +33,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def delete(folder: Path, crash: str = "") -> int:
-    words = [sys.executable, "-m", "instep.cli.main", "-p", str(folder), *DELETE]
-    return subprocess.run(words, env={**os.environ, "INSTEP_CRASH": crash}, check=False, capture_output=True).returncode
+def delete(forked: Forks, folder: Path, crash: str = "") -> int | None:
+    return forked.instep("-p", folder, *DELETE, crash=crash).code
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("point", LEAVE)
-def test_it_goes_on_where_it_was_killed(folder: Path, point: str) -> None:
-    assert delete(folder, f"{point}=kill") == -signal.SIGKILL
+def test_it_goes_on_where_it_was_killed(forked: Forks, folder: Path, point: str) -> None:
+    assert delete(forked, folder, f"{point}=kill") == -signal.SIGKILL
     with open_server(folder) as app:
         assert app.objects.get("connection", "goods").name == "goods", "it is there until all of it is gone"
-    assert delete(folder) == 0
+    assert delete(forked, folder) == 0
     with open_server(folder) as app:
         assert app.project.connections == ()
         assert app.store.names.of("goods") == {}

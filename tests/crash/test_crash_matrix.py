@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from crash_cases import DELTA, DUCKDB, FILL, POSTGRES, SYNC
 from crash_shop import BEFORE, CHANGE, KINDS, PROJECT, execute, is_free, late_said, lease_ends
-from forks import Ended, Forks, forks
 
+from forks import Ended, Forks
 from instep.crash import points
 from postgres_server import Database, Server, make_database
 
@@ -52,7 +52,7 @@ class Shop:
     database: Database | None = None
 
     def run(self, function: str, crash: str = "") -> Ended:
-        return self.forks.run(function, str(self.folder), crash=crash)
+        return self.forks.run(f"crash_shop.{function}", str(self.folder), crash=crash)
 
     def done(self, function: str) -> str:
         ended = self.run(function)
@@ -80,12 +80,6 @@ class Shop:
         assert self.database is not None
         whole = replace(self.database, config=replace(self.database.config, database="postgres"))
         whole.execute(sql.format(self.database.config.database))
-
-
-@pytest.fixture(scope="module")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    with forks("crash_shop", tmp_path_factory.mktemp("forks")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

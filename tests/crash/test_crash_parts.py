@@ -15,6 +15,7 @@ import pytest
 from crash_checks import check_converged, check_interrupted
 from crash_world import BEFORE, CHANGE, World, first_load, wait_until
 
+from forks import Forks
 from instep.sources.postgres.connect import conninfo
 from postgres_server import Database, Server, launch, make_database
 
@@ -103,6 +104,7 @@ def kill_daemon(pid: int) -> None:
         daemon.kill()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kill", "code", "said"),
     [(kill_jvm, 1, "Java"), (kill_workers, 0, "done"), (kill_daemon, 0, "done")],
@@ -119,8 +121,8 @@ def test_a_part_of_spark_dies(world: World, kill: Callable[[int], None], code: i
         wait_reading(world.database)
         kill(process.pid)
         if code:
-            assert process.wait(600) == code, world.said
-    assert process.wait(600) == code, world.said
+            assert world.wait(process) == code, world.said
+    assert world.wait(process) == code, world.said
     assert said in world.said
     assert "Traceback" not in world.said
     check_interrupted(world)
@@ -141,13 +143,13 @@ def test_files_of_a_killed_attempt_are_removed(world: World) -> None:
         wait_reading(world.database)
         staged = list(world.folder.glob("lake/crash/*/data/*/*.parquet"))
         kill_workers(process.pid)
-    assert process.wait(600) == 0, world.said
+    assert world.wait(process) == 0, world.said
     assert staged
     check_converged(world)
 
 
-def test_the_server_dies(own_server: Server, tmp_path: Path, session: Any) -> None:
-    world = World(make_database(own_server, "doomed"), tmp_path / "project", session)
+def test_the_server_dies(own_server: Server, tmp_path: Path, session: Any, forked: Forks) -> None:
+    world = World(make_database(own_server, "doomed"), tmp_path / "project", session, forked)
     world.write_project()
     first_load(world)
     world.execute(CHANGE)
@@ -157,7 +159,7 @@ def test_the_server_dies(own_server: Server, tmp_path: Path, session: Any) -> No
         process = world.start("sync")
         wait_reading(world.database)
         own_server.kill()
-        assert process.wait(600) in (1, 4, 6), world.said
+        assert world.wait(process) in (1, 4, 6), world.said
     assert "Traceback" not in world.said
     own_server.start()
     check_interrupted(world)

@@ -1,4 +1,4 @@
-"""kill -9 at every crash point, then a sync: the promise of docs/architecture.md holds."""
+"""kill -9 at every crash point, then a sync: the promise of docs/explanation/architecture.md holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_sync_with_merges_of_spark(world: World, point: str) -> None:
     world.merges_by_spark()
     first_load(world)
     world.execute(CHANGE)
-    world.killed_at(point, "sync")
+    world.killed_at(point, "sync", fresh=True)
     check_interrupted(world)
     assert world.sync().status == "done"
     check_converged(world)

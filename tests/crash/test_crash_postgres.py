@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psutil
 import pytest
 from crash_shop import BEFORE, CHANGE
-from crash_world import wait_until
 
+from forks import Forks
 from instep.bootstrap import open_project
-from instep.crash import VARIABLE
+from instep.sync.loading.engine import Inline
+from instep.sync.operations.verify import verify
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
-from instep.sync.verify import verify
 from postgres_server import Database, Server, launch, make_database
 
 pytestmark = pytest.mark.slow
@@ -38,8 +32,6 @@ destinations:
 policies: {{fills: {{preset: propagate_all, backfill: column}}}}
 connections: {{shop: {{policy: fills, tables: {{main.b: {{cursor: at}}}}}}}}
 """
-SYNC = "import sys; sys.path[:0] = sys.argv[2:]; import test_crash_postgres as t; t.synced(t.Path(sys.argv[1]))"
-HERE = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 STANDING = "SELECT count(*), count(*) FILTER (WHERE name = 'other') FROM shop.a WHERE NOT _instep_deleted"
 
 
@@ -74,11 +66,8 @@ def own() -> Iterator[Server]:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def start(folder: Path, armed: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SYNC, str(folder), *HERE], stderr=subprocess.PIPE, text=True,
-        env=os.environ | {VARIABLE: armed},
-    )  # fmt: skip
+def armed(folder: str) -> None:
+    synced(Path(folder))
 
 
 def check_equal(folder: Path, postgres: Database) -> None:
@@ -98,15 +87,16 @@ def check_clean(folder: Path, postgres: Database) -> None:
 
 @pytest.mark.server
 @pytest.mark.parametrize("point", ["sync.commit.before@2", "postgres.commit.before@2", "postgres.commit.after@2"])
-def test_a_server_that_is_killed_has_all_of_a_load_or_nothing(tmp_path: Path, own: Server, point: str) -> None:
+def test_a_server_that_is_killed_has_all_of_a_load_or_nothing(
+    forked: Forks, tmp_path: Path, own: Server, point: str
+) -> None:
     database = make_database(own, "warehouse")
     loaded(tmp_path, database)
-    with start(tmp_path, f"{point}=stop") as late:
-        wait_until(lambda: psutil.Process(late.pid).status() == psutil.STATUS_STOPPED, what="the process to stop")
-        own.kill()
-        own.start()
-        late.send_signal(signal.SIGCONT)
-        late.communicate(timeout=600)
+    late = forked.run("test_crash_postgres.armed", str(tmp_path), crash=f"{point}=stop")
+    assert late.code is None, late.said
+    own.kill()
+    own.start()
+    forked.go_on(late)
     assert database.execute(STANDING) in ([(100, 0)], [(116, 11)]), "all of a load or nothing"
     assert synced(tmp_path).status == "done"
     check_equal(tmp_path, database)

@@ -7,7 +7,7 @@ from crash_cases import RESTORE
 from crash_checks import check_converged, check_cursor
 from crash_world import CHANGE, World, first_load
 
-from instep.sync.changes.restore import savepoints
+from instep.sync.operations.restore import savepoints
 
 pytestmark = [
     pytest.mark.slow,

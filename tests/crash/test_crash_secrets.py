@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import base64
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from crash_cases import SECRETS
 
-from instep.store.keyring import Keyring, new_key, parse
+from forks import Forks
+from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store
 
 OLD, NEW = Keyring(parse(new_key("k1"), "")), Keyring(parse(new_key("k2"), ""))
 BOTH = Keyring({**NEW.keys, **OLD.keys})
-ROTATE = """
-import sys
-from collections.abc import Iterator
-from instep.store.keyring import Keyring, parse
-from instep.store.store import Store
-with Store(sys.argv[1], keys=Keyring(parse(sys.stdin.read(), "stdin"))) as store:
-    store.secrets.rotate(batch=3)
-"""
+
+
+def rotate(url: str, lines: str) -> None:
+    with Store(url, keys=Keyring(parse(lines, "lines"))) as store:
+        store.secrets.rotate(batch=3)
 
 
 @pytest.mark.parametrize("point", SECRETS)
-def test_a_rotation_that_is_killed_loses_nothing_and_goes_on(tmp_path: Path, point: str) -> None:
+def test_a_rotation_that_is_killed_loses_nothing_and_goes_on(forked: Forks, tmp_path: Path, point: str) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     with Store(url, keys=OLD) as store:
         ids = {store.secrets.put("source", f"s{n}", "/password", f"pw{n}", who=""): n for n in range(10)}
     lines = "\n".join(f"{id}:{base64.b64encode(key).decode()}" for id, key in BOTH.keys.items())
-    environment = {**os.environ, "INSTEP_CRASH": f"{point}=kill"}
-    ended = subprocess.run([sys.executable, "-c", ROTATE, url], input=lines, text=True, env=environment, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    ended = forked.run("test_crash_secrets.rotate", url, lines, crash=f"{point}=kill")
+    assert ended.code == -signal.SIGKILL, ended.said
     with Store(url, keys=BOTH) as store:
         counts = store.secrets.by_key()
         assert sum(counts.values()) == 10

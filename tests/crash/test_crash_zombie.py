@@ -39,16 +39,14 @@ def test_a_late_run_is_refused(world: World, point: str) -> None:
     first_load(world)
     world.execute(CHANGE)
     one = ["--table", "public.orders"] if point.startswith(ONE_BY_ONE) else []
-    zombie = world.start("sync", *one, crash=f"{point}=stop")
-    wait_stopped(zombie, world)
+    late = world.stopped_at(point, "sync", *one)
     with pytest.raises(RunInProgress):
         world.sync()
     world.take_lease()
     world.execute(LATER)
     assert world.sync().status == "done"
     lake, control = world.pointers(), world.control()
-    os.kill(zombie.pid, signal.SIGCONT)
-    code = zombie.wait(600)
+    code = world.go_on(late)
     assert world.pointers() == lake, world.said
     assert world.control() == control
     assert code == 5, f"exit code {code}:\n{world.said}"

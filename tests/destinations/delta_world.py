@@ -9,7 +9,7 @@ import duckdb_world
 
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import Held, find
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
 from lake import ORDERS, REF, create
 
 

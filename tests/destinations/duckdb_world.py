@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, Fill, Filled, Merge, Outcome
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.schema.step import step
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.step import step
 from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table
 
 META = f"{PREFIX}meta"

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from instep.destinations.base import Commit, Merge
+from instep.destinations.facets import Maintained, Upkeep
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.maintained import Maintained, Upkeep
-from instep.schema.kinds import ColumnAdded, ColumnRemoved
+from instep.schema.changes.kinds import ColumnAdded, ColumnRemoved
 from instep.schema.maintenance import Maintenance
-from instep.schema.step import ReviveColumn, step
+from instep.schema.planning.step import ReviveColumn, step
 from lake import ID, REF, column, create, rows_of, stage, table
 
 NAME, SIZE, TAGS = column("name", "string"), column("size", "int64"), column("tags", "array(string)")

@@ -14,8 +14,8 @@ import pytest
 from instep.destinations.base import Commit, Fill, Filled, Merge, Outcome
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresConfig
-from instep.schema.step import step
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.step import step
 from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table
 from postgres_server import Database, Server, make_database
 

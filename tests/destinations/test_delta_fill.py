@@ -10,7 +10,7 @@ from delta_world import Warehouse
 
 from instep.destinations.base import FillSize
 from instep.errors import StageError
-from instep.schema.kinds import ColumnAdded
+from instep.schema.changes.kinds import ColumnAdded
 from lake import REF, stage
 
 

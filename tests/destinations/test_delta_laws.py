@@ -40,9 +40,9 @@ from instep.destinations.delta.shape import (
 )
 from instep.destinations.delta.warehouse import Folders, folder_name, local_root
 from instep.errors import DestinationError, SchemaError
-from instep.schema.table import Column, Table
-from instep.schema.types import Array, Boolean, DataType, Decimal, Field, Int, Json, String, Struct, parse
-from instep.stage.names import STORED
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Array, Boolean, DataType, Decimal, Field, Int, Json, String, Struct, parse
+from instep.stage.files.names import STORED
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES = TEXT.filter(bool)

@@ -20,9 +20,9 @@ from instep.destinations.delta.files import statistics
 from instep.destinations.delta.log import EVERY, Log, place_of
 from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
-from instep.stage.objects import ObjectPath
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.stage.files.object_store import ObjectPath
 from lake import ORDERS, REF, stage
 
 

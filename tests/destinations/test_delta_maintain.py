@@ -12,11 +12,11 @@ from delta_world import Warehouse
 
 from instep.destinations.delta.change import Change
 from instep.destinations.delta.log import EVERY
-from instep.destinations.maintained import Maintains, Upkeep
+from instep.destinations.facets import Maintains, Upkeep
 from instep.errors import Conflict, DestinationError, Fenced
-from instep.schema.kinds import ColumnRemoved
+from instep.schema.changes.kinds import ColumnRemoved
 from instep.schema.maintenance import Maintenance
-from instep.schema.step import ReviveColumn
+from instep.schema.planning.step import ReviveColumn
 from lake import ORDERS, REF, stage
 
 EAGER = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0, target_file_size=1 << 20)

@@ -14,7 +14,7 @@ from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
 
 from instep.destinations.base import Commit, Merge
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.schema.kinds import ColumnRemoved
+from instep.schema.changes.kinds import ColumnRemoved
 from lake import ORDERS, REF, create, rows_of, stage, table
 from memory.destination import MemoryDestination
 

@@ -14,11 +14,11 @@ from delta_world import Warehouse
 
 from instep.destinations.base import Commit
 from instep.destinations.delta.log import EVERY
-from instep.destinations.maintained import Upkeep
+from instep.destinations.facets import Upkeep
 from instep.errors import ConnectError, DestinationError, SchemaError, StageError
-from instep.schema.kinds import ColumnAdded, ColumnComment, ColumnRemoved, ColumnRenamed, TableRemoved
+from instep.schema.changes.kinds import ColumnAdded, ColumnComment, ColumnRemoved, ColumnRenamed, TableRemoved
 from instep.schema.maintenance import Maintenance
-from instep.schema.step import ReviveColumn, RewriteColumn, step
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 
 ODD = ["100%", '"quoted"', "it's", "back\\slash", "new\nline", "u\u2028", "a b", "é", "a.b", "c0", "f", "p", ".", "_x"]

@@ -24,15 +24,15 @@ from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.partition import texts, values_of
 from instep.destinations.delta.shape import DeltaField
-from instep.destinations.kept import Kept
+from instep.destinations.overflow import Kept
 from instep.destinations.sharded import sharded
 from instep.destinations.shared import shard_column
 from instep.errors import IllegalChange, StageError
-from instep.schema.change import ColumnRemoved, ColumnRenamed, TableAdded
-from instep.schema.layout import TableLayout
-from instep.schema.partition import PartitionTerm
-from instep.schema.step import SetLayout
-from instep.schema.types import String
+from instep.schema.catalog.layout import TableLayout
+from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.types import String
+from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed, TableAdded
+from instep.schema.planning.step import SetLayout
 from instep.stage.partition import Partition
 from lake import ID, PREFIX, REF, create, stage, table
 

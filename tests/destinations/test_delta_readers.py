@@ -16,10 +16,10 @@ from delta_world import Warehouse
 from deltalake import DeltaTable, QueryBuilder
 
 from instep.destinations.base import Commit
-from instep.schema.kinds import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableRenamed
-from instep.schema.step import ReviveColumn, RewriteColumn, step
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.kinds import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableRenamed
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
 from lake import ID, REF, column, table
 
 WANTED = table(

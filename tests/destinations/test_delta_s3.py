@@ -24,13 +24,13 @@ from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import find
 from instep.destinations.delta.log import EVERY, Log
-from instep.destinations.maintained import Upkeep
+from instep.destinations.facets import Upkeep
 from instep.errors import ConnectError, DestinationError, Fenced, StageError
-from instep.schema.change import TableAdded, TableRemoved, TableRenamed
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed
 from instep.schema.maintenance import Maintenance
-from instep.schema.step import step
-from instep.schema.table import Table
-from instep.stage.objects import ObjectPath, files_below
+from instep.schema.planning.step import step
+from instep.stage.files.object_store import ObjectPath, files_below
 from lake import ORDERS, REF, create, rows_of, stage
 from s3_server import Bucket
 

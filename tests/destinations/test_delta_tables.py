@@ -17,8 +17,15 @@ from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.warehouse import folder_name
 from instep.errors import Conflict, ConnectError, DestinationError, Fenced
-from instep.schema.kinds import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.step import step
+from instep.schema.changes.kinds import (
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
+from instep.schema.planning.step import step
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 
 

@@ -11,11 +11,11 @@ import pytest
 from duckdb_world import META, Row, Warehouse
 
 from instep.destinations.base import Amendment, FillSize, Merge, Misfits
-from instep.destinations.kept import Kept, Promoted
+from instep.destinations.overflow import Kept, Promoted
 from instep.errors import Conflict, DestinationError, Fenced, StageError
-from instep.schema.kinds import ColumnAdded
-from instep.schema.table import Column
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import parse
+from instep.schema.changes.kinds import ColumnAdded
 from instep.stage.conform import compact_json
 from lake import ID, PREFIX, REF, column, stage, table
 

@@ -117,6 +117,28 @@ def test_of_long_rows_only_those_that_differ_are_staged(tmp_path: Path) -> None:
     assert _threads(to) == threads
 
 
+@pytest.mark.parametrize(
+    ("values", "long"),
+    [
+        ([], False),
+        ([[]], False),
+        ([["a"] * 1000], False),
+        ([["a" * 1_200_000]], True),
+        ([["a" * 1_200_000], ["b", "c"]], False),
+        ([["a" * 4_000_000, "b"], ["c"]], True),
+    ],
+)
+def test_how_long_rows_are_on_average_is_known_without_opening_files(
+    tmp_path: Path, values: list[list[str]], long: bool
+) -> None:
+    to = DuckDbDestination(DuckDbConfig("d", str(tmp_path / "d.duckdb")))
+    create(to, table(ID, column("v", "string")))
+    files = [stage(to, REF, [{"id": i, "v": v} for i, v in enumerate(rows)], chunk=n) for n, rows in enumerate(values)]
+    for file in files:
+        Path(file.path.removeprefix("file://")).unlink()
+    assert wide.is_wide(files) is long
+
+
 def _threads(to: DuckDbDestination) -> list[Any]:
     with to.file.reading() as session:
         assert session is not None

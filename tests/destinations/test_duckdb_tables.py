@@ -14,10 +14,17 @@ from instep.destinations.base import Commit
 from instep.destinations.duckdb import keep
 from instep.destinations.duckdb.records import PARKED
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError
-from instep.schema.kinds import ColumnAdded, ColumnRemoved, ColumnRenamed, TableAdded, TableRemoved, TableRenamed
-from instep.schema.step import ReviveColumn, RewriteColumn, step
-from instep.schema.table import Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.kinds import (
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    TableAdded,
+    TableRemoved,
+    TableRenamed,
+)
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 
 NAME, AMOUNT = ORDERS.columns[1:3]

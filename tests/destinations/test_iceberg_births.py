@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.errors import Conflict
-from instep.schema.change import ColumnAdded, TableRemoved, TableRenamed
-from instep.schema.step import step
+from instep.schema.changes.describe import ColumnAdded, TableRemoved, TableRenamed
+from instep.schema.planning.step import step
 from lake import ORDERS, REF, column, create, rows_of, stage, table
 
 ROW = {"id": 1, "name": "a", "amount": None}

@@ -18,9 +18,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg.commit import new_table
+from instep.destinations.iceberg.commit.commit import new_table
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.updates import set_properties
+from instep.destinations.iceberg.metadata.updates import set_properties
 from instep.errors import Conflict, ConnectError, DestinationError
 from lake import ORDERS, REF, column, create, rows_of, stage, table
 

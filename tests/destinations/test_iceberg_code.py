@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.sqlite import SqliteCatalog
-from instep.destinations.iceberg.updates import set_properties
+from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
+from instep.destinations.iceberg.metadata.updates import set_properties
 from instep.errors import DestinationError, StageError
-from instep.stage.place import Place, children, keep_only, remove
-from instep.stage.pyiceberg_code import confined, open_catalog
+from instep.stage.files.place import Place, children, keep_only, remove
+from instep.stage.files.pyiceberg_code import confined, open_catalog
 from lake import REF, create
 
 POPEN = {"py-io-impl": "subprocess.Popen"}

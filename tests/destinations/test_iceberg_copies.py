@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg import undo as iceberg_undo
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.evolve import undo as iceberg_undo
 from instep.errors import Conflict, DestinationError
-from instep.schema.change import TableRemoved
-from instep.schema.step import step
+from instep.schema.changes.describe import TableRemoved
+from instep.schema.planning.step import step
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 
 PLACE = ("shop", "orders__before_20260301")

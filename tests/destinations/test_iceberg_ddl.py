@@ -12,11 +12,11 @@ import pytest
 from events.shows import shows
 from instep.destinations.base import Commit, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.updates import PROPERTIES
+from instep.destinations.iceberg.metadata.updates import PROPERTIES
 from instep.errors import DestinationError, IllegalChange, SchemaError
-from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableReplaced
-from instep.schema.step import RewriteColumn, step
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableReplaced
+from instep.schema.planning.step import RewriteColumn, step
 from lake import ID, ORDERS, REF, SYSTEM, column, create, rows_of, stage, table
 
 

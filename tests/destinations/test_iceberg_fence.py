@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg.commit import Change
+from instep.destinations.iceberg.commit.commit import Change
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.files import data_files
-from instep.destinations.iceberg.records import FENCE
-from instep.destinations.iceberg.updates import set_branch
+from instep.destinations.iceberg.metadata.files import data_files
+from instep.destinations.iceberg.metadata.records import FENCE
+from instep.destinations.iceberg.metadata.updates import set_branch
 from instep.errors import Conflict, Fenced
 from lake import ORDERS, REF, create, rows_of, stage
 

@@ -12,7 +12,7 @@ import pytest
 from events.shows import shows
 from instep.destinations.base import Commit
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.files import FIELD_ID, latest, null_keys
+from instep.destinations.iceberg.metadata.files import FIELD_ID, latest, null_keys
 from instep.errors import StageError
 from lake import ID, PREFIX, REF, column, create, rows_of, stage, stage_table, table
 

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.destinations.base import Commit, Fill, Filled, Merge
-from instep.destinations.iceberg import fill as iceberg_fill
+from instep.destinations.iceberg.backfill import fill as iceberg_fill
+from instep.destinations.iceberg.backfill.fill import been_through, folder_name
+from instep.destinations.iceberg.backfill.fill_task import _first
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.fill import been_through, folder_name
-from instep.destinations.iceberg.fill_task import _first
 from instep.destinations.notes import merged
 from instep.errors import Conflict, Fenced
-from instep.schema.kinds import ColumnAdded
-from instep.schema.step import step
+from instep.schema.changes.kinds import ColumnAdded
+from instep.schema.planning.step import step
 from instep.stage.conform import compact_json
 from lake import ID, PREFIX, REF, column, create, rows_of, stage, stage_table, table
 

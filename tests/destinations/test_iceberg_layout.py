@@ -12,11 +12,11 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 
 from instep.destinations.base import Commit, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.partition import why_not_loaded
+from instep.destinations.iceberg.metadata.partition import why_not_loaded
 from instep.errors import DestinationError, IllegalChange
-from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableReplaced
-from instep.schema.step import RewriteColumn, step
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableReplaced
+from instep.schema.planning.step import RewriteColumn, step
 from lake import ID, REF, column, create, rows_of, stage, table
 
 A, B, AT, D = column("a", "int32"), column("b", "string"), column("at", "timestamp"), column("d", "decimal(5,2)")

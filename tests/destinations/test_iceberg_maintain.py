@@ -18,9 +18,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.base import Commit, Merge
-from instep.destinations.iceberg import maintain as iceberg_maintain
-from instep.destinations.iceberg.compact_task import pack
-from instep.destinations.maintained import Upkeep
+from instep.destinations.facets import Upkeep
+from instep.destinations.iceberg.maintain import maintain as iceberg_maintain
+from instep.destinations.iceberg.maintain.compact_task import pack
 from instep.errors import Conflict, Fenced
 from instep.schema import maintenance
 from lake import REF, spark, stage, with_spark  # noqa: F401
@@ -139,7 +139,7 @@ def test_worn_files_lose_their_deleted_rows(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_many_manifests_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.destinations.iceberg.compact_plan.MANIFESTS", 4)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact_plan.MANIFESTS", 4)
     lake, how = Lake(tmp_path), replace(EAGER, min_files=1000)
     for n in range(5):
         lake.append({"id": n})
@@ -245,7 +245,7 @@ def test_a_load_that_has_claimed_the_table_wins(lake: Lake, monkeypatch: pytest.
         lake.to.claim(REF, 77)
         return done
 
-    monkeypatch.setattr("instep.destinations.iceberg.compact.pack", packed)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.pack", packed)
     with pytest.raises(Fenced):
         lake.to.maintain(REF, work)
     assert (lake.on_disk(), lake.rows()) == (before, rows)
@@ -265,7 +265,7 @@ def test_a_table_that_moves_is_looked_at_again(lake: Lake, monkeypatch: pytest.M
             lake.to.append(REF, [file], Commit("x", lake.fence))
         return done
 
-    monkeypatch.setattr("instep.destinations.iceberg.compact.pack", packed)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.pack", packed)
     assert lake.maintain().files == 1
     assert len(lake.rows()) == 12
     lake.append({"id": 7000})
@@ -276,7 +276,7 @@ def test_a_table_that_moves_is_looked_at_again(lake: Lake, monkeypatch: pytest.M
 
 
 def test_a_stop_between_commits_leaves_the_rest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.destinations.iceberg.compact.COMMIT_BYTES", 1)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.COMMIT_BYTES", 1)
     how = replace(EAGER, target_file_size=2 * max(p.stat().st_size for p in lake.on_disk()))
     before = lake.rows()
     done = lake.maintain(how, go_on=lambda: False)
@@ -429,7 +429,7 @@ def row_by_row(lake: Lake) -> list[tuple[Any, ...]]:
 @with_spark
 def test_tasks_of_spark_do_the_same(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark writes the files, and reads them as this process does; a MERGE of Spark goes on from there."""
-    monkeypatch.setattr("instep.destinations.iceberg.compact.SPARK_BYTES", 0)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.SPARK_BYTES", 0)
     lake = Lake(tmp_path, upsert_rows=0)
     lake.add(TAGS)
     for n in range(5):

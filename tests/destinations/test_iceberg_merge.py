@@ -15,9 +15,9 @@ import pytest
 from events.shows import shows
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.base import Commit, Merge, Outcome
-from instep.destinations.iceberg import merge as iceberg_merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.merge import counted
+from instep.destinations.iceberg.write import merge as iceberg_merge
+from instep.destinations.iceberg.write.merge import counted
 from instep.errors import DestinationError, Fenced, StageError
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 

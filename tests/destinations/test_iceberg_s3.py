@@ -11,11 +11,10 @@ import pytest
 from maintain_lake import EAGER, FIRST, NAME, SIZE
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg.check import check_lake
-from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination, check_lake
 from instep.errors import DestinationError
-from instep.schema.change import TableRemoved
-from instep.schema.step import step
+from instep.schema.changes.describe import TableRemoved
+from instep.schema.planning.step import step
 from lake import REF, create, rows_of
 from s3_server import SECRET, Bucket
 
@@ -160,6 +159,6 @@ JAVA: list[tuple[str, dict[str, str], dict[str, str]]] = [
 
 @pytest.mark.parametrize(("warehouse", "properties", "expected"), JAVA)
 def test_what_spark_is_told(warehouse: str, properties: dict[str, str], expected: dict[str, str]) -> None:
-    from instep.destinations.iceberg.objects import for_java
+    from instep.destinations.iceberg.metadata.catalog import for_java
 
     assert for_java(warehouse, properties) == expected

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from events.shows import shows
 from instep.destinations.iceberg.destination import CAPABILITIES
-from instep.destinations.iceberg.schema import (
+from instep.destinations.iceberg.metadata.schema import (
     IcebergField,
     data_type,
     fields_of,
@@ -23,7 +23,7 @@ from instep.destinations.iceberg.schema import (
 )
 from instep.destinations.types import STORED, from_iceberg_primitive
 from instep.errors import IllegalChange, SchemaError
-from instep.schema.types import Array, DataType, Decimal, Field, Struct, parse
+from instep.schema.catalog.types import Array, DataType, Decimal, Field, Struct, parse
 
 PLAIN = [parse(row.type) for row in STORED if "(" not in row.type]
 SIZED = [parse(t) for t in ("decimal(10,2)", "decimal(12,2)", "decimal(12,4)", "string(5)", "string(9)", "binary(4)")]

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from instep.destinations.iceberg.sql import spark_type, statements
-from instep.schema.change import (
+from instep.destinations.iceberg.evolve.spark_sql import spark_type, statements
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import (
     ColumnAdded,
     ColumnComment,
     ColumnNullability,
@@ -19,9 +21,7 @@ from instep.schema.change import (
     TableRemoved,
     TableRenamed,
 )
-from instep.schema.step import RecordIdentity, ReviveColumn, RewriteColumn, step
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
+from instep.schema.planning.step import RecordIdentity, ReviveColumn, RewriteColumn, step
 
 REF = ("shop", "or`der")
 A, WIDE, TEXT = (Column("a", parse(t)) for t in ("int32", "int64", "string"))

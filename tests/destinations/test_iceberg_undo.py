@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from instep.destinations.base import Commit, Misfits, Revival
-from instep.destinations.iceberg import undo as iceberg_undo
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.evolve import undo as iceberg_undo
 from instep.errors import DestinationError, Fenced
-from instep.schema.change import ColumnAdded, ColumnRemoved, TableRemoved
-from instep.schema.step import ReviveColumn, step
-from instep.schema.table import Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, TableRemoved
+from instep.schema.planning.step import ReviveColumn, step
 from lake import ID, REF, column, create, stage, table
 
 A, B = column("a", "int32"), column("b", "string")

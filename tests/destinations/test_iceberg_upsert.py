@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFileContent
 
 from instep.destinations.base import Commit, Merge, Outcome
-from instep.destinations.iceberg import delta as iceberg_delta
-from instep.destinations.iceberg import merge as iceberg_merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.upsert import fits
+from instep.destinations.iceberg.write import merge as iceberg_merge
+from instep.destinations.iceberg.write import upsert_diff as iceberg_delta
+from instep.destinations.iceberg.write.upsert import fits
 from instep.errors import Fenced
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
@@ -153,8 +153,8 @@ def test_values_of_every_type_are_compared_exactly(tmp_path: Path, name: str) ->
 
 
 def test_rows_that_were_written_before_a_column_meet_it_as_null(tmp_path: Path) -> None:
-    from instep.schema.change import ColumnAdded
-    from instep.schema.step import step
+    from instep.schema.changes.describe import ColumnAdded
+    from instep.schema.planning.step import step
 
     lake = lake_at(tmp_path, *BASE)
     wider = table(*ORDERS.columns[:3], column("more", "string"))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from instep.destinations.base import Amendment, Commit, Ref
-from instep.destinations.iceberg import within as iceberg_within
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.write import row_edits as iceberg_within
 from lake import ORDERS, REF, column, create, rows_of, stage, table
 
 ARROW = {"int64": pa.int64(), "int32": pa.int32(), "string": pa.string(), "date": pa.date32(), "float64": pa.float64()}

@@ -103,7 +103,7 @@ def test_a_lock_of_somebody_else_is_named(postgres: Database, tmp_path: Path) ->
 
 
 def test_a_server_that_has_ended_idle_connections_is_reached_again(shop: Warehouse, monkeypatch: Any) -> None:
-    monkeypatch.setattr("instep.destinations.postgres.pool._REST", -1)
+    monkeypatch.setattr("instep.destinations.postgres.server._REST", -1)
     shop.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'instep' "
              "AND pid <> pg_backend_pid()")  # fmt: skip
     shop.append({"id": 2})

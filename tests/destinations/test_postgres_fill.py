@@ -25,10 +25,10 @@ from test_duckdb_fill import (
 )
 
 from instep.destinations.base import Amendment
-from instep.destinations.kept import Kept, Promoted
-from instep.schema.kinds import ColumnAdded
-from instep.schema.table import Column
-from instep.schema.types import parse
+from instep.destinations.overflow import Kept, Promoted
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import parse
+from instep.schema.changes.kinds import ColumnAdded
 from instep.stage.conform import compact_json
 from lake import ID, PREFIX, REF, column, table
 from postgres_server import Database

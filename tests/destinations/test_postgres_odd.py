@@ -16,8 +16,7 @@ from postgres_world import META, Warehouse, database, shared
 from test_delta_laws import kinds
 
 from instep.destinations.base import Amendment, Commit
-from instep.destinations.postgres.errors import clear
-from instep.destinations.postgres.server import PostgresConfig, literal
+from instep.destinations.postgres.server import PostgresConfig, clear, literal
 from instep.destinations.postgres.shape import (
     MAX_COLUMNS,
     RESERVED,
@@ -31,7 +30,9 @@ from instep.destinations.postgres.shape import (
 )
 from instep.destinations.sql.records import Loaded, Parked, Record, dump, load, numbered
 from instep.errors import Conflict, ConnectError, DestinationError, Fenced, InstepError, SchemaError
-from instep.schema.kinds import (
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Array, DataType, parse
+from instep.schema.changes.kinds import (
     ColumnAdded,
     ColumnComment,
     ColumnRemoved,
@@ -39,10 +40,8 @@ from instep.schema.kinds import (
     TableRemoved,
     TableReplaced,
 )
-from instep.schema.step import ReviveColumn, RewriteColumn, step
-from instep.schema.table import Column, Table
-from instep.schema.types import Array, DataType, parse
-from instep.stage.limits import VALID_JSON, WITHOUT_NUL
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
+from instep.stage.field_metadata import VALID_JSON, WITHOUT_NUL
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 from postgres_server import Database
 

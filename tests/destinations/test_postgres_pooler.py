@@ -13,8 +13,8 @@ from certificates import make_certificates
 from instep.destinations.base import Merge
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.errors import ConnectError
-from instep.schema.kinds import ColumnRemoved
-from instep.schema.step import RewriteColumn
+from instep.schema.changes.kinds import ColumnRemoved
+from instep.schema.planning.step import RewriteColumn
 from lake import ORDERS, REF, column, stage
 from pooler import pooled
 from postgres_server import Database

@@ -36,7 +36,9 @@ from instep.destinations.postgres.index import INDEX, proves_unique
 from instep.destinations.postgres.ingest import Staging
 from instep.destinations.postgres.load import known
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError, StageError
-from instep.schema.kinds import (
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.kinds import (
     ColumnAdded,
     ColumnRemoved,
     ColumnRenamed,
@@ -46,9 +48,7 @@ from instep.schema.kinds import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.step import RewriteColumn, step
-from instep.schema.table import Table
-from instep.schema.types import parse
+from instep.schema.planning.step import RewriteColumn, step
 from lake import ID, ORDERS, REF, column, create, rows_of, table
 from postgres_server import Database
 

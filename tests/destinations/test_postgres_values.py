@@ -17,7 +17,7 @@ from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
 from instep.destinations.base import Commit, Merge
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.shape import arrow_type
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
 from lake import ID, REF, column, create, rows_of, stage, stage_table, table
 from memory.destination import MemoryDestination
 from postgres_server import Database

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 from duckdb_world import Warehouse
 
-from instep.schema.change import (
+from instep.schema.catalog.catalog import Column
+from instep.schema.changes.describe import (
     ColumnAdded,
     ColumnComment,
     ColumnNullability,
@@ -23,8 +24,7 @@ from instep.schema.change import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.step import ReviveColumn, RewriteColumn, step
-from instep.schema.table import Column
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
 from lake import ID, ORDERS, REF, column
 
 AMOUNT = ORDERS.columns[2]

@@ -10,7 +10,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 from instep.bootstrap import App
-from instep.control import detector, timetable
+from instep.control import detector, schedules
 from instep.model import Job, JobKind
 from instep.notify.deliver import Sender
 from instep.project.load import load
@@ -95,8 +95,8 @@ class Base:
         self.now += timedelta(**later)
         before = len(self.did)
         with self.app() as app:
-            assert timetable.reconcile(app.store, app.project, self.now) == []
-            timetable.fire(app.store, self.now)
+            assert schedules.reconcile(app.store, app.project, self.now) == []
+            schedules.fire(app.store, self.now)
             self._work(app)
             self._send(app)
         return [job for job, _ in self.did[before:]]

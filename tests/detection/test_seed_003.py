@@ -1,5 +1,5 @@
 """Schema change management, line by line of its document, over a real PostgreSQL. What is on purpose otherwise stands
-in docs/differences.md."""
+in docs/reference/differences.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detection_world import Base, text
 from instep.control.pauses import resume
 from instep.control.reviews import answer
 from instep.errors import Blocked
-from instep.sync.changes import rekey
+from instep.sync.operations import set_key
 
 MOVES = """
     create table bag (id integer primary key); insert into bag values (7);
@@ -115,9 +115,9 @@ def test_it_goes_on_once_the_key_is_chosen(base: Base) -> None:
     assert base.detect().error == ""
     with base.app() as app:
         pipe = changed(app.pipe("shop"), who="ann")
-        made = rekey.prepare(pipe, "public.item", ["id"], "rebuild")
+        made = set_key.prepare(pipe, "public.item", ["id"], "rebuild")
         assert "reads the table anew" in " ".join(made.lines), "and the old rows are kept beside it"
-        rekey.carry_out(pipe, made)
+        set_key.carry_out(pipe, made)
     assert base.paused() == "", "what the change had stopped goes on with its answer"
     assert base.do("sync").error == ""
     assert (base.paused(), base.waiting()) == ("", [])

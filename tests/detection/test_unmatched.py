@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from instep.schema.selection import Pattern, Selection
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.detection import detect
 
 

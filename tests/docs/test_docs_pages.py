@@ -17,7 +17,7 @@ from instep import errors
 from instep.cli import context
 from instep.cli.main import app
 from instep.project.load import load
-from instep.schema.preset import ACTIONS, KINDS, PRESETS, SUSPECTED, TABLE_OF_PRESETS
+from instep.schema.policy.presets import ACTIONS, KINDS, PRESETS, SUSPECTED, TABLE_OF_PRESETS
 from instep.sources.mysql import types as mysql_types
 from instep.sources.postgres import types as postgres_types
 from instep.sources.sqlite import types as sqlite_types
@@ -43,6 +43,11 @@ def read(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
 
 
+def pages() -> list[Path]:
+    """Every page of the site, and the README."""
+    return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
 @pytest.mark.parametrize("name", ["types_page", "policies_page", "selection_page", "api_keys_page"])
 def test_made_pages_are_up_to_date(name: str) -> None:
     assert script(name).main(["--check"]) == 0, f"run: python scripts/{name}.py"
@@ -50,8 +55,8 @@ def test_made_pages_are_up_to_date(name: str) -> None:
 
 def test_a_page_that_fell_behind_is_noticed_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     types, policies = script("types_page"), script("policies_page")
-    for module, name in ((types, "types.md"), (policies, "policies.md")):
-        page = tmp_path / name
+    for module, name in ((types, "reference/types.md"), (policies, "guides/policies.md")):
+        page = tmp_path / Path(name).name
         page.write_text(
             read(name).replace("decimal", "dezimal").replace("| column.added | apply |", "| column.added |")
         )
@@ -64,7 +69,7 @@ def test_a_page_that_fell_behind_is_noticed_and_made_anew(tmp_path: Path, monkey
 
 
 def test_every_type_that_a_source_knows_is_on_the_page() -> None:
-    page = read("types.md")
+    page = read("reference/types.md")
     named = [
         *postgres_types._PLAIN, *postgres_types._LOOSE, *sqlite_types._NAMED, *mysql_types._PLAIN,
         *mysql_types._INTEGERS, *(f"{base} unsigned" for base in mysql_types._UNSIGNED),
@@ -83,7 +88,7 @@ def cells(text: str) -> Iterator[list[str]]:
 
 
 def test_every_preset_kind_and_action_is_in_the_policies() -> None:
-    text = read("policies.md")
+    text = read("guides/policies.md")
     table = text.partition("<!-- made by")[2].partition("<!-- end -->")[0]
     assert table.splitlines()[1].count("|") == len(PRESETS) + 2
     assert all(f"{name} |" in table or f"{name} (default) |" in table for name in PRESETS)
@@ -93,7 +98,7 @@ def test_every_preset_kind_and_action_is_in_the_policies() -> None:
 
 
 def test_the_table_of_presets_says_what_the_code_says() -> None:
-    table = read("policies.md").partition("<!-- made by")[2].partition("<!-- end -->")[0]
+    table = read("guides/policies.md").partition("<!-- made by")[2].partition("<!-- end -->")[0]
     shown = {row[0]: [re.split(r"[:|]", cell)[0].strip() for cell in row[1:]] for row in cells(table)}
     wanted = {
         "suspected rename" if kinds == SUSPECTED else ", ".join(kinds.split()): [c.action for c in row]
@@ -110,7 +115,7 @@ def commands() -> Iterator[str]:
 
 
 def test_every_command_is_documented() -> None:
-    rows = [row[0] for row in cells(read("cli.md").partition("## Exit codes")[0])]
+    rows = [row[0] for row in cells(read("reference/commands.md").partition("## Exit codes")[0])]
     said: set[str] = set()
     for text in re.findall(r"`([^`]+)`", " ".join(rows)):
         words = re.sub(r"\[.*\]|\".*?\"|--\S+|\b[A-Z]+\b", "", text).split(",")
@@ -121,14 +126,16 @@ def test_every_command_is_documented() -> None:
 
 
 def test_every_exit_code_is_documented() -> None:
-    said = {int(row[0]) for row in cells(read("cli.md").partition("## Exit codes")[2]) if row[0].isdigit()}
+    said = {
+        int(row[0]) for row in cells(read("reference/commands.md").partition("## Exit codes")[2]) if row[0].isdigit()
+    }
     mine = {context.USAGE, context.INTERRUPTED, context.CHANGES, context.BLOCKED, context.PARTIAL, context.HELD}
     kinds = (e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.InstepError))
     assert said == {0, *mine, *(kind.exit_code for kind in kinds)}
 
 
 def test_every_global_option_is_documented() -> None:
-    text = read("cli.md").partition("| command")[0]
+    text = read("reference/commands.md").partition("| command")[0]
     options = {o for p in get_command(app).params for o in p.opts if o.startswith("--")}
     assert {o for o in options if o not in text} == {"--install-completion", "--show-completion"}
 
@@ -148,8 +155,7 @@ def every_option() -> Iterator[tuple[str, str]]:
 
 def test_every_option_of_every_command_is_documented() -> None:
     """Some section of some page names the option and its command."""
-    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
-    sections = [part for page in pages for part in re.split(r"^#+ ", page.read_text(encoding="utf-8"), flags=re.M)]
+    sections = [part for page in pages() for part in re.split(r"^#+ ", page.read_text(encoding="utf-8"), flags=re.M)]
     named = [frozenset(re.findall(r"(?<![\w-])(?:--)?\w[\w-]*", section)) for section in sections]
     missing = [(path, o) for path, o in every_option() if not any(n.issuperset((*path.split(), o)) for n in named)]
     assert missing == []
@@ -163,7 +169,7 @@ def test_the_readme_s_project_loads(tmp_path: Path) -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+    for page in pages():
         for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             target, _, anchor = link.partition("#")
             file = (page.parent / target) if target else page
@@ -177,9 +183,44 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def test_the_tests_that_pages_name_are_there() -> None:
-    """docs/security.md says of each protection which tests show it."""
+    """docs/guides/security.md says of each protection which tests show it."""
     named = {
-        (page.name, found) for page in DOCS.glob("*.md") for found in re.findall(r"`(tests/[\w/.]+)`", page.read_text())
+        (page.name, found)
+        for page in DOCS.rglob("*.md")
+        for found in re.findall(r"`(tests/[\w/.]+)`", page.read_text())
     }
     assert {page for page, _ in named} >= {"security.md"}
     assert [f"{page}: {path}" for page, path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_the_packages_of_the_architecture_are_those_of_the_import_contract() -> None:
+    """Both name every package once, in the same order from the top to the bottom."""
+    section = read("explanation/architecture.md").partition("## Packages")[2].partition("\n## ")[0]
+    shown = [name for row in cells(section) for name in re.findall(r"`(\w+)`", row[0])]
+    contract = (ROOT / ".importlinter").read_text().partition("layers =\n")[2].partition("\n\n")[0]
+    layers = [{name.strip() for name in line.split("|")} for line in contract.splitlines()]
+    assert sorted(shown) == sorted(name for layer in layers for name in layer)
+    assert [next(i for i, layer in enumerate(layers) if name in layer) for name in shown] == sorted(
+        next(i for i, layer in enumerate(layers) if name in layer) for name in shown
+    )
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmark() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Benchmark")[2].partition("\n## ")[0]
+    rows = [row[1:] for row in cells(table)]
+    assert len(rows) == 4
+    targets = read("reference/benchmarks.md").partition("## Against the targets")[2]
+    shown = {(ours, theirs) for ours, theirs in re.findall(r"\| (\S+ s) beside (\S+ s) ", targets)}
+    assert {(row[0], " ".join(row[1].split()[:2])) for row in rows} <= shown
+
+
+OURS_ALONE = re.compile(r"\b(misfits?|web hooks?|lets? in|by hand|(?:the|a|an|this|that) lakes?)\b", re.IGNORECASE)
+"""Words of our own for which the field has one: docs/GLOSSARY.md."""
+
+
+def test_the_pages_use_the_field_s_words() -> None:
+    found = []
+    for page in pages():
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        found += [f"{page.name}: {match[0]}" for match in OURS_ALONE.finditer(prose)]
+    assert found == []

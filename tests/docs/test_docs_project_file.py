@@ -1,4 +1,4 @@
-"""docs/project-file.md against the models: every key, with its default, and an example that loads."""
+"""docs/reference/project-file.md against the models: every key, with its default, and an example that loads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import get_args
 import pytest
 
 from instep.model import Deletes
-from instep.project import channels, connector, models, policies, reach, telemetry
 from instep.project.load import load
 from instep.project.project import Project
-from instep.project.values import Section
-from instep.schema.preset import PRESETS
+from instep.project.sections import channels, connector, models, policies, reach, telemetry
+from instep.project.sections.values import Section
+from instep.schema.policy.presets import PRESETS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "project-file.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "project-file.md").read_text(encoding="utf-8")
 SECTIONS: dict[str, type[Section]] = {
     "The file": models.ProjectFile,
     "Spark": models.Spark,

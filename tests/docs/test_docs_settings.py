@@ -1,4 +1,4 @@
-"""docs/settings.md against the models: every option is there, and the examples do what the page says."""
+"""docs/guides/other-products.md against the models: every option is there, and the examples do what the page says."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from instep.project.detector import SHORT, AppOptions, ColumnOptions
 from instep.project.load import load
 from instep.project.project import Project
-from instep.project.words import API_WORDS, CHOOSERS, PROPAGATION
-from instep.schema.selection import is_on
-from instep.schema.table import Column, Table
-from instep.schema.types import Int
+from instep.project.sections.detector import SHORT, AppOptions, ColumnOptions
+from instep.project.sections.foreign_settings import API_WORDS, CHOOSERS, PROPAGATION
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Int
+from instep.schema.selection.selection import is_on
 
-TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "guides" / "other-products.md").read_text(encoding="utf-8")
 HEAD = "sources: {db: {type: sqlite, path: shop.db}}\ndestinations: {lake: {type: iceberg}}\n"
 
 
@@ -64,8 +64,8 @@ def test_a_scheduled_detector(tmp_path: Path) -> None:
 
 
 def test_a_tree(tmp_path: Path) -> None:
-    from instep.project.imported import imported
-    from instep.project.policy_files import read_config
+    from instep.project.files.imported import imported
+    from instep.project.files.policy_files import read_config
 
     title = "A tree of schemas, tables and columns"
     project = example(tmp_path, title)

@@ -8,7 +8,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import InstepError
-from instep.schema.selection import Selection, patterns
+from instep.schema.selection.selection import Selection, patterns
 from sync_world import MakeWorld, World, counts, cursor, preset
 
 SOURCES = ("postgres", "mysql", "sqlite")

@@ -6,7 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked
-from instep.schema.policy import Policy
+from instep.schema.policy.policy import Policy
 from sync_world import MakeWorld, World, preset
 
 DROPS = preset("propagate_all")

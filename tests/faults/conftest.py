@@ -12,7 +12,10 @@ import pytest
 
 from contract.sources import SOURCES
 from fault_proxy import Proxy, before
+from forks import forked
 from sync_world import World
+
+__all__ = ["forked", "make_far"]
 
 MakeFar = Callable[..., tuple[World, Proxy]]
 """(source kind, settings of its connection while silence is the fault) to a world and the network before its source."""

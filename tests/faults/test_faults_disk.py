@@ -5,13 +5,12 @@ destination, under the store. What does not fit fails by name; the rest lands; w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from crash.crash_shop import BEFORE, CHANGE, KINDS, PROJECT, execute
-from crash.forks import Forks, forks
+from forks import Forks
 
 pytestmark = pytest.mark.slow
 
@@ -30,23 +29,17 @@ FULL: list[tuple[str, str, str, int, str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    with forks("crash_shop", tmp_path_factory.mktemp("forks")) as made:
-        yield made
-
-
 @pytest.mark.parametrize(("part", "kind", "script", "most", "said"), FULL, ids=[f"{f[0]} {f[1]}" for f in FULL])
 def test_a_full_disk(forked: Forks, tmp_path: Path, part: str, kind: str, script: str, most: int, said: str) -> None:
     """Nothing is copied of a source in WAL mode."""
     folder = str(tmp_path)
     tmp_path.joinpath("instep.yml").write_text(PROJECT.replace("DESTINATION", KINDS[kind]))
     execute(folder, BEFORE if part == "copy" else f"PRAGMA journal_mode = wal; {BEFORE}")
-    assert forked.run("synced", folder).code == 0
+    assert forked.run("crash.crash_shop.synced", folder).code == 0
     execute(folder, CHANGE + script)
-    full = forked.run("synced_within", folder, str(most))
+    full = forked.run("crash.crash_shop.synced_within", folder, str(most))
     assert full.code == 1
     assert re.search(said, full.said, re.S | re.I), full.said
     for function in ("whole", "synced", "converged"):
-        ended = forked.run(function, folder)
+        ended = forked.run(f"crash.crash_shop.{function}", folder)
         assert ended.code == 0, ended.said

@@ -15,8 +15,8 @@ from contract.destinations import DESTINATIONS
 from contract.destinations import postgres as to_postgres
 from instep.destinations.base import Amendment, Commit, Destination, Fill, Keeps, Merge
 from instep.errors import Conflict, Fenced
-from instep.schema.change import TableRemoved
-from instep.schema.step import step
+from instep.schema.changes.describe import TableRemoved
+from instep.schema.planning.step import step
 from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table
 
 LATE = Commit("late", 4)

@@ -122,7 +122,7 @@ def told(
 ) -> None:  # fmt: skip
     """`source test` says `word`, and nothing that it should not."""
     monkeypatch.setenv("DB_PASSWORD", SECRET)
-    monkeypatch.setattr("instep.stage.patience.MOST", 8 << 20)
+    monkeypatch.setattr("instep.stage.timeouts.MOST", 8 << 20)
     monkeypatch.setitem(sys.modules, "nacl", None)  # it may be installed
     monkeypatch.setattr("instep.sources.mysql.connect.is_near", lambda _: False)
     with hostile(act) as server:

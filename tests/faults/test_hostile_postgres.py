@@ -191,7 +191,7 @@ def test_a_catalog(tmp_path: Path, capsys: pytest.CaptureFixture[str], shop: Dat
 def test_a_catalog_without_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], shop: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("instep.stage.patience.MOST", 8 << 20)
+    monkeypatch.setattr("instep.stage.timeouts.MOST", 8 << 20)
     endless = says(FIELDS, then=lambda c: c.flood(table("id") * 500))
     said = check(tmp_path, capsys, at(CATALOG, endless)(shop.config.port))
     assert "the server's answer has no end: it was cut off after 8 MB" in said

@@ -24,13 +24,13 @@ from instep.control import pauses
 from instep.control.reviews import answer
 from instep.errors import Blocked, InstepError
 from instep.model import Review
-from instep.schema.likeness import PROPOSAL
-from instep.schema.policy import Policy
-from instep.schema.preset import PRESETS
-from instep.sync.changes import rekey
+from instep.schema.policy.policy import Policy
+from instep.schema.policy.presets import PRESETS
+from instep.schema.policy.similarity import PROPOSAL
 from instep.sync.detection.detect import look, record
-from instep.sync.held.replay import replay
+from instep.sync.operations import set_key as rekey
 from instep.sync.progress import Report
+from instep.sync.quarantine.replay import replay
 
 T = TypeVar("T")
 N = st.integers(0, 11)

@@ -1,5 +1,5 @@
 """Whether a value at the destination is what the source has: by exact arithmetic and the documented texts
-(docs/types.md), never by the product's own comparison."""
+(docs/reference/types.md), never by the product's own comparison."""
 
 from __future__ import annotations
 

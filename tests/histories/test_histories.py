@@ -148,6 +148,7 @@ def over_sqlite(_: pytest.FixtureRequest, __: ExitStack) -> tuple[Callable[[Path
 SOURCES = {"postgres": over_postgres, "mariadb": over_mariadb, "sqlite": over_sqlite}
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 def test_what_differs_has_a_reason(machine: type[Histories]) -> None:
     test = get_state_machine_test(

@@ -10,12 +10,12 @@ from typing import Any
 from histories.databases import CURSOR, LOG_NAMES, LiveDatabase, SourceTable
 from histories.oracle import agrees
 from instep.model import Review, TableSettings
-from instep.schema.names import destination_ref
-from instep.schema.table import Column, Table
-from instep.sync.held.quarantine import holdings
-from instep.sync.pipe import Pipe
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.planning.naming import destination_ref
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Auto, Engine, OnSpark
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Auto, Engine, OnSpark
+from instep.sync.quarantine.quarantine import holdings
 from sync_world import PREFIX, World
 
 NAME = "shop"

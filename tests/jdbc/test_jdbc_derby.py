@@ -85,7 +85,7 @@ def test_an_unknown_database(world: World) -> None:
 
 
 def _held(world: World) -> Any:
-    from instep.schema.names import destination_ref
+    from instep.schema.planning.naming import destination_ref
 
     target = world.destination.target(destination_ref(world.accepted("T 1"), world.pipe.naming))
     return read_entries(target.quarantine, target.io).entries

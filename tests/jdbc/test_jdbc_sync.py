@@ -21,7 +21,7 @@ import pytest
 from contract.sources import Case
 from instep.errors import ConnectError, InstepError, SetupError
 from instep.model import Check, TableSettings
-from instep.schema.read import ColumnRead, TableRead
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.config import JarFile, JdbcConfig
 from instep.sources.jdbc.source import JdbcSnapshot, JdbcSource
@@ -266,7 +266,7 @@ def test_a_password_is_nowhere_but_in_the_driver(postgres: Database, tmp_path: P
 def test_a_table_is_free_between_the_statements_of_a_sync(
     postgres: Database, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a part is read, its query has the table, as docs/sources.md says."""
+    """While a part is read, its query has the table, as docs/guides/sources.md says."""
 
     def want() -> None:
         with psycopg.connect(conninfo(postgres.config)) as connection:

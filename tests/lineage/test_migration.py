@@ -6,7 +6,7 @@ import pytest
 
 from instep.lineage.migration.read import read_migration
 from instep.lineage.migration.script import read
-from instep.schema.ddl import (
+from instep.schema.changes.edits import (
     AddColumn,
     AddKey,
     AlterDefault,

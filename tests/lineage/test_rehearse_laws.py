@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from instep.errors import SchemaError
 from instep.lineage.migration.read import read_migration
-from instep.schema.change import describe
-from instep.schema.diff import diff
-from instep.schema.rehearse import Rehearsal, Rules
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import DataType, parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import DataType, parse
+from instep.schema.changes.describe import describe
+from instep.schema.changes.diff import diff
+from instep.schema.changes.rehearse import Rehearsal, Rules
 from instep.sources.declared import declared_type
 from instep.sources.sqlite.catalog import contents
 from instep.sources.sqlite.connect import SqliteConfig

@@ -12,7 +12,7 @@ from typing import Any, Self
 from contract.sources import Case, MakeSource
 from instep.model import LogNames, TableSettings
 from instep.sources.base import Source
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
 from instep.sync.progress import Report
 from memory.destination import MemoryDestination
 from sync_world import World

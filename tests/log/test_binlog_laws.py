@@ -15,8 +15,7 @@ from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import Pass, Upon
 from instep.sources.mysql.binlog.ddl import Edit, edits
 from instep.sources.mysql.binlog.foreign import ForeignKey, parsed
-from instep.sources.mysql.binlog.gtid import GtidSet
-from instep.sources.mysql.binlog.log import Position, numbered
+from instep.sources.mysql.binlog.log import GtidSet, Position, numbered
 from instep.sources.mysql.binlog.tables import cascades
 from instep.sources.mysql.binlog.values import KeyColumn, Unfit, value_of
 from instep.sources.mysql.binlog.wire import Begin, End, Event, Rotate, Statement, checked, decode

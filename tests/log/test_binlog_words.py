@@ -9,9 +9,8 @@ import pytest
 from binlog_world import BinlogWorld
 from followed import notes
 
-from instep.sources.mysql.binlog.ddl import Edit, edits
+from instep.sources.mysql.binlog.ddl import ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES, Edit, edits, tokens_of
 from instep.sources.mysql.binlog.wire import Statement, Unreadable, decode
-from instep.sources.mysql.binlog.words import ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES, tokens_of
 from mariadb import open_as
 from sync_world import counts
 

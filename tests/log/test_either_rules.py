@@ -8,7 +8,7 @@ import pytest
 from followed import LOG, Followed, notes
 
 from contract.destinations import DESTINATIONS
-from instep.schema.selection import Pattern, Selection
+from instep.schema.selection.selection import Pattern, Selection
 
 pytestmark = pytest.mark.server
 

@@ -12,7 +12,7 @@ from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.model import TableSettings
-from instep.schema.policy import Rule
+from instep.schema.policy.policy import Rule
 from mariadb import MariaDatabase
 from postgres_server import Database
 from sync_world import World, preset

@@ -11,8 +11,8 @@ from log_world import LogWorld
 from instep import crash
 from instep.crash import Crashed
 from instep.model import TableSettings
-from instep.schema.selection import Pattern, Selection
-from instep.sync.rows import follow
+from instep.schema.selection.selection import Pattern, Selection
+from instep.sync.loading import cdc
 from sync_world import counts
 
 pytestmark = pytest.mark.server
@@ -127,7 +127,7 @@ def test_a_table_that_fails_keeps_its_log(loaded: LogWorld, monkeypatch: pytest.
         assert loaded.slot == before
         loaded.sync()
         assert loaded.slot == before
-        patch.setattr(follow, "HOLD", 0)
+        patch.setattr(cdc, "HOLD", 0)
         assert "public.t is far behind the log" in notes(loaded.sync())
         assert loaded.slot > before
     assert held.state is not None

@@ -14,9 +14,9 @@ from log_world import LogWorld
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
-from instep.schema.selection import Pattern, Selection
-from instep.schema.types import parse
-from instep.sync.changes.restore import prepare, restore, savepoints
+from instep.schema.catalog.types import parse
+from instep.schema.selection.selection import Pattern, Selection
+from instep.sync.operations.restore import prepare, restore, savepoints
 from postgres_server import Database
 from sync_world import counts, cursor, preset
 

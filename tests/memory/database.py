@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from instep.schema.table import Column, Table
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType
 
 Row = tuple[Any, ...]
 

@@ -33,12 +33,12 @@ from instep.destinations.base import (
 from instep.destinations.casts import tried
 from instep.errors import Conflict, DestinationError, StageError
 from instep.model import Check
-from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.old_names import View, carried
-from instep.schema.step import Step
-from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
-from instep.stage.place import children, keep_only, remove
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.planning.aliases import View, carried
+from instep.schema.planning.step import Step
+from instep.stage.files.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
 from memory.arrow import arrow_type
 from memory.held import CAPABILITIES, Change, Held, Row, evolved, misfits_of, new_table

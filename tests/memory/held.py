@@ -13,12 +13,12 @@ from instep.destinations.base import Commit, LoadState, Misfits
 from instep.destinations.casts import misfits_in
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.errors import DestinationError, Fenced, IllegalChange
-from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
-from instep.schema.hazard import Capabilities
-from instep.schema.step import ReviveColumn, RewriteColumn, Step
-from instep.schema.table import Column, Table
-from instep.schema.types import DataType, String
-from instep.stage.cast import cast
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType, String
+from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step
+from instep.stage.casts.cast import cast
 from memory.arrow import arrow_type
 
 FIELD_ID = "PARQUET:field_id"

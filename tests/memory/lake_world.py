@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.schema.table import Column, Table
-from instep.schema.types import DataType, Int, String
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType, Int, String
 from instep.sources.sqlite.catalog import quoted
 from instep.sources.sqlite.source import SqliteConfig, SqliteSource
-from instep.sync.rows.engine import Engine, OnSpark
+from instep.sync.loading.engine import Engine, OnSpark
 from memory.database import MemoryTable
 from memory.held import BY_HAND
 from memory.world import World

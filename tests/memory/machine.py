@@ -15,18 +15,18 @@ from instep.control import pauses
 from instep.control.reviews import answer
 from instep.errors import Blocked, InstepError
 from instep.model import Review, TableSettings
-from instep.schema.policy import Policy
-from instep.schema.preset import PRESETS
-from instep.schema.selection import Selection, patterns
-from instep.schema.table import Column
-from instep.schema.types import DataType, Int, String, parse
-from instep.sync.changes import rekey
-from instep.sync.changes.evolve import evolve, preview
-from instep.sync.changes.fill_plan import check_columns
-from instep.sync.changes.undo import find, prepare, takeback
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import DataType, Int, String, parse
+from instep.schema.policy.policy import Policy
+from instep.schema.policy.presets import PRESETS
+from instep.schema.selection.selection import Selection, patterns
 from instep.sync.detection.detect import look, record
-from instep.sync.held.replay import replay
+from instep.sync.operations import set_key as rekey
 from instep.sync.progress import Report
+from instep.sync.quarantine.replay import replay
+from instep.sync.schema_changes.backfill_plan import check_columns
+from instep.sync.schema_changes.evolve import evolve, preview
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from memory import promises
 from memory.database import MemoryTable
 from memory.held import BY_HAND

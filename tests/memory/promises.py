@@ -13,10 +13,10 @@ import pyarrow as pa
 from instep.destinations.base import Ref
 from instep.events import ChangeDetected, RenameSuspected
 from instep.model import Review
-from instep.schema.table import Column, Table
-from instep.schema.types import DataType
-from instep.stage.cast import cast
-from instep.store.events import LoggedEvent
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType
+from instep.stage.casts.cast import cast
+from instep.store.history.events import LoggedEvent
 from instep.sync.progress import Report
 from memory.arrow import arrow_type
 from memory.database import MemoryTable

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from instep.errors import ReadError
 from instep.model import Check
-from instep.schema.read import TableRead
-from instep.schema.selection import Pattern, patterns
-from instep.schema.table import Catalog, Column, Table, fingerprint
-from instep.schema.types import DataType, Date, Int, Timestamp, TimestampTz
-from instep.schema.types import Decimal as DecimalType
+from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
+from instep.schema.catalog.types import DataType, Date, Int, Timestamp, TimestampTz
+from instep.schema.catalog.types import Decimal as DecimalType
+from instep.schema.planning.projection import TableRead
+from instep.schema.selection.selection import Pattern, patterns
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
 from instep.stage.spec import Chunk
 from memory.arrow import arrow_type

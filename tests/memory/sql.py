@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlglot import exp, parse_one
 
-from instep.schema.table import Column
-from instep.schema.types import DataType, parse
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import DataType, parse
 from memory.database import MemoryDatabase
 
 _PLAIN = {"INT": "int32", "BIGINT": "int64", "DOUBLE": "float64", "TEXT": "string", "DATE": "date"}

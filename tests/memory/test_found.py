@@ -10,12 +10,12 @@ import pytest
 from events.shows import shows
 from instep.errors import Conflict
 from instep.events import ChangeDetected
-from instep.schema.policy import Policy
-from instep.schema.table import Column
-from instep.schema.types import parse
-from instep.sync.changes import rekey
-from instep.sync.changes.undo import find, prepare, takeback
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import parse
+from instep.schema.policy.policy import Policy
 from instep.sync.detection.detect import look, record
+from instep.sync.operations import set_key
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from memory.database import MemoryDatabase
 from memory.promises import check_blocked
 from memory.world import NAME, World
@@ -85,7 +85,7 @@ def test_nothing_of_a_table_that_is_only_kept_is_taken_back(world: World) -> Non
 
 def test_a_key_of_a_column_that_somebody_has_dropped_is_refused(world: World) -> None:
     world.change_by_hand(("shop", "t"), "a")
-    made = rekey.prepare(world.pipe, "main.t", ("a",), "rekey")
+    made = set_key.prepare(world.pipe, "main.t", ("a",), "rekey")
     assert "column a is not at the destination" in made.why_not
 
 

@@ -68,6 +68,7 @@ def run(machine: type[Machine], number: int, examples: int, steps: int = STEPS, 
     (seed(number)(test) if FIXED else test)()
 
 
+@pytest.mark.sampled(PARTS)
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS // len(MACHINES)))
 @pytest.mark.parametrize("machine", MACHINES)

@@ -11,7 +11,7 @@ from memory.test_stateful import run
 from memory.world import World
 from sparkfixture import spark_session  # noqa: F401 - a fixture
 
-EXAMPLES, STEPS = 10, 15
+EXAMPLES, STEPS, PARTS = 3, 15, 4
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
@@ -19,7 +19,9 @@ pytestmark = [
 ]
 
 
-def test_promises_hold_over_a_lake(spark_session: SparkSession) -> None:  # noqa: F811
+@pytest.mark.sampled
+@pytest.mark.parametrize("part", range(1, PARTS + 1))
+def test_promises_hold_over_a_lake(spark_session: SparkSession, part: int) -> None:  # noqa: F811
     class OverLake(Machine):
         ids = False
         types = TYPES[:4]  # SQLite has no decimals: what becomes text there is the number as it stored it
@@ -27,4 +29,4 @@ def test_promises_hold_over_a_lake(spark_session: SparkSession) -> None:  # noqa
         def make_world(self) -> World:
             return LakeWorld(ids=False, session=spark_session)
 
-    run(OverLake, 1, EXAMPLES, STEPS, shrinks=False)
+    run(OverLake, part, EXAMPLES, STEPS, shrinks=False)

@@ -19,20 +19,20 @@ from sqlalchemy import event, update
 from instep import crash
 from instep.destinations.base import Commit, Destination, Ref
 from instep.model import TableSettings
-from instep.schema.names import Naming, destination_ref
-from instep.schema.policy import Policy
-from instep.schema.read import TableRead
-from instep.schema.selection import Selection
-from instep.schema.step import Step
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.naming import Naming, destination_ref
+from instep.schema.planning.projection import TableRead
+from instep.schema.planning.step import Step
+from instep.schema.policy.policy import Policy
+from instep.schema.selection.selection import Selection
 from instep.sources.base import CursorRange
 from instep.spark.settings import SparkSettings
 from instep.stage.spec import Chunk
 from instep.store.store import Store
-from instep.store.tables import runs
-from instep.sync.pipe import Pipe
+from instep.store.tables.catalogs import runs
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Engine, Inline
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Engine, Inline
 from instep.sync.run import Wanted, sync
 from memory.database import MemoryDatabase
 from memory.destination import MemoryDestination

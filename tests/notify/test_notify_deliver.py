@@ -19,12 +19,19 @@ from instep.notify.channel import Channel, PostChannel, PostConfig
 from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, HOOK_PATIENCE, Sender
 from instep.notify.lines import Line
 from instep.notify.message import Message
-from instep.schema.change import Change, change_to_dict, column_of, describe, table_of
-from instep.schema.kinds import ColumnDefault, ColumnRenamed, ColumnWidened, KeyRemoved, SchemaAdded, TableRenamed
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
-from instep.store.outbox import Notice
-from instep.store.reviews import Finding
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import Change, change_to_dict, column_of, describe, table_of
+from instep.schema.changes.kinds import (
+    ColumnDefault,
+    ColumnRenamed,
+    ColumnWidened,
+    KeyRemoved,
+    SchemaAdded,
+    TableRenamed,
+)
+from instep.store.catalogs.reviews import Finding
+from instep.store.history.outbox import Notice
 from instep.store.store import Store
 from receivers import Web, web
 from store.store_world import START, Clock

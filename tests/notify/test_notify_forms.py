@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from notify_world import HOSTILE, RENAMED, line, many, message
 
 from instep.notify import slack, teams, webhook
-from instep.notify.counts import counts_of
+from instep.notify.deliver import counts_of
 from instep.notify.escape import LONGEST, as_code, as_html, as_markdown, as_slack, shown
 from instep.notify.mail import made
 from instep.notify.message import Message, summary
 from instep.notify.other import markdown
 from instep.notify.page import html_of, text_of
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
 
 FACTS = ("shop", "db", "public.order", "total", "amount", "c-7f3a2b", "policy careful rule 2", "waits for a review")
 NAMES = ("what", "status", "source", "table", "column", "old", "new", "rule", "why")

@@ -16,12 +16,12 @@ from instep.notify.message import Message, details
 from instep.notify.occasions import meaning
 from instep.notify.routes import Routes
 from instep.project.load import load
-from instep.schema.change import change_to_dict
-from instep.schema.kinds import ColumnAdded
-from instep.schema.table import Column
-from instep.schema.types import parse
-from instep.store.outbox import Notice, Told
-from instep.store.reviews import Finding
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import change_to_dict
+from instep.schema.changes.kinds import ColumnAdded
+from instep.store.catalogs.reviews import Finding
+from instep.store.history.outbox import Notice, Told
 from instep.store.store import Store
 
 FILE = """\

@@ -18,7 +18,7 @@ from instep.events import Paused
 from instep.notify import slack
 from instep.notify.channel import PostChannel, PostConfig
 from instep.notify.deliver import Sender
-from instep.store.outbox import Notice
+from instep.store.history.outbox import Notice
 from instep.store.store import Store
 from receivers import Web, post_office, web
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.notify.times import due
+from instep.notify.routes import due
 
 CASES = [
     ("2026-03-01 12:00", {}, "2026-03-01 12:00"),

@@ -14,14 +14,14 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 
 from instep import operations
-from instep.api.requests import request_model
 from instep.errors import InstepError
+from instep.operations.everyday.sync import SyncRequest
 from instep.operations.registry import policy_of, spec_for, spec_of, specs, work_of
-from instep.operations.restore import RestoreRequest
-from instep.operations.set_key import SetKeyRequest
+from instep.operations.repair.restore import RestoreRequest
+from instep.operations.repair.set_key import SetKeyRequest
 from instep.operations.spec import OperationSpec, Request, Work
-from instep.operations.sync import SyncRequest
 from instep.operations.values import Between, leads_to
+from instep.server.requests import request_model
 
 ALL = pytest.mark.parametrize("spec", specs().values(), ids=specs())
 _WITH_BODIES = [one for one in specs().values() if one.request is not Request]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from instep.store.reviews import Finding
+from instep.store.catalogs.reviews import Finding
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from instep.ops.metrics import NAMES
+from instep.monitoring.metrics import NAMES
 
 FOLDER = Path(__file__).parents[2] / "ops"
 RULES: list[dict[str, Any]] = [

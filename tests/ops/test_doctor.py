@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from ops_world import Moved
 
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.errors import ConnectError
 from instep.model import Check
-from instep.ops.doctor import Finding, _tests, clock, disk, machine, stored
+from instep.monitoring.doctor import Finding, _tests, clock, disk, machine, stored
 from instep.store.store import Store
 
 
@@ -30,7 +30,7 @@ def states(store: Store) -> dict[str, str]:
 
 
 def _no_admin(store: Store, _moved: Moved) -> None:
-    keys.create(store, "ci", "viewer", "test")
+    api_keys.create(store, "ci", "viewer", "test")
 
 
 def _nobody_works(store: Store, _moved: Moved) -> None:

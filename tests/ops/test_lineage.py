@@ -28,9 +28,9 @@ from openlineage.client.generated.lifecycle_state_change_dataset import Lifecycl
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacetFields
 
 from instep.bootstrap import App, open_project
-from instep.ops.lineage import AGAIN, TURN, NotTaken
+from instep.monitoring.lineage import AGAIN, TURN, NotTaken
 from instep.project.load import load
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
 from instep.store.store import Store
 from instep.sync.run import Wanted, sync
 from postgres_server import Database

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from ops_world import Moved, change
 
 from instep.events import ChangeDetected, DetectionEnded, JobDead, RunEnded, TableFailed, TableLoaded
-from instep.ops.counted import counted, fold
-from instep.ops.exposition import Family, exposed
-from instep.ops.metrics import NAMES, metrics
-from instep.store.outbox import Notice
+from instep.monitoring.counters import counted, fold
+from instep.monitoring.metrics import NAMES, Family, exposed, metrics
+from instep.store.history.outbox import Notice
 from instep.store.store import Store
 
 LABELS = r'(?:\{[a-z]+="(?:[^"\\\n]|\\["\\n])*"(?:,[a-z]+="(?:[^"\\\n]|\\["\\n])*")*\})?'

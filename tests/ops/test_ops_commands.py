@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import URL
 
 from instep.cli.main import main
-from instep.ops.doctor import SKEWED, clock
+from instep.monitoring.doctor import SKEWED, clock
 from instep.store.store import Store, utc_now
 from postgres_server import Database
 

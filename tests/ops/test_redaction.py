@@ -14,8 +14,8 @@ import pytest
 
 from instep.errors import ReadError
 from instep.redaction import HIDDEN, Redactor, hide, is_plain
-from instep.store.runs import Runs
 from instep.store.store import Store
+from instep.store.work.runs import Runs
 
 SECRETS = (
     "c4n4ry/V3ry+S3cret=?&x",

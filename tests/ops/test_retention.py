@@ -11,15 +11,15 @@ from sqlalchemy import URL
 
 from instep.events import ChangeApplied, RunEnded, RunStarted, TableLoaded
 from instep.model import Member, TableRun
-from instep.ops.counted import fold
-from instep.ops.metrics import metrics
-from instep.ops.retention import forget, forget_some
-from instep.project.retention import RetentionSection
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store import prune
-from instep.store.rollouts import Draft
+from instep.monitoring.counters import fold
+from instep.monitoring.metrics import metrics
+from instep.monitoring.retention import forget, forget_some
+from instep.project.sections.telemetry import RetentionSection
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.store.admin import prune
 from instep.store.store import Store
+from instep.store.work.rollouts import Draft
 from postgres_server import Database
 
 KEEP = RetentionSection()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from instep.api.app import create_app
 from instep.bootstrap import open_project
 from instep.cli.main import main
 from instep.errors import Conflict
+from instep.server.app import create_app
 from instep.worker import worker
 from instep.worker.worker import JobWorker, Limits
 

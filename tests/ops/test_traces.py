@@ -22,7 +22,7 @@ from instep.bootstrap import App, open_project
 from instep.egress.guard import Guard
 from instep.errors import SetupError
 from instep.logs import LogSettings, configure
-from instep.ops.traces import Traces, TraceSettings, end
+from instep.monitoring.traces import Traces, TraceSettings, end
 from instep.spans import span, tell, within
 from instep.worker.perform import Ended, perform
 from receivers import Web, web
@@ -191,7 +191,7 @@ def test_nothing_is_imported_or_measured_where_it_is_off(tmp_path: Path) -> None
         "import sys; from pathlib import Path; from instep.bootstrap import open_project; from instep.sync.run import "
         "sync\nwith open_project(Path(sys.argv[1])) as app:\n    pipe = app.pipe('shop')\n    "
         "sync(pipe, engine=app.engine('shop'))\nfound = [m for m in sys.modules if m.startswith(('opentelemetry', "
-        "'instep.ops.traces', 'instep.ops.lineage'))]\nassert found == [], found"
+        "'instep.monitoring.traces', 'instep.monitoring.lineage'))]\nassert found == [], found"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -199,7 +199,7 @@ def test_nothing_is_imported_or_measured_where_it_is_off(tmp_path: Path) -> None
 
 
 def test_without_the_extra_the_next_step_is_told(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "instep.ops.traces")
+    monkeypatch.delitem(sys.modules, "instep.monitoring.traces")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with app, pytest.raises(SetupError, match="otel") as found:
         app.pipe("shop")

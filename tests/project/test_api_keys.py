@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from instep.project import api_keys
-from instep.project.api_keys import (
+from instep.project.allowed import keys as api_keys
+from instep.project.allowed.keys import (
     KEYS,
     MAIL,
     NAMES,
@@ -24,12 +24,12 @@ from instep.project.api_keys import (
     reach_of,
     refusals,
 )
-from instep.project.api_values import nothing
+from instep.project.allowed.properties import table_refusals
+from instep.project.allowed.values import nothing
 from instep.project.documents import TYPES, InvalidObject, plain_section_of
-from instep.project.models import SourceSection, SqliteSource
-from instep.project.properties import table_refusals
-from instep.project.shelves import SHELVES, Shelves
-from instep.project.values import Section
+from instep.project.sections.folders import SHELVES, Shelves
+from instep.project.sections.models import SourceSection, SqliteSource
+from instep.project.sections.values import Section
 
 OPEN = {
     "SshSection.key", "PostgresSource.options", "ConnectorServer.configuration",

@@ -6,12 +6,12 @@ import pytest
 from project_types import Loads
 
 from instep.errors import ProjectError
-from instep.project.detector import SHORT, AppOptions, ColumnOptions
-from instep.project.names import column_regex, table_match, table_regex
-from instep.schema.policy import Rule, decide
-from instep.schema.selection import Pattern, is_on, select_columns
-from instep.schema.table import Column, Table
-from instep.schema.types import Int, String
+from instep.project.sections.detector import SHORT, AppOptions, ColumnOptions
+from instep.project.sections.names import column_regex, table_match, table_regex
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Int, String
+from instep.schema.policy.policy import Rule, decide
+from instep.schema.selection.selection import Pattern, is_on, select_columns
 
 HEAD = """\
 sources:
@@ -169,8 +169,8 @@ MATCHES = [
 
 @pytest.mark.parametrize(("pattern", "path", "expected"), MATCHES)
 def test_rules_are_about_tables(pattern: str, path: str, expected: bool) -> None:
-    from instep.schema.kinds import ColumnAdded
-    from instep.schema.policy import Policy
+    from instep.schema.changes.kinds import ColumnAdded
+    from instep.schema.policy.policy import Policy
 
     schema, name, *column = path.split(".")
     rule = Rule(("column.added",), "review", table_match(pattern))

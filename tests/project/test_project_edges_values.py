@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from project_types import Loads
 from pydantic_core import PydanticCustomError
 
-from instep.control.schedule import next_fire
+from instep.control.schedules import next_fire
 from instep.errors import ProjectError
-from instep.project import tree
-from instep.project.limits import minutes
 from instep.project.load import load
-from instep.project.models import ProjectFile
-from instep.project.reference import Environment, Reference
-from instep.project.schedule import cron, interval, schedule
+from instep.project.sections.limits import minutes
+from instep.project.sections.models import ProjectFile
+from instep.project.sections.schedule import cron, interval, schedule
+from instep.project.text import tree
+from instep.project.text.references import Environment, Reference
 
 BASE = """\
 sources:

@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.project.imported import SchemaConfig, imported
+from instep.project.files.imported import SchemaConfig, imported
 from instep.project.load import load
-from instep.schema.selection import column_is_on, hashed, is_on
-from instep.schema.table import Column, Table
-from instep.schema.types import String
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import String
+from instep.schema.selection.selection import column_is_on, hashed, is_on
 
 HEAD = "sources: {db: {type: sqlite, path: shop.db}}\ndestinations: {lake: {type: iceberg}}\n"
 WORDS = st.sampled_from(["a", "b", "A", "a*b", "ab", "x[1]", "é"])

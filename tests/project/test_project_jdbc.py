@@ -10,7 +10,7 @@ from project_types import Loads
 from instep.bootstrap import App
 from instep.errors import ProjectError
 from instep.sources.jdbc.source import JdbcSource
-from instep.sync.rows.engine import OnSpark
+from instep.sync.loading.engine import OnSpark
 
 SECRET = "correct horse"
 SHA = "31fbf6f06b2217fb51d5100cee51b22625cc81640da0679b47914e54c1e6377c"

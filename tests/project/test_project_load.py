@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from project_types import Loads
 
 from instep.errors import ProjectError
-from instep.project import tree
 from instep.project.load import find, load
-from instep.project.reference import Reference
+from instep.project.text import tree
+from instep.project.text.references import Reference
 
 SOURCES = """\
 sources:

@@ -8,7 +8,7 @@ import pytest
 
 from instep.errors import ProjectError
 from instep.project.documents import InvalidObject
-from instep.project.lock import lock_diff, lock_file, lock_text, read_lock, write_lock
+from instep.project.files.lock import lock_diff, lock_file, lock_text, read_lock, write_lock
 
 COLUMNS = [{"name": "id", "type": "int64", "nullable": False}, {"name": "no", "type": "decimal(10,2)"}]
 DOCUMENT = {

@@ -6,9 +6,9 @@ import pytest
 from project_types import Loads
 from pydantic_core import PydanticCustomError
 
-from instep.project.schedule import cron, interval, schedule, time_zone
-from instep.schema.policy import Override, Policy, Rule
-from instep.schema.selection import Selection, patterns
+from instep.project.sections.schedule import cron, interval, schedule, time_zone
+from instep.schema.policy.policy import Override, Policy, Rule
+from instep.schema.selection.selection import Selection, patterns
 
 HEAD = "sources: {s: {type: sqlite, path: x}}\ndestinations: {d: {type: iceberg}}\n"
 

@@ -8,8 +8,8 @@ from textwrap import dedent
 import pytest
 
 from instep.errors import ProjectError
-from instep.project.policies import to_policy
-from instep.project.policy_files import read_cases, read_policy
+from instep.project.files.policy_files import read_cases, read_policy
+from instep.project.sections.policies import to_policy
 
 
 def written(folder: Path, text: str) -> Path:

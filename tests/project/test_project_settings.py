@@ -9,7 +9,7 @@ from project_types import Loads
 
 from instep.errors import ProjectError
 from instep.project.project import Settings, TableOptions
-from instep.project.reference import Environment, Reference, read_env_file
+from instep.project.text.references import Environment, Reference, read_env_file
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.postgres.connect import PostgresConfig
 from instep.sources.sqlite.connect import SqliteConfig

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from instep.project import watch
-from instep.project.watch import FileWatch, digest_of
+from instep.project.text import watch
+from instep.project.text.watch import FileWatch, digest_of
 
 
 def replaced(file: Path) -> None:

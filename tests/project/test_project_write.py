@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from instep.errors import ProjectError
+from instep.project.files.starter import SCHEMA_FILE, schema_json, starter, write_project
 from instep.project.load import load
-from instep.project.write import SCHEMA_FILE, schema_json, starter, write_project
 
 GOLDEN = Path(__file__).parent / "project.schema.json"
 
 
 def test_the_schema_is_the_recorded_one() -> None:
-    """After a wanted change: python -m instep.project.write > tests/project/project.schema.json"""
+    """After a wanted change: python -m instep.project.files.starter > tests/project/project.schema.json"""
     assert schema_json() == GOLDEN.read_text(encoding="utf-8")
 
 

@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import instep
 from instep.errors import Blocked, InstepError, ProjectError
-from instep.operations.restore import RestoreRequest
 
-PROJECT = """\
-version: 1
-project: shop
-sources:
-  db: {type: sqlite, path: shop.db}
-destinations:
-  lake: {type: iceberg, warehouse: lake}
-policies:
-  careful:
-    preset: allow_all
-    rules:
-      - {on: [column.removed], decide: review}
-connections:
-  shop: {source: db, destination: lake, policy: careful}
-spark: {master: "local[1]"}
-"""
-TABLES = """
-    create table customer (id integer primary key, name varchar(30) not null, city text);
-    insert into customer values (1, 'Ann', 'Oslo'), (2, 'Bo <b>', null);
-"""
-
-
-class Shop:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "instep.yml").write_text(PROJECT)
-        self.sql(TABLES)
-
-    def sql(self, script: str) -> None:
-        with closing(sqlite3.connect(self.folder / "shop.db")) as connection:
-            connection.executescript(script)
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def project(shop: Shop) -> Iterator[instep.Project]:
-    with instep.open(shop.folder) as project:
-        yield project
+if TYPE_CHECKING:
+    from conftest import Shop
 
 
 def test_a_sync_tells_its_progress_and_answers_what_became_of_each_table(project: instep.Project) -> None:
@@ -105,10 +62,10 @@ def test_a_change_waits_is_decided_and_is_taken_back(shop: Shop, project: instep
 def test_what_cannot_be_taken_back_by_itself_is_shown_first(shop: Shop, project: instep.Project) -> None:
     connection = project.connection()
     first = connection.sync()
-    [point] = project._desk.rows.savepoints("shop", "main.customer")
+    [point] = connection.table("main.customer").savepoints()
     shop.sql("update customer set name = 'Cy' where id = 1")
     connection.sync(full=True)
-    preview = connection.preview(RestoreRequest(table="main.customer", snapshot=str(point.id)))
+    preview = connection.preview(instep.RestoreRequest(table="main.customer", snapshot=str(point.id)))
     assert preview.lines[0].startswith(f"main.customer goes back to snapshot {point.id}")
     with pytest.raises(Blocked, match=r"the rows of main\.customer are put back"):
         connection.run(preview)
@@ -117,9 +74,7 @@ def test_what_cannot_be_taken_back_by_itself_is_shown_first(shop: Shop, project:
 
 
 def test_a_table_that_fails_is_named(shop: Shop, project: instep.Project) -> None:
-    (shop.folder / "instep.yml").write_text(
-        PROJECT.replace("policy: careful}", "policy: careful, include: {tables: [main.customer, main.custome]}}")
-    )
+    shop.replace("policy: careful}", "policy: careful, include: {tables: [main.customer, main.custome]}}")
     with instep.open(shop.folder) as broken:
         done = broken.connection().sync()
     assert (done.ok, list(done.failed)) == (False, ["main.custome"])
@@ -132,7 +87,7 @@ def test_columns_are_backfilled_and_both_sides_compared(shop: Shop, project: ins
     connection.sync()
     shop.sql("update customer set city = 'Bergen' where id = 2")
     assert [(one.table, one.equal) for one in connection.verify()] == [("main.customer", False)]
-    assert connection.backfill("main.customer").ok
+    assert connection.table("main.customer").backfill().ok
     assert [one.equal for one in connection.verify(["main.customer"])] == [True]
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from instep.api.app import create_app
-from instep.api.rates import Rates
 from instep.bootstrap import open_project, open_server
-from instep.control import keys
+from instep.control.resources import api_keys
 from instep.model import Job
+from instep.server.app import create_app
+from instep.server.rates import Rates
 from instep.store.store import Store
 from instep.worker.perform import perform
 from listening import listening
@@ -155,7 +155,7 @@ class Twins:
 def served(folder: Path, **options: Any) -> Iterator[tuple[str, str]]:
     """(URL, an admin's key) of a server over the project in `folder`."""
     with open_server(folder, insecure_dev=True) as app:
-        secret = keys.create(app.store, "canary", "admin", "test").secret
+        secret = api_keys.create(app.store, "canary", "admin", "test").secret
         with listening(create_app(app, rates=Rates(requests=100_000), **options)) as url:
             yield url, secret
 

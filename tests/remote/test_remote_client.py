@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
+from instep.backends.http.client import Client, address, compare
+from instep.backends.http.credentials import Key, key
+from instep.backends.http.problems import ServerRefused, error_of
 from instep.errors import AccessLost, Blocked, Conflict, ConnectError, InstepError, SetupError
-from instep.remote.address import address
-from instep.remote.client import Client
-from instep.remote.key import Key, key
-from instep.remote.problems import ServerRefused, error_of
-from instep.remote.version import compare
 
 CANARY = "instep_sk_canary0123456789"
 PROBLEM = "application/problem+json"

@@ -24,19 +24,17 @@ from test_remote_client import CANARY, OK, Answers, serving
 
 from certificates import make_certificates
 from instep import errors
-from instep.api.problems import TITLES, Problem, of_error
+from instep.backends.decode import moments, record
+from instep.backends.http.client import PATIENCE, TRIES, Client, address, compare, part
+from instep.backends.http.credentials import Key, key
+from instep.backends.http.problems import MAX_TEXT, error_of, problem_of, strange
+from instep.backends.http.transport import Answer, Transport, Unreached
+from instep.backends.remote_jobs import Follower
+from instep.backends.remote_jobs import error_of as ended
 from instep.errors import ConnectError, InstepError, SetupError
+from instep.loopback import is_loopback
 from instep.model import Job, JobStatus, Run
-from instep.near import is_loopback
-from instep.remote.address import address
-from instep.remote.client import PATIENCE, TRIES, Client, part
-from instep.remote.follow import Follower
-from instep.remote.follow import error_of as ended
-from instep.remote.key import Key, key
-from instep.remote.problems import MAX_TEXT, error_of, problem_of, strange
-from instep.remote.records import moments, record
-from instep.remote.transport import Answer, Transport, Unreached
-from instep.remote.version import compare
+from instep.server.problems import TITLES, Problem, of_error
 from instep.worker.perform import _problem
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, InstepError)]

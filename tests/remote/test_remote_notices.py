@@ -8,7 +8,7 @@ import pytest
 from remote_world import PROJECT, Twins
 
 from instep.events import ReviewNeeded
-from instep.store.outbox import Notice
+from instep.store.history.outbox import Notice
 from receivers import Web, web
 
 TOLD = (

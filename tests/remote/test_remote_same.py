@@ -54,6 +54,23 @@ def test_a_plan_its_application_and_an_undo(twins: Twins) -> None:
     answered(twins, "undo", "ID", "--yes", code=5)
 
 
+def test_an_undo_by_the_beginning_of_an_id_finds_the_whole_id(twins: Twins) -> None:
+    begun(twins)
+    answered(twins, "changes", "approve", "ID")
+    twins.both("apply", "--yes", *JSON)
+    near, far = twins.ids(column="price")
+    for more in (("--dry-run",), ("--yes",)):
+        here = twins.near.here("undo", near[:-2], "-c", "shop", *more, *JSON)
+        there = twins.far.there("undo", far[:-2], "-c", "shop", *more, *JSON)
+        assert (here.code, there.code) == (0, 0), f"{here}\n{there}"
+        assert alike(here.json) == alike(there.json)
+        assert there.json["changes"] == [far]
+    with twins.far.store() as store:
+        assert {job.options["what"] for job in store.jobs.find() if job.kind == "undo"} == {far}
+    unknown = twins.far.there("undo", "c-none", "-c", "shop", "--yes")
+    assert (unknown.code, "c-none" in unknown.err) == (1, True), unknown
+
+
 def test_a_plan_file_is_applied_where_it_was_made(twins: Twins) -> None:
     twins.both("plan", "-o", str(twins.far.folder / "plan.json"), *JSON)
     file = twins.far.folder / "plan.json"
@@ -225,8 +242,8 @@ def test_the_detector(twins: Twins) -> None:
 
 
 def test_options_of_a_connection_that_the_server_keeps(twins: Twins) -> None:
-    from instep.remote.client import Client
-    from instep.remote.key import Key
+    from instep.backends.http.client import Client
+    from instep.backends.http.credentials import Key
 
     far, of = twins.far, ("--connection", "mine")
     spec = {"source": "db", "destination": "lake", "app_options": {"frequency": 21600}}
@@ -243,9 +260,9 @@ def test_options_of_a_connection_that_the_server_keeps(twins: Twins) -> None:
 
 
 def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(twins: Twins) -> None:
+    from instep.backends.http.client import Client
+    from instep.backends.http.credentials import Key
     from instep.errors import Conflict
-    from instep.remote.client import Client
-    from instep.remote.key import Key
 
     client = Client(twins.far.url, Key(twins.far.key), "0.1.0")
     client.post("/connections", {"name": "mine", "spec": {"source": "db", "destination": "lake"}})
@@ -264,6 +281,11 @@ def test_a_rollout_of_a_change_that_was_not_seen_yet(twins: Twins) -> None:
     twins.sql("create table refund (id integer primary key)")
     wanted = ("rollout", "create", "--approve", "table.added:main.refund", "--tag", "all")
     twins.both(*wanted, code=1)
+    misspelt = (*wanted[:3], "table.added:main.refunt", *wanted[4:])
+    for said in twins.both(*misspelt, "--detect", code=1):
+        assert "(their sources were checked just now) did you mean table.added:main.refund?" in " ".join(
+            said.err.split()
+        )
     twins.both(*wanted, "--detect", "--dry-run", *JSON)
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from remote_world import PROJECT, Twins, World, alike
 
+from instep.backends.http.client import Client
+from instep.backends.http.credentials import Key
+from instep.backends.remote_jobs import Follower, Works
 from instep.errors import Conflict
-from instep.remote.client import Client
-from instep.remote.follow import Follower
-from instep.remote.key import Key
-from instep.remote.work import Works
 from instep.sync.progress import Silent
 
 JSON = ("--output", "json")

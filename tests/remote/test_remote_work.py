@@ -7,16 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 from remote_world import World
 
+from instep.backends.http.client import Client
+from instep.backends.http.credentials import Key
+from instep.backends.remote_jobs import Follower, Works
+from instep.backends.remote_rows import ROUNDS, RowsThere
+from instep.backends.remote_settings import SelectionsThere
 from instep.bootstrap import open_project
-from instep.cli.desk import HERE, REMOTE, WHY
+from instep.cli.backend import HERE, REMOTE, WHY
 from instep.cli.main import main
 from instep.errors import Conflict
-from instep.remote.client import Client
-from instep.remote.follow import Follower
-from instep.remote.key import Key
-from instep.remote.there_rows import ROUNDS, RowsThere
-from instep.remote.there_selections import SelectionsThere
-from instep.remote.work import Works
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
 from said import every_command

@@ -16,10 +16,10 @@ from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import Group
 from instep.model import MemberStatus, Rollout, RunOutcome, TableHealth
 from instep.project.project import Project
-from instep.schema.selection import is_on
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.discoveries import CachedDiscovery
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.selection.selection import is_on
+from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
 
 HEAD = "sources: {db: {type: sqlite, path: shop.db}}\ndestinations: {lake: {type: duckdb, path: lake.duckdb}}\n"

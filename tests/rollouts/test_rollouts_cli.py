@@ -72,17 +72,18 @@ def test_a_change_is_approved_applied_and_undone(real: Make) -> None:
 
 
 NEAR = "did you mean column.added:main.orders.currency?"
-LOOK = "look at their sources first: --detect"
+CHECK_FIRST = "check their sources first: --detect"
+CHECKED = "(their sources were checked just now)"
 
 
 @pytest.mark.parametrize(
     ("path", "detect", "told", "not_told"),
     [
-        ("main.orders.curency", False, LOOK, "looked at now"),
-        ("main.orders.curency", True, f"looked at now {NEAR} `instep changes list` shows the open changes", LOOK),
-        ("main.orders.curency", None, f"{NEAR} `instep changes list` shows the open changes; {LOOK}", "looked at now"),
+        ("main.orders.curency", False, CHECK_FIRST, CHECKED),
+        ("main.orders.curency", True, f"{CHECKED} {NEAR} `instep changes list` shows the open changes", CHECK_FIRST),
+        ("main.orders.curency", None, f"{NEAR} `instep changes list` shows the open changes; {CHECK_FIRST}", CHECKED),
     ],
-    ids=["before they were looked at", "while they are", "after that"],
+    ids=["before they were checked", "while they are", "after that"],
 )
 def test_a_change_that_nobody_has_names_the_nearest(
     real: Make, path: str, detect: bool | None, told: str, not_told: str

@@ -12,7 +12,7 @@ from instep.control.rollouts.flow import skip, stop
 from instep.control.rollouts.gates import Gates
 from instep.errors import Blocked, Conflict, Fenced, InstepError
 from instep.model import Measure, Member, TableHealth
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
 
 Make = Callable[[int], Fleet]
 

@@ -21,7 +21,7 @@ from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import Group
 from instep.errors import Fenced
 from instep.model import Rollout, RunOutcome
-from instep.store.reviews import Finding
+from instep.store.catalogs.reviews import Finding
 
 NAMES = ("c0", "c1", "c2")
 CURRENCY = "column.added:main.orders.currency"

@@ -17,8 +17,8 @@ from instep.control.rollouts.policies import policy_patch
 from instep.control.rollouts.selections import SelectionPatch
 from instep.errors import InstepError, SchemaError
 from instep.model import Review
-from instep.schema.table import Catalog
-from instep.store.reviews import Finding
+from instep.schema.catalog.catalog import Catalog
+from instep.store.catalogs.reviews import Finding
 
 Make = Callable[[int], Fleet]
 CURRENCY = "column.added:main.orders.currency"

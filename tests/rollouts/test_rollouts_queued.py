@@ -23,7 +23,7 @@ from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import Group
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Job, JobKind, JobStatus, Rollout
-from instep.store.keyring import FILE, add_key
+from instep.store.engine.keyring import FILE, add_key
 from instep.sync.in_process import InProcess
 from instep.worker.perform import perform
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import (
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import (
     Array,
     Binary,
     Boolean,

@@ -9,12 +9,12 @@ from hypothesis import given
 from strategies import pairs_of_catalogs
 from world import catalog, column, table
 
-from instep.schema.accept import accept, lineage, settle
-from instep.schema.change import Change
-from instep.schema.diff import bare, diff
-from instep.schema.policy import Decision, Policy, Rule
-from instep.schema.removal import decide_all
-from instep.schema.table import Catalog, Column, Table
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.describe import Change
+from instep.schema.changes.diff import bare, diff
+from instep.schema.planning.accept import accept, lineage, settle
+from instep.schema.policy.policy import Decision, Policy, Rule
+from instep.schema.policy.removal import decide_all
 
 DROP = Policy(modifiers={"removed": "drop"})
 

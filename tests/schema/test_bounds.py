@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.bounds import COLUMN_LIMIT, FLAPPING, hold_flapping, limit_columns, retypes
-from instep.schema.kinds import ColumnAdded, ColumnRetyped
-from instep.schema.policy import Decision
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.kinds import ColumnAdded, ColumnRetyped
+from instep.schema.policy.policy import Decision
+from instep.schema.policy.safeguards import COLUMN_LIMIT, FLAPPING, hold_flapping, limit_columns, retypes
 
 
 def added(number: int, table: str = "t", rule: str = "preset allow_all") -> Decision:

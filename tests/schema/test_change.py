@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from strategies import TEXT, columns, pairs_of_catalogs, tables
 
 from instep.errors import SchemaError
-from instep.schema.change import (
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import (
     KINDS,
     AccessLost,
     Change,
@@ -46,9 +48,7 @@ from instep.schema.change import (
     symbol,
     table_of,
 )
-from instep.schema.diff import diff
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.changes.diff import diff
 
 T: Ref = ("s", "t")
 A = Column("a", parse("int32"), id="1")

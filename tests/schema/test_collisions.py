@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import NAMING, World, catalog, column, table
 
-from instep.schema.accept import accept, settle
-from instep.schema.change import NameCollided, describe, key
-from instep.schema.collisions import collide
-from instep.schema.diff import diff
-from instep.schema.names import assign
-from instep.schema.policy import Decision, Policy, decide
-from instep.schema.table import Catalog, Column, Table
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.describe import NameCollided, describe, key
+from instep.schema.changes.diff import diff
+from instep.schema.planning.accept import accept, settle
+from instep.schema.planning.collisions import collide
+from instep.schema.planning.naming import assign
+from instep.schema.policy.policy import Decision, Policy, decide
 
 BEFORE = catalog(table("t", "id:int32#1!", "a:int32#2", oid="9"))
 Said = dict[str, str]

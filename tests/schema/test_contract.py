@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from strategies import types
 
-from instep.schema.contract import Terms, contract_document, logical
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import Array, DataType, Struct, parse
-from instep.schema.within import ContractColumn, ContractTable, check, find, fits, misfit
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import Array, DataType, Struct, parse
+from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, find, fits, misfit
+from instep.schema.contracts.contract import Terms, contract_document, logical
 
 LOGICAL = [
     ("boolean", {"logicalType": "boolean"}),

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from strategies import TEXT, catalogs, scalars, structs, tables, types
 
 from instep.errors import ProjectError
-from instep.project.contract import contract_text, read_contract
-from instep.schema.contract import Terms, contract_document
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import Array, DataType, Struct, parse
-from instep.schema.widen import widens
-from instep.schema.within import ContractColumn, ContractTable, check, fits, misfit
+from instep.project.files.contract import contract_text, read_contract
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import widens
+from instep.schema.catalog.types import Array, DataType, Struct, parse
+from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, fits, misfit
+from instep.schema.contracts.contract import Terms, contract_document
 
 INT = parse("int64")
 

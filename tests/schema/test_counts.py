@@ -7,9 +7,9 @@ from hypothesis import given
 from strategies import pairs_of_catalogs
 from world import catalog, table
 
-from instep.schema.counts import Count, counts
-from instep.schema.diff import diff
-from instep.schema.table import Catalog, Table
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.counts import Count, counts
+from instep.schema.changes.diff import diff
 
 T = table("t", "id:int32", "a:string")
 U = table("u", "id:int32")

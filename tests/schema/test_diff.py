@@ -11,10 +11,10 @@ from hypothesis import given
 from strategies import catalogs, pairs_of_catalogs, tables
 
 from events.shows import shows
-from instep.schema.change import apply, describe, reverse, symbol
-from instep.schema.diff import bare, diff, pair, pair_columns
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import apply, describe, reverse, symbol
+from instep.schema.changes.diff import bare, diff, pair, pair_columns
 
 
 @given(pairs_of_catalogs())

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.drift import LOADABLE, detail, differences
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.drift import LOADABLE, detail, differences
 
 
 def column(name: str, kind: str = "int32", alias: str | None = None, **more: bool) -> Column:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from world import World, catalog, table
 
-from instep.schema.explain import Impact, explain, meanwhile, size
-from instep.schema.policy import Policy, decide
-from instep.schema.preset import KINDS
-from instep.schema.table import Column
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import parse
+from instep.schema.planning.explain import Impact, explain, meanwhile, size
+from instep.schema.policy.policy import Policy, decide
+from instep.schema.policy.presets import KINDS
 
 import pytest  # isort: skip
 

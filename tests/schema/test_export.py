@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from strategies import catalogs
 from world import catalog, column, table
 
-from instep.schema.export import sql_type, to_markdown, to_sql
-from instep.schema.lock import lock_document, without_kept
-from instep.schema.table import Catalog, Column
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column
+from instep.schema.catalog.types import parse
+from instep.schema.contracts.lock import lock_document, without_kept
+from instep.schema.planning.export import sql_type, to_markdown, to_sql
 
 TYPES = [
     ("boolean", "BOOLEAN"), ("int8", "TINYINT"), ("int16", "SMALLINT"), ("int32", "INTEGER"), ("int64", "BIGINT"),

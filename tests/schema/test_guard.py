@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from instep.schema.change import ColumnRemoved, ColumnRenamed, ColumnWidened, TableReplaced
-from instep.schema.guard import Guard, offence
-from instep.schema.step import RewriteColumn, StepChange
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed, ColumnWidened, TableReplaced
+from instep.schema.planning.guard import Guard, offence
+from instep.schema.planning.step import RewriteColumn, StepChange
 
 REF = ("shop", "t")
 A, B = (Column(name, parse("int32")) for name in "ab")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from world import ICEBERG, PLAIN, column, table
 
-from instep.schema.change import (
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import (
     Change,
     ColumnAdded,
     ColumnComment,
@@ -26,8 +27,7 @@ from instep.schema.change import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.hazard import Capabilities, Hazard, hazards, worst
-from instep.schema.types import parse
+from instep.schema.planning.hazard import Capabilities, Hazard, hazards, worst
 
 REF = ("s", "t")
 T = table("t", "a")

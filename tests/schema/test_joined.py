@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from world import PLAIN, table
 
 from instep.errors import IllegalChange
-from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableAdded
-from instep.schema.shards import Scene, compare, first, join, lacking, seen, strangers
-from instep.schema.step import RewriteColumn, StepChange, step
-from instep.schema.table import Table
-from instep.schema.widen import promote
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.promotion import promote
+from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed, TableAdded
+from instep.schema.planning.shards import Scene, compare, first, join, lacking, seen, strangers
+from instep.schema.planning.step import RewriteColumn, StepChange, step
 
 SHARD = "_shard"
 ID = "id:int32!"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import TEXT
 
 from instep.errors import SchemaError
-from instep.schema.layout import TableLayout, describe_layout, layout_from_dict, layout_to_dict, sort_term
+from instep.schema.catalog.layout import TableLayout, describe_layout, layout_from_dict, layout_to_dict, sort_term
 
 TERMS = [
     ("a", ("a", "asc")), ("a asc", ("a", "asc")), ("a DESC", ("a", "desc")), ("  a   desc ", ("a", "desc")),

@@ -10,14 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import catalog, column, table
 
-from instep.schema.assignment import assign
-from instep.schema.change import Change, ColumnAdded, ColumnRemoved, ColumnRenamed, TableRenamed, describe, key
-from instep.schema.diff import diff
-from instep.schema.likeness import (
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    TableRenamed,
+    describe,
+    key,
+)
+from instep.schema.changes.diff import diff
+from instep.schema.policy.policy import Override, Policy, Rule
+from instep.schema.policy.removal import decide_all
+from instep.schema.policy.similarity import (
     Candidate,
     Sample,
     Suspicion,
     as_renames,
+    assign,
     automatic,
     candidates,
     crossed,
@@ -26,10 +37,7 @@ from instep.schema.likeness import (
     threshold_of,
     weigh,
 )
-from instep.schema.policy import Override, Policy, Rule
-from instep.schema.removal import decide_all
-from instep.schema.spelling import alike
-from instep.schema.table import Table
+from instep.schema.policy.spelling import alike
 
 LIKE = [
     ("case and separators", "customerName", "CUSTOMER_NAME", 0.95, 1),

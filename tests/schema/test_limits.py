@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from instep.project.limits import minutes
+from instep.project.sections.limits import minutes
 from instep.schema.limits import BackfillLimits, is_open, waits
 
 NIGHT, DAY = "22:00-06:00", "09:30-17:00"

@@ -11,9 +11,9 @@ from strategies import TEXT
 
 from events.shows import shows
 from instep.errors import SchemaError
-from instep.schema.names import SYSTEM, Naming, assign, collisions, destination_ref, quote, unusable
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.planning.naming import SYSTEM, Naming, assign, collisions, destination_ref, quote, unusable
 
 NAMING = Naming("lake", default_schema="public")
 CLOSE = st.text(st.sampled_from("aAéÉſsSKk_.1 "), min_size=1, max_size=4).filter(str.strip)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from instep.schema.change import ColumnRenamed, TableRenamed
-from instep.schema.old_names import OldName, renames, settled, views, why_over
-from instep.schema.plan import Group
-from instep.schema.step import step
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import ColumnRenamed, TableRenamed
+from instep.schema.planning.aliases import OldName, renames, settled, views, why_over
+from instep.schema.planning.plan import Group
+from instep.schema.planning.step import step
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 LATER = AT + timedelta(days=30)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.change import ColumnRenamed, TableAdded, TableRemoved, TableRenamed
-from instep.schema.old_names import View, carried
-from instep.schema.step import Step, step
-from instep.schema.table import Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import ColumnRenamed, TableAdded, TableRemoved, TableRenamed
+from instep.schema.planning.aliases import View, carried
+from instep.schema.planning.step import Step, step
 
 AT = ("shop", "t")
 VIEW = View(("shop", "t__compat"), AT, (("a", "a"), ("b", "b"), ("old", "a")), "shop")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from instep.schema.ordering import same_order
-from instep.schema.types import parse
+from instep.schema.catalog.promotion import same_order
+from instep.schema.catalog.types import parse
 
 CASES = [
     ("int32", "int64", True), ("int64", "decimal(20,0)", True), ("date", "timestamp", True),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import SchemaError
-from instep.schema.personal import NAMES, VALUES, Protect, by_name, is_card, is_iban, words
-from instep.schema.selection import patterns
+from instep.schema.selection.pii import NAMES, VALUES, Protect, by_name, is_card, is_iban, words
+from instep.schema.selection.selection import patterns
 
 WORDS = [
     ("customer_email", "customer email"),

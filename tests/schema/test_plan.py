@@ -12,10 +12,12 @@ from strategies import catalogs
 from world import ICEBERG, NAMING, PLAIN, World, catalog, column, table
 
 from instep.errors import SchemaError, StalePlan
-from instep.schema.diff import diff
-from instep.schema.hazard import Capabilities
-from instep.schema.names import assign
-from instep.schema.plan import (
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import Json, String, parse
+from instep.schema.changes.diff import diff
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.naming import assign
+from instep.schema.planning.plan import (
     FORMAT_VERSION,
     Plan,
     check_base,
@@ -25,9 +27,7 @@ from instep.schema.plan import (
     plan_to_dict,
     unnamed_drops,
 )
-from instep.schema.policy import Policy
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import Json, String, parse
+from instep.schema.policy.policy import Policy
 
 DEFAULT = Policy()
 DROP = Policy("dropping", modifiers={"removed": "drop"})

@@ -8,7 +8,9 @@ import pytest
 from world import catalog, column, table
 
 from instep.errors import SchemaError
-from instep.schema.change import (
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import (
     AccessLost,
     Change,
     ColumnAdded,
@@ -22,13 +24,11 @@ from instep.schema.change import (
     TableReplaced,
     key,
 )
-from instep.schema.diff import diff
-from instep.schema.kinds import KINDS as RECORDS
-from instep.schema.policy import Decision, Explicit, Modifiers, Override, Policy, Rule, decide
-from instep.schema.preset import KINDS, PRESETS, SUSPECTED, choice, effect_of, preset_named
-from instep.schema.removal import confirm_removals, decide_all
-from instep.schema.table import Catalog
-from instep.schema.types import parse
+from instep.schema.changes.diff import diff
+from instep.schema.changes.kinds import KINDS as RECORDS
+from instep.schema.policy.policy import Decision, Explicit, Modifiers, Override, Policy, Rule, decide
+from instep.schema.policy.presets import KINDS, PRESETS, SUSPECTED, choice, effect_of, preset_named
+from instep.schema.policy.removal import confirm_removals, decide_all
 
 REF = ("s", "t")
 ADDED = ColumnAdded(REF, column("a"), 0)

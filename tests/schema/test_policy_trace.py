@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import column, table
 
-from instep.project import tree
-from instep.project.policies import RuleSection
-from instep.schema.change import (
+from instep.project.sections.policies import RuleSection
+from instep.project.text import tree
+from instep.schema.changes.describe import (
     Change,
     ColumnAdded,
     ColumnRemoved,
@@ -22,8 +22,8 @@ from instep.schema.change import (
     TableAdded,
     TableRenamed,
 )
-from instep.schema.policy import Explicit, Modifiers, Override, Policy, Rule, decide, is_by_policy, trace
-from instep.schema.preset import ACTIONS, KINDS, PRESETS
+from instep.schema.policy.policy import Explicit, Modifiers, Override, Policy, Rule, decide, is_by_policy, trace
+from instep.schema.policy.presets import ACTIONS, KINDS, PRESETS
 
 REF = ("s", "t")
 ADDED = ColumnAdded(REF, column("a"), 0)

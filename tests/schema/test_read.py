@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from instep.schema.read import pair_tables, reads
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.planning.projection import pair_tables, reads
 
 
 def column(text: str, **more: object) -> Column:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from instep.errors import SchemaError
-from instep.schema import ddl
-from instep.schema.change import describe
-from instep.schema.ddl import (
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import DataType, parse
+from instep.schema.changes import edits as ddl
+from instep.schema.changes.describe import describe
+from instep.schema.changes.diff import diff
+from instep.schema.changes.edits import (
     AddColumn,
     AddKey,
     ColumnDefinition,
@@ -21,10 +24,7 @@ from instep.schema.ddl import (
     SetPath,
     Transaction,
 )
-from instep.schema.diff import diff
-from instep.schema.rehearse import Rehearsal, Rules
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import DataType, parse
+from instep.schema.changes.rehearse import Rehearsal, Rules
 
 T, INT = ("t",), ColumnDefinition("n", "int32")
 KEY, NOTE = Column("id", parse("int64"), False, "1", 1), Column("note", parse("string"), id="2", default="'a'::text")

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from instep.schema.policy import Policy
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.reselect import LoadedColumn, is_read_again, left_out, loaded_columns, turned
-from instep.schema.table import Column, Table
-from instep.schema.types import String, parse
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import String, parse
+from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.schema.planning.reread import LoadedColumn, is_read_again, left_out, loaded_columns, turned
+from instep.schema.policy.policy import Policy
 
 Now = tuple[str, str | None, bool, bool]
 """(name, id, read, hashed)"""

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from strategies import TEXT, catalogs
 
 from instep.errors import SchemaError
-from instep.schema.selection import (
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.selection.selection import (
     Pattern,
     Selection,
     column_is_on,
@@ -21,8 +23,6 @@ from instep.schema.selection import (
     select_columns,
     unmatched,
 )
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
 
 
 def table(path: str, *columns: str, key: str = "", **more: object) -> Table:

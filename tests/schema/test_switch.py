@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from instep.schema.change import Change, ColumnAdded, ColumnRetyped, SchemaAdded, TableAdded
-from instep.schema.preset import PRESETS
-from instep.schema.selection import Selection, column_is_on, hashed, is_on
-from instep.schema.switch import Switch, handling, located, moves, said, sides, with_switches
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import Int, String
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import Int, String
+from instep.schema.changes.describe import Change, ColumnAdded, ColumnRetyped, SchemaAdded, TableAdded
+from instep.schema.policy.presets import PRESETS
+from instep.schema.selection.overrides import Switch, handling, located, moves, said, sides, with_switches
+from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
 
 
 def column(name: str, id: str | None = None) -> Column:

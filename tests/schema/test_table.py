@@ -11,7 +11,7 @@ from hypothesis import given
 from strategies import catalogs, tables
 
 from instep.errors import SchemaError
-from instep.schema.table import (
+from instep.schema.catalog.catalog import (
     Catalog,
     Column,
     Table,
@@ -24,7 +24,7 @@ from instep.schema.table import (
     table_from_dict,
     table_to_dict,
 )
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
 
 FULL = Column("a", parse("int64"), False, "3", 1, "0", "of", "bigint", "why", True, "a_1")
 ORDERS = Table("s", "orders", (FULL,), "16384", "view", "a", "all orders", 2, True, "orders_2")

@@ -7,7 +7,7 @@ from hypothesis import given
 from strategies import TEXT, structs, types
 
 from instep.errors import SchemaError
-from instep.schema.types import Array, DataType, Decimal, Field, Int, String, Struct, parse
+from instep.schema.catalog.types import Array, DataType, Decimal, Field, Int, String, Struct, parse
 
 FORMS = [
     ("int64", Int(64)),

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from world import NAMING, catalog, column, table
 
 from instep.errors import Conflict, IllegalChange
-from instep.schema.accept import accept
-from instep.schema.change import Change, TableAdded, TableRemoved, describe
-from instep.schema.diff import bare, diff
-from instep.schema.names import assign
-from instep.schema.policy import Decision, Modifiers, Removed
-from instep.schema.table import Catalog, Table
-from instep.schema.undo import NEVER, Applied, Undoing, undo
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import Change, TableAdded, TableRemoved, describe
+from instep.schema.changes.diff import bare, diff
+from instep.schema.planning.accept import accept
+from instep.schema.planning.naming import assign
+from instep.schema.planning.undo import NEVER, Applied, Undoing, undo
+from instep.schema.policy.policy import Decision, Modifiers, Removed
 
 T = table("t", "id:int32#1!", "a:int32#2", "b:int32#3", oid="10")
 U = table("u", "id:int32#1!", "x:int32#2", oid="11")

@@ -9,10 +9,10 @@ from hypothesis import given
 from strategies import catalogs, pairs_of_catalogs
 from world import catalog, column, table
 
-from instep.schema.change import reverse
-from instep.schema.diff import bare, diff
-from instep.schema.table import Catalog, Table
-from instep.schema.version import BREAKING, Between, LetGo, between, next_label, without_ids
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import reverse
+from instep.schema.changes.diff import bare, diff
+from instep.schema.changes.version import BREAKING, Between, LetGo, between, next_label, without_ids
 
 T = table("t", "id:int32#1!", "a:int32#2", "b:string#3", oid="9")
 KEPT = replace(T, columns=(T.columns[0], T.columns[1], column("b:string#3", retained=True)))

@@ -10,8 +10,8 @@ from hypothesis import given
 from strategies import types
 
 from events.shows import shows
-from instep.schema.types import Array, DataType, Decimal, Field, Float, Int, String, Struct, Unknown, parse
-from instep.schema.widen import narrows, promote, widens
+from instep.schema.catalog.promotion import narrows, promote, widens
+from instep.schema.catalog.types import Array, DataType, Decimal, Field, Float, Int, String, Struct, Unknown, parse
 
 _WORDS = (
     "unknown boolean int8 int16 int32 int64 float32 float64 string string(1) string(5) binary binary(3) date time "

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from instep.schema.accept import accept, settle
-from instep.schema.change import Change, ColumnRenamed, TableReplaced, apply
-from instep.schema.diff import diff
-from instep.schema.hazard import Capabilities
-from instep.schema.likeness import Suspicion
-from instep.schema.names import Naming, assign
-from instep.schema.plan import Group, Plan, desired, plan
-from instep.schema.policy import Decision, Explicit, Policy
-from instep.schema.removal import decide_all
-from instep.schema.step import RecordIdentity, RewriteColumn, StepChange
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import Change, ColumnRenamed, TableReplaced, apply
+from instep.schema.changes.diff import diff
+from instep.schema.planning.accept import accept, settle
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.naming import Naming, assign
+from instep.schema.planning.plan import Group, Plan, desired, plan
+from instep.schema.planning.step import RecordIdentity, RewriteColumn, StepChange
+from instep.schema.policy.policy import Decision, Explicit, Policy
+from instep.schema.policy.removal import decide_all
+from instep.schema.policy.similarity import Suspicion
 
 ICEBERG = Capabilities(
     "iceberg",

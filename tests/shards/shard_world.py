@@ -12,10 +12,10 @@ from contract.sources import SOURCES, Case
 from instep.control.reviews import answer, waiting
 from instep.destinations.shared import shard_column
 from instep.model import Review
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
 from instep.store.store import Store
-from instep.sync.changes.shards import of_shard
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
+from instep.sync.schema_changes.shards import of_shard
 from sync_world import PREFIX, Rows, World
 
 SHARD = shard_column(PREFIX)

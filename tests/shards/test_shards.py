@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from shard_world import Shop
 
-from instep.sync.changes.evolve import preview
+from instep.sync.schema_changes.evolve import preview
 from sync_world import preset
 
+pytestmark = pytest.mark.sampled  # which destination: all of them over several commits
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
 
 

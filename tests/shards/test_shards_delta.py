@@ -23,10 +23,10 @@ from instep.destinations.delta.held import Held, find
 from instep.destinations.sharded import Sharded, sharded
 from instep.errors import Conflict, Fenced
 from instep.model import TableSettings
-from instep.schema.change import ColumnWidened
+from instep.schema.changes.describe import ColumnWidened
 from instep.schema.maintenance import Maintenance
-from instep.schema.step import step
-from instep.sync.maintain import maintain
+from instep.schema.planning.step import step
+from instep.sync.operations.maintain import maintain
 from instep.sync.progress import Silent
 from lake import ID, PREFIX, column, create, stage, table
 from s3_server import Bucket

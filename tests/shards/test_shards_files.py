@@ -18,20 +18,20 @@ from shard_world import REF, SHARD, Shop, opened
 
 from contract import destinations
 from instep.destinations.base import Commit, Merge
-from instep.destinations.iceberg import merge as merge_
-from instep.destinations.iceberg import upsert
+from instep.destinations.facets import Maintained, Maintains, Upkeep
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.expire import plain
-from instep.destinations.maintained import Maintained, Maintains, Upkeep
+from instep.destinations.iceberg.maintain.expire import plain
+from instep.destinations.iceberg.write import merge as merge_
+from instep.destinations.iceberg.write import upsert
 from instep.destinations.sharded import Sharded, sharded
 from instep.errors import DestinationError, InstepError
 from instep.model import TableSettings
-from instep.schema.change import ColumnWidened
+from instep.schema.changes.describe import ColumnWidened
 from instep.schema.maintenance import Maintenance
-from instep.schema.step import step
-from instep.sync.changes.restore import savepoints
-from instep.sync.changes.shards import unable
-from instep.sync.changes.undo import find, prepare, takeback
+from instep.schema.planning.step import step
+from instep.sync.operations.restore import savepoints
+from instep.sync.schema_changes.shards import unable
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from lake import ID, PREFIX, column, create, spark, stage, table, with_spark  # noqa: F401
 from s3_server import Bucket
 from sync_world import cursor, preset

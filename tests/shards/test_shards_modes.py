@@ -14,13 +14,14 @@ from shard_world import REF, Shop, opened
 from contract import destinations
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.base import Commit
-from instep.destinations.maintained import Maintains, Upkeep
+from instep.destinations.facets import Maintains, Upkeep
 from instep.errors import Fenced, InstepError
 from instep.model import TableSettings
 from instep.schema.maintenance import Maintenance
-from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from sync_world import cursor, preset
 
+pytestmark = pytest.mark.sampled  # which destination: all of them over several commits
 KINDS = ("delta", "duckdb", "iceberg")
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
 ROWS = ("INSERT INTO t VALUES (1, 'x', 1)", "INSERT INTO t VALUES (2, 'y', 2)")
@@ -154,7 +155,6 @@ KILLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "point"), KILLS)
 def test_killed_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, point: str) -> None:
@@ -237,7 +237,6 @@ def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: 
     shop[name].run(f"INSERT INTO t VALUES ({values})")
 
 
-@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [("delta", 10), ("duckdb", 50), ("iceberg", 20)])
 def test_many_shards(tmp_path: Path, kind: str, count: int) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from instep.destinations.base import PartChange
-from instep.destinations.iceberg.expire import expired
-from instep.destinations.iceberg.records import exact_rows, is_rolled_back
-from instep.destinations.iceberg.shards import (
+from instep.destinations.iceberg.maintain.expire import expired
+from instep.destinations.iceberg.metadata.records import exact_rows, is_rolled_back
+from instep.destinations.iceberg.metadata.shards import (
     as_shard,
     grown,
     own_name,

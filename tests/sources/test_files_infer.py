@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.types import Unknown
+from instep.schema.catalog.types import Unknown
 from instep.sources.files.infer import infer, join, settled
 from instep.sources.files.values import comparable
 

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.schema.types import parse
-from instep.sources.files import csv, jsonl, split
+from instep.schema.catalog.types import parse
+from instep.sources.files import csv, formats, jsonl
 from instep.sources.files.config import METADATA, Options
 from instep.sources.files.infer import NOTHING, infer, settled
 from instep.sources.files.listing import FileState
@@ -32,8 +32,8 @@ def sizes(block: int, part: int = 1 << 40) -> Iterator[None]:
     """Of blocks and parts, in bytes; put back afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv, "BLOCK", block)
-        patch.setattr(split, "_BLOCK", block)
-        patch.setattr(split, "PART_BYTES", part)
+        patch.setattr(formats, "_BLOCK", block)
+        patch.setattr(formats, "PART_BYTES", part)
         yield
 
 
@@ -154,7 +154,7 @@ def test_parts_are_the_file(rows: Rows, newline: str, block: int, part: int) -> 
     data = written(rows, newline)
     whole, _ = read(data)
     with sizes(block, part):
-        shape = split.divided(whole, lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"), Options(), "csv")
+        shape = formats.divided(whole, lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"), Options(), "csv")
         ends = [p.end for p in shape.parts]
         assert not ends or [p.start for p in shape.parts] == [0, *ends[:-1]]
         assert not ends or ends[-1] == len(data)
@@ -178,7 +178,7 @@ WHOLE = [
 @pytest.mark.parametrize("block", [5, 7, 1000])
 def test_what_cannot_be_divided_is_read_as_a_whole(data: bytes, options: dict[str, Any], block: int) -> None:
     with sizes(block, 4):
-        shape = split.divided(Shape(), lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"),
+        shape = formats.divided(Shape(), lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"),
                               Options(**options), "csv")  # fmt: skip
     assert shape.parts == ()
 
@@ -272,7 +272,7 @@ def test_moments_at_the_ends_of_the_calendar_can_be_read(text: str) -> None:
     """Or they are texts."""
     import pyarrow as pa
 
-    from instep.schema.types import String
+    from instep.schema.catalog.types import String
     from instep.sources.files.values import comparable
 
     kind = settled(infer(pa.array([text]), NOTHING))

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.listing import FileState
-from instep.sources.files.numbers import number_bounds
 from instep.sources.files.seen import File, Seen
 from instep.sources.files.shape import Shape
-from instep.store.files import SeenFile
+from instep.sources.files.source import number_bounds
+from instep.store.catalogs.source_files import SeenFile
 
 CONFIG = FilesConfig("x")
 TABLE = Table("files", "t", ())

@@ -16,7 +16,7 @@ import pytest
 from files_world import new_store, touch, write, write_parquet
 from instep.errors import ConnectError, ReadError
 from instep.sources.base import CursorRange
-from instep.sources.files import listing, split
+from instep.sources.files import formats, listing
 from instep.sources.files.config import FilesConfig, Options
 from instep.sources.files.source import FilesSource
 from instep.stage.origin import origins, refused
@@ -384,8 +384,8 @@ def test_a_folder_that_is_none(tmp_path: Path, store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_big_files_are_divided(drop: Drop, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(split, "PART_BYTES", 5_000)
-    monkeypatch.setattr(split, "_BLOCK", 2_000)
+    monkeypatch.setattr(formats, "PART_BYTES", 5_000)
+    monkeypatch.setattr(formats, "_BLOCK", 2_000)
     line = "{},x{}\n" if name == "a.csv" else '{{"n":{},"s":"x{}"}}\n'
     write(folder / "t" / name, ("n,s\n" if name == "a.csv" else "") + "".join(line.format(i, i) for i in range(2_000)))
     source = drop(metadata=("_line",))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ProjectError, SetupError
-from instep.project.jdbc_address import address, check_options, check_url, properties
-from instep.project.jdbc_dialects import DIALECTS, dialect_of
+from instep.project.sections.jdbc_address import address, check_options, check_url, properties
+from instep.project.sections.jdbc_dialects import DIALECTS, dialect_of
 from instep.sources.jdbc.config import JarFile, JdbcConfig
 
 GOOD = [

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from instep.errors import ReadError
-from instep.project.jdbc_dialects import Dialect, dialect_of
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.table import Column, Table
-from instep.schema.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
+from instep.project.sections.jdbc_dialects import Dialect, dialect_of
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.read import JdbcReader, Query, settled
 from instep.sources.jdbc.sql import Sql

@@ -8,7 +8,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, SetupError
-from instep.schema.types import Json, String
+from instep.schema.catalog.types import Json, String
 from instep.sources.mysql.catalog import WEAK, _decoded, _parts
 from instep.sources.mysql.connect import SslMode, translate
 from instep.sources.mysql.source import MySqlConfig, MySqlSource

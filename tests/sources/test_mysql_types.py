@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
 from instep.sources.mysql.sql import literal, quoted
 from instep.sources.mysql.types import Native, column_type, expression, query_type
 from instep.sources.mysql.wire import _columns

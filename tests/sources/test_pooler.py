@@ -11,7 +11,7 @@ import pytest
 
 from certificates import make_certificates
 from instep.errors import ConnectError, InstepError
-from instep.schema.read import ColumnRead, TableRead
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.source import PostgresConfig, PostgresSource

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from events.shows import shows
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.chunks import CHUNK_ROWS
 from instep.sources.postgres.snapshot import PostgresSnapshot

@@ -13,7 +13,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SchemaError
-from instep.schema.read import ColumnRead, TableRead
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.chunks import CHUNK_BYTES, Storage, parts
 from instep.sources.postgres.connect import connect

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from instep.errors import ConnectError, ReadError
-from instep.schema.read import ColumnRead, TableRead
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.source import PostgresConfig, PostgresSource

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.selection import Pattern
-from instep.schema.types import DataType, Decimal, String, parse
+from instep.schema.catalog.types import DataType, Decimal, String, parse
+from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.schema.selection.selection import Pattern
 from instep.sources.base import CursorRange
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.postgres.sql import literal, matches, quote

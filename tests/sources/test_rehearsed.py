@@ -9,10 +9,10 @@ import pytest
 
 from contract.sources import SOURCES, Case
 from instep.lineage.migration.read import read_migration
-from instep.schema.change import describe
-from instep.schema.diff import diff
-from instep.schema.rehearse import Rehearsal, Rules
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.changes.describe import describe
+from instep.schema.changes.diff import diff
+from instep.schema.changes.rehearse import Rehearsal, Rules
 from instep.sources.declared import DIALECTS, declared_type
 
 BEGIN = {

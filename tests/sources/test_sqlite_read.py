@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from events.shows import shows
 from instep.errors import ReadError
-from instep.schema.types import Binary, Float, Int, String, parse
+from instep.schema.catalog.types import Binary, Float, Int, String, parse
 from instep.sources.base import CursorRange
 from instep.sources.sqlite import read
 from instep.sources.sqlite import source as module

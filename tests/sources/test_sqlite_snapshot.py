@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from instep.errors import ConnectError, ProjectError, ReadError
-from instep.sources.sqlite import copy
+from instep.sources.sqlite import connect
 from instep.sources.sqlite.source import SqliteConfig, SqliteSource
 from source_reads import EVERYTHING, accept, batches, find
 
@@ -52,16 +52,16 @@ def test_a_file_is_free_between_the_steps_of_its_copy(tmp_path: Path, monkeypatc
     write(path, TWO)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany("INSERT INTO orders VALUES (?, ?)", ((n, n) for n in range(rows)))
-    monkeypatch.setattr(copy, "STEP", 1 << 16)
-    look, left_to_write = copy._Steps.look, [0]
+    monkeypatch.setattr(connect, "STEP", 1 << 16)
+    look, left_to_write = connect._Steps.look, [0]
 
-    def interrupted(steps: copy._Steps, status: int, left: int, total: int) -> None:
+    def interrupted(steps: connect._Steps, status: int, left: int, total: int) -> None:
         if left_to_write[0] and left:
             left_to_write[0] -= 1
             write(path, "UPDATE orders SET v = v + 1")
         look(steps, status, left, total)
 
-    monkeypatch.setattr(copy._Steps, "look", interrupted)
+    monkeypatch.setattr(connect._Steps, "look", interrupted)
     read = accept(find(source(path), "orders"))
     for times in (2, 1_000):
         left_to_write[0] = times
@@ -94,7 +94,7 @@ def test_a_copy_that_finds_no_room_says_where(tmp_path: Path, monkeypatch: pytes
             return super().execute(*given)
 
     made = sqlite3.connect
-    monkeypatch.setattr(copy.sqlite3, "connect", lambda at, **more: made(at, factory=Small, **more))
+    monkeypatch.setattr(connect.sqlite3, "connect", lambda at, **more: made(at, factory=Small, **more))
     with (
         pytest.raises(ReadError, match=r"copying it to .*: database or disk is full") as failed,
         source(path).snapshot(),

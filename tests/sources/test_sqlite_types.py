@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from instep.errors import ReadError
-from instep.schema.types import parse
-from instep.sources.lookback import moved_back
+from instep.schema.catalog.types import parse
+from instep.sources.query import moved_back
 from instep.sources.sqlite.types import column_type, query_type
 
 DECLARED = [

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from instep.errors import ConnectError, ReadError, SetupError
-from instep.schema.read import ColumnRead, TableRead
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Source
 from instep.sources.mysql.source import MySqlSource
 from instep.sources.postgres.source import PostgresSource

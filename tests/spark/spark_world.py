@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.errors import AccessLost, ReadError
-from instep.schema.types import Int, String
+from instep.schema.catalog.types import Int, String
 from instep.stage.spec import Chunk, ChunkResult, StageColumn, StageSpec, SystemColumns
 
 

@@ -19,8 +19,8 @@ from spark_world import RangeReader, ids, table_spec
 from instep.errors import StageError
 from instep.spark.extract import Job, Task, _payload, extract
 from instep.spark.payload import THRESHOLD, packed
+from instep.stage.files.place import keep_only
 from instep.stage.pack import pack
-from instep.stage.place import keep_only
 from instep.stage.spec import Chunk, ChunkResult, Limits
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
 from instep.spark.ship import package
 from instep.stage.conform import conform
+from instep.stage.files.writer import ChunkWriter
 from instep.stage.spec import StageColumn, StageSpec, SystemColumns
-from instep.stage.writer import ChunkWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

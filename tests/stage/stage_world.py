@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.schema.types import (
+from instep.schema.catalog.types import (
     Array,
     Binary,
     Boolean,

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from instep.schema.types import Boolean, DataType, Decimal, Float, Int, String
-from instep.stage.cast import cast
+from instep.schema.catalog.types import Boolean, DataType, Decimal, Float, Int, String
+from instep.stage.casts.cast import cast
 
 KINDS: tuple[DataType, ...] = (
     Boolean(), Int(8), Int(16), Int(32), Int(64), Float(32), Float(64), Decimal(38, 0), Decimal(38, 10),

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.types import DataType, String, parse
-from instep.stage.cast import cast, original
-from instep.stage.constants import value_of, with_value
-from instep.stage.names import STORED, file_name, stored_name, stored_schema
+from instep.schema.catalog.types import DataType, String, parse
+from instep.stage.casts.cast import cast, original
+from instep.stage.casts.parse import OUT_OF_RANGE
+from instep.stage.casts.text import clock, dashed, documents, iso_interval, plain, to_text, with_hex
+from instep.stage.field_metadata import value_of, with_value
+from instep.stage.files.names import STORED, file_name, stored_name, stored_schema
 from instep.stage.origin import origins, refused, told
-from instep.stage.parse import OUT_OF_RANGE
-from instep.stage.text import clock, dashed, documents, iso_interval, plain, to_text, with_hex
 
 TEXTS = pa.dictionary(pa.int32(), pa.string())
 WRAPPED = [

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from stage_world import arrow, batch, column, spec_of
 
 from instep.errors import StageError
-from instep.schema.types import parse
-from instep.stage.cast import cast
+from instep.schema.catalog.types import parse
+from instep.stage.casts.cast import cast
 from instep.stage.conform import conform
-from instep.stage.extra import SAFE, extra_json, text_of
+from instep.stage.overflow import SAFE, extra_json, text_of
 from instep.stage.spec import SystemColumns
 
 CASES: list[tuple[str, str, Any, str]] = [

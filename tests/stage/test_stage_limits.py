@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.stage.cast import Cast
-from instep.stage.limits import (
+from instep.stage.casts.cast import Cast
+from instep.stage.field_metadata import (
     EMPTY,
     FAR,
     HALF,

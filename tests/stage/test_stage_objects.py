@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ConnectError
-from instep.stage.objects import ObjectPath, files_below, is_object, opened, path_at
+from instep.stage.files.object_store import ObjectPath, files_below, is_object, opened, path_at
 from s3_server import SECRET, Bucket
 
 # uri -> name, parent, key

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stage_world import MemoryReader, batch, column, spec_of
 
 from instep.stage.inline import extract_inline
-from instep.stage.pace import Pace, task_count
+from instep.stage.rate_limit import Pace, task_count
 from instep.stage.spec import Chunk, Limits, ReadSession, limits_of
 
 COUNTS = [

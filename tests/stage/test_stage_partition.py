@@ -21,11 +21,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
 
 from instep.errors import SchemaError, StageError
-from instep.schema.partition import PartitionTerm, partition_term
-from instep.stage import partitioned
-from instep.stage.constants import with_value
+from instep.schema.catalog.partition import PartitionTerm, partition_term
+from instep.stage.field_metadata import with_value
+from instep.stage.files import partitioned
+from instep.stage.files.partitioned import PartitionedWriter, only_partition, writer_for
 from instep.stage.partition import Partitioning, by_partition
-from instep.stage.partitioned import PartitionedWriter, only_partition, writer_for
 from instep.stage.spec import StageSpec, SystemColumns
 from instep.stage.transforms import transformed
 
@@ -136,7 +136,7 @@ SIZES = [("held whole", 1 << 18, 1 << 30), ("laid by", 50, 1 << 30), ("laid by a
 def test_a_file_holds_one_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, group: int, spill: int
 ) -> None:
-    monkeypatch.setattr("instep.stage.writer.GROUP_ROWS", group)
+    monkeypatch.setattr("instep.stage.files.writer.GROUP_ROWS", group)
     monkeypatch.setattr(partitioned, "SPILL_BYTES", spill)
     writer = PartitionedWriter(_spec(tmp_path), 0, 0)
     for start in range(0, 200, 30):
@@ -177,7 +177,7 @@ def test_rows_of_one_partition_go_into_files_as_they_come(tmp_path: Path, terms:
 
 
 def test_one_file_is_open_however_many_partitions_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.stage.writer.GROUP_ROWS", 10)
+    monkeypatch.setattr("instep.stage.files.writer.GROUP_ROWS", 10)
     writer = PartitionedWriter(_spec(tmp_path, Partitioning(0, (PartitionTerm("identity", "id"),))), 0, 0)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for start in range(0, 60, 10):
@@ -188,7 +188,7 @@ def test_one_file_is_open_however_many_partitions_there_are(tmp_path: Path, monk
 
 
 def test_a_file_that_is_large_enough_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.stage.writer.GROUP_ROWS", 10)
+    monkeypatch.setattr("instep.stage.files.writer.GROUP_ROWS", 10)
     writer = PartitionedWriter(
         _spec(tmp_path, Partitioning(0, (PartitionTerm("bucket", "id", 1),)), file_bytes=1), 0, 0
     )
@@ -199,7 +199,7 @@ def test_a_file_that_is_large_enough_is_closed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_is_given_up_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.stage.writer.GROUP_ROWS", 10)
+    monkeypatch.setattr("instep.stage.files.writer.GROUP_ROWS", 10)
     writer = PartitionedWriter(_spec(tmp_path), 0, 0)
     writer.write(_batch(range(30)))
     writer.abort()

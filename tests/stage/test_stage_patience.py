@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from instep.stage.patience import Patience, Silence, patient, within
+from instep.stage.timeouts import Patience, Silence, patient, within
 from postgres_server import Database
 
 
@@ -88,7 +88,7 @@ def test_a_word_starts_the_clock_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         looks += 1
         return now
 
-    monkeypatch.setattr("instep.stage.patience.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("instep.stage.timeouts.time", SimpleNamespace(monotonic=clock))
 
     def slow() -> int:
         nonlocal now

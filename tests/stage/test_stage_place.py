@@ -16,7 +16,7 @@ from stage_world import column, rows_of, spec_of
 
 from instep.errors import StageError
 from instep.stage.conform import Held
-from instep.stage.place import Place, clear_errors
+from instep.stage.files.place import Place, clear_errors
 from instep.stage.quarantine import SCHEMA, Quarantine
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.types import DataType, parse
+from instep.schema.catalog.types import DataType, parse
 from instep.stage.rowid import Occurrences, RowIds, row_texts
 
 INT, TEXT = parse("int64"), parse("string")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage_world import LOCAL, UTC
 
-from instep.schema.types import DataType, parse
-from instep.stage.text import clock, iso_interval, plain, to_text
+from instep.schema.catalog.types import DataType, parse
+from instep.stage.casts.text import clock, iso_interval, plain, to_text
 
 INTERVAL = pa.month_day_nano_interval()
 

@@ -19,9 +19,9 @@ from stage_world import SYSTEM, batch, column, rows_of, spec_of, with_ids
 
 from instep.errors import StageError
 from instep.stage.conform import conform
-from instep.stage.names import file_name
+from instep.stage.files.names import file_name
+from instep.stage.files.writer import ChunkWriter, assert_written
 from instep.stage.spec import StagedFile, StageSpec
-from instep.stage.writer import ChunkWriter, assert_written
 
 KINDS = [
     "boolean",
@@ -103,7 +103,7 @@ def test_no_rows_no_file(tmp_path: Path) -> None:
 
 
 def test_a_file_is_closed_once_it_is_large_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.stage.writer.GROUP_ROWS", 1000)
+    monkeypatch.setattr("instep.stage.files.writer.GROUP_ROWS", 1000)
     spec = numbers(tmp_path, file_bytes=10_000)
     files = write(spec, *[typed(spec, id=list(range(at, at + 1000))) for at in range(0, 10_000, 1000)])
     assert len(files) > 1
@@ -112,7 +112,7 @@ def test_a_file_is_closed_once_it_is_large_enough(tmp_path: Path, monkeypatch: p
 
 
 def test_one_row_group_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.stage.writer.GROUP_BYTES", 8000)
+    monkeypatch.setattr("instep.stage.files.writer.GROUP_BYTES", 8000)
     spec = numbers(tmp_path)
     writer = ChunkWriter(spec, 0, 0)
     for _ in range(10):
@@ -187,7 +187,7 @@ def test_the_finished_file_is_compared_too(tmp_path: Path) -> None:
 
 
 def test_abort_leaves_no_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.stage.writer.GROUP_ROWS", 1)
+    monkeypatch.setattr("instep.stage.files.writer.GROUP_ROWS", 1)
     spec = numbers(tmp_path)
     writer = ChunkWriter(spec, 0, 0)
     writer.write(typed(spec, id=[1]))
@@ -213,7 +213,7 @@ def test_a_full_disk_says_where_and_leaves_nothing(tmp_path: Path) -> None:
         import pyarrow as pa
         from stage_world import column, spec_of
         from instep.errors import StageError
-        from instep.stage.writer import ChunkWriter
+        from instep.stage.files.writer import ChunkWriter
         spec = spec_of([column("id", "int64", key=1)], sys.argv[1], compression="none")
         writer = ChunkWriter(spec, 0, 0)
         rows = pa.RecordBatch.from_arrays([pa.array(range(200_000), pa.int64())], schema=spec.schema)

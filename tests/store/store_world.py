@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import parse
-from instep.store.reviews import Finding
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.store.catalogs.reviews import Finding
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -15,12 +15,13 @@ from sqlalchemy import JSON, Boolean, Column, Connection, Float, String, Table, 
 from store_world import START, Clock
 
 from instep.errors import Blocked
-from instep.store import all_tables, migrate
-from instep.store.all_tables import metadata
-from instep.store.connections import OUTLIVING
-from instep.store.database import Database
-from instep.store.dump import dump, restore
+from instep.store.admin.dump import dump, restore
+from instep.store.catalogs.connections import OUTLIVING
+from instep.store.engine import migrate
+from instep.store.engine.database import Database
 from instep.store.store import Store, utc_now
+from instep.store.tables import all
+from instep.store.tables.all import metadata
 
 GOES = {
     "accepted", "backfills", "connector_held", "connector_states", "copies", "cursors", "destination_names",
@@ -62,14 +63,15 @@ def rows(transaction: Connection, **where: str) -> dict[str, int]:
 
 
 def test_every_module_of_tables_is_known() -> None:
-    folder = Path(all_tables.__file__).parent
-    named = {module.__name__.rpartition(".")[2] for module in all_tables.MODULES}
-    assert named | {"all_tables"} == {path.stem for path in folder.glob("*tables.py")}
+    folder = Path(all.__file__).parent
+    named = {module.__name__.rpartition(".")[2] for module in all.MODULES}
+    assert named | {"__init__", "all", "columns"} == {path.stem for path in folder.glob("*.py")}
 
 
-@pytest.mark.parametrize("module", ["dump", "backup", "connections"])
+@pytest.mark.parametrize("module", ["admin.dump", "admin.backup", "catalogs.connections"])
 def test_all_tables_are_known_whatever_is_loaded_first(module: str) -> None:
-    code = f"import instep.store.{module}; from instep.store.columns import metadata; print(*sorted(metadata.tables))"
+    tables = "from instep.store.tables.columns import metadata; print(*sorted(metadata.tables))"
+    code = f"import instep.store.{module}; {tables}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(metadata.tables)
 

@@ -14,9 +14,9 @@ from sqlalchemy import delete, update
 from store_world import START, Clock
 
 from instep.errors import Conflict, InstepError
-from instep.store.audit import FIRST, Chain
-from instep.store.server_tables import audit
+from instep.store.server.audit import FIRST, Chain
 from instep.store.store import Store
+from instep.store.tables.server import audit
 
 DAY = timedelta(days=1)
 

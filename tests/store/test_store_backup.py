@@ -14,11 +14,11 @@ from store_world import Clock, catalog, finding
 
 from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.events import RunStarted
-from instep.store import migrate
-from instep.store.backup import bring_back, upgrade
-from instep.store.database import Database
-from instep.store.dump import dump
-from instep.store.keyring import Keyring, new_key, parse
+from instep.store.admin.backup import back_up, bring_back, upgrade
+from instep.store.admin.dump import dump
+from instep.store.engine import migrate
+from instep.store.engine.database import Database
+from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store, utc_now
 
 KEYS = Keyring(parse(new_key("k"), ""))
@@ -157,36 +157,80 @@ def test_a_damaged_backup_changes_nothing(
     assert store.objects.get("source", "shop") is not None
 
 
-def test_a_backup_of_a_former_version_is_brought_to_this_one(empty: Database, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["b.db", "b.jsonl"])
+def test_a_backup_of_a_former_version_is_brought_to_this_one(
+    empty: Database, tmp_path: Path, later: tuple[str, str], name: str
+) -> None:
     former = Database(f"sqlite:///{tmp_path / 'former.db'}", utc_now)
     with former.write() as connection:
-        migrate.run(connection, "0013")
+        migrate.run(connection, later[0])
         made = "INSERT INTO connections (name, created, updated) VALUES ('c', :at, :at)"
         connection.execute(text(made), {"at": "2026-01-01 00:00:00"})
+    back_up(former, tmp_path / name)
     former.close()
-    bring_back(empty, tmp_path / "former.db", utc_now)
+    bring_back(empty, tmp_path / name, utc_now)
     with Store(str(empty.url)) as store:
         assert [c.name for c in store.connections.all()] == ["c"]
+    with empty.read() as connection:
+        assert migrate.version(connection) == later[1]
+        assert connection.execute(text("SELECT source FROM connections")).scalar() == "moved"
 
 
-def test_into_a_store_of_a_former_version(store: Store, empty: Database, tmp_path: Path) -> None:
+def test_into_a_store_of_a_former_version(
+    later: tuple[str, str], store: Store, empty: Database, tmp_path: Path
+) -> None:
     fill(store)
     store.back_up(tmp_path / "b.jsonl")
     with empty.write() as connection:
-        migrate.run(connection, "0010")
+        migrate.run(connection, later[0])
     bring_back(empty, tmp_path / "b.jsonl", utc_now)
     assert content(empty) == content(store._db)
 
 
-def test_an_upgrade_keeps_a_copy_of_what_was_there(tmp_path: Path) -> None:
+def test_an_upgrade_keeps_a_copy_of_what_was_there(tmp_path: Path, later: tuple[str, str]) -> None:
+    former, newest = later
     database = Database(f"sqlite:///{tmp_path / 'state.db'}", utc_now)
     with database.write() as connection:
-        migrate.run(connection, "0013")
-    assert upgrade(database) == ("0013", migrate.HEAD)
-    assert upgrade(database) == (migrate.HEAD, migrate.HEAD)
+        migrate.run(connection, former)
+    assert upgrade(database) == (former, newest)
+    assert upgrade(database) == (newest, newest)
     database.close()
-    with closing(sqlite3.connect(tmp_path / "state.0013.db")) as copy:
-        assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == ("0013",)
+    with closing(sqlite3.connect(tmp_path / f"state.{former}.db")) as copy:
+        assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == (former,)
+    assert len(list(tmp_path.glob("state.*.db"))) == 1
+
+
+@pytest.mark.parametrize("name", ["b.db", "b.jsonl"])
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("0031", "development version .* cannot be upgraded .version 0031"), ("9999", "newer instep .version 9999")],
+)
+def test_a_backup_of_an_unknown_version_changes_nothing(
+    store: Store, empty: Database, tmp_path: Path, name: str, version: str, said: str
+) -> None:
+    fill(store)
+    with store._db.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+    store.back_up(tmp_path / name)
+    with pytest.raises(ProjectError, match=said):
+        bring_back(empty, tmp_path / name, utc_now)
+    with empty.read() as connection:
+        assert migrate.version(connection) == ""
+
+
+@pytest.mark.parametrize("version", ["0031", "9999"])
+def test_nothing_is_restored_over_a_store_of_an_unknown_version(
+    store: Store, empty: Database, tmp_path: Path, version: str
+) -> None:
+    store.back_up(tmp_path / "b.jsonl")
+    with Store(str(empty.url)) as other:
+        fill(other)
+    with empty.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+    with pytest.raises(Conflict, match=f"its version is {version}"):
+        bring_back(empty, tmp_path / "b.jsonl", utc_now, replace=True)
+    with empty.read() as connection:
+        assert connection.execute(text("SELECT COUNT(*) FROM objects")).scalar() == 1
 
 
 def test_a_backup_never_replaces_another(store: Store, tmp_path: Path) -> None:

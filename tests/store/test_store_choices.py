@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instep.store.choices import Choice
+from instep.store.catalogs.key_choices import Choice
 from instep.store.store import Store
 
 A, B = ("public", "a"), ("public", "b")

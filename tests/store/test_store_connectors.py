@@ -11,13 +11,11 @@ from sqlalchemy import Connection, select, update
 from store_world import Clock
 
 from instep.errors import Fenced, InstepError, ProjectError
-from instep.store import migrate
-from instep.store.backup import bring_back
-from instep.store.connector_tables import connector_states
-from instep.store.database import Database
-from instep.store.dump import dump
-from instep.store.keyring import INSECURE, Keyring, new_key, parse
-from instep.store.store import Store, utc_now
+from instep.store.admin.backup import bring_back
+from instep.store.admin.dump import dump
+from instep.store.engine.keyring import INSECURE, Keyring, new_key, parse
+from instep.store.store import Store
+from instep.store.tables.catalogs import connector_states
 
 
 def test_a_state_is_saved_by_the_latest_run_or_by_a_person(any_store: Store) -> None:
@@ -137,20 +135,6 @@ def test_a_state_that_is_saved_while_keys_turn_stays_whole(at_keys: Callable[[Ke
     both._db.write = real  # type: ignore[method-assign]
     assert (old.connectors.get("c").state, both.connectors.rotate()) == ({"at": 2}, 1)
     assert both.connectors.get("c").state == {"at": 2}
-
-
-def test_without_the_columns_of_seals_only_what_is_in_clear_is_left(any_url: str) -> None:
-    with Store(any_url, keys=OLD) as store:
-        store.connectors.save("sealed", {"at": 1})
-    with Store(any_url) as store:
-        store.connectors.save("clear", {"at": 2})
-    database = Database(any_url, utc_now)
-    with database.write() as connection:
-        migrate.run(connection, "0024")
-        migrate.run(connection, migrate.HEAD)
-    database.close()
-    with Store(any_url) as store:
-        assert [store.connectors.get(name).state for name in ("sealed", "clear")] == [{}, {"at": 2}]
 
 
 def test_a_backup_takes_seals_along(at_keys: Callable[[Keyring | None], Store], tmp_path: Path, clock: Clock) -> None:

@@ -1,9 +1,8 @@
-"""Opening, transactions, migrations, and files that are not as they should be."""
+"""Opening, transactions, and files that are not as they should be."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sqlite3
 import subprocess
@@ -14,19 +13,14 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, StatementError
 from store_world import catalog, finding
 
 from instep.errors import Conflict, ConnectError, ProjectError
 from instep.events import RunStarted
 from instep.model import TableRun
-from instep.store import migrate
-from instep.store.all_tables import metadata
-from instep.store.database import Database
-from instep.store.store import Store, utc_now
+from instep.store.store import Store
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -125,103 +119,6 @@ def test_a_new_database_is_made_without_alembic(url: str) -> None:
 def test_the_package_without_the_store_loads_no_sqlalchemy() -> None:
     code = "import sys, instep.model, instep.events, instep.crash; assert 'sqlalchemy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def tables_of(connection: Connection) -> list[str]:
-    """All tables, columns, keys and indexes, as they are told."""
-    asked = inspect(connection)
-    told = (
-        asked.get_multi_columns(), asked.get_multi_indexes(), asked.get_multi_pk_constraint(),
-        asked.get_multi_foreign_keys(),
-    )  # fmt: skip
-    each = [f"{table} {one}" for found in told for (_, table), of in found.items() for one in of]
-    return sorted(re.sub(" object at 0x[0-9a-f]+", "", one) for one in each)
-
-
-class TestMigrations:
-    def test_they_make_the_tables_of_the_code(self, any_url: str) -> None:
-        Store(any_url).close()
-        engine = create_engine(any_url)
-        with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"compare_server_default": False})
-            assert compare_metadata(context, metadata) == []
-        engine.dispose()
-
-    def test_a_new_database_is_what_all_of_them_make(self, any_url: str) -> None:
-        Store(any_url).close()
-        database = Database(any_url, utc_now)
-        with database.write() as connection:
-            made = tables_of(connection)
-            migrate.run(connection, "base")
-            migrate.run(connection, migrate.HEAD)
-            assert tables_of(connection) == made
-        database.close()
-
-    def test_indexes_keep_their_conditions(self, store: Store) -> None:
-        indexes = [index for table in metadata.tables.values() for index in table.indexes]
-        wanted = {i.name: i.info["while"] for i in indexes if "while" in i.info}
-        with store._db.read() as connection:
-            query = text("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%WHERE%'")
-            made = {name: sql.partition(" WHERE ")[2] for name, sql in connection.execute(query)}
-        assert made == wanted
-        assert len(made) == 8
-
-    def test_down_and_up_again(self, any_url: str) -> None:
-        Store(any_url).close()
-        database = Database(any_url, utc_now)
-        with database.write() as connection:
-            migrate.run(connection, "base")
-            assert inspect(connection).get_table_names() == ["alembic_version"]
-            migrate.run(connection, migrate.HEAD)
-        database.close()
-        with Store(any_url) as store:
-            assert store.pauses.pause("c", "why")
-
-    def test_each_goes_back_to_what_was_before_it(self, any_url: str) -> None:
-        folder = Path(migrate.__file__).parent / "migrations" / "versions"
-        steps = sorted(path.name[1:5] for path in folder.glob("m*.py"))
-        steps = steps[steps.index("0014") :]
-        database = Database(any_url, utc_now)
-        with database.write() as connection:
-            before = {}
-            for step in steps:
-                migrate.run(connection, step)
-                before[step] = tables_of(connection)
-            for step in reversed(steps[:-1]):
-                migrate.run(connection, step)
-                assert tables_of(connection) == before[step]
-        database.close()
-
-    @pytest.mark.parametrize("step", ["create", "run"])
-    def test_one_that_fails_leaves_nothing(self, url: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-        if step == "run":
-            database = Database(url, utc_now)
-            with database.write() as connection:
-                migrate.run(connection, "0014")
-            database.close()
-        real = getattr(migrate, step)
-
-        def fail(connection: object, *target: str) -> None:
-            real(connection, *target)
-            raise RuntimeError("power cut")
-
-        monkeypatch.setattr(migrate, step, fail)
-        with pytest.raises(RuntimeError):
-            Store(url)
-        monkeypatch.undo()
-        with Store(url) as store:
-            assert store.events.last_number() == 0
-
-    def test_the_newest_is_the_head(self) -> None:
-        folder = Path(migrate.__file__).parent / "migrations" / "versions"
-        assert max(p.name for p in folder.glob("m*.py")).startswith(f"m{migrate.HEAD}_")
-
-    def test_a_newer_database_is_refused(self, url: str) -> None:
-        with Store(url) as store, store._db.write() as connection:
-            connection.execute(text("UPDATE alembic_version SET version_num = '0999'"))
-        with pytest.raises(Conflict, match=r"made by a newer instep \(its version is 0999, this one knows") as error:
-            Store(url)
-        assert "update instep" in error.value.hint
 
 
 class TestBadPlaces:

@@ -14,10 +14,9 @@ from store_world import START, Clock
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Job, JobKind
-from instep.store.job_tables import jobs, workers
-from instep.store.jobs import ASKED, WAITED_FOR
-from instep.store.retry import LONGEST, SPREAD, backoff
 from instep.store.store import Store
+from instep.store.tables.queue import jobs, workers
+from instep.store.work.jobs import ASKED, LONGEST, SPREAD, WAITED_FOR, backoff
 
 
 def claimed(store: Store, connection: str = "c", kind: JobKind = "sync", attempts: int = 3) -> Job:

@@ -15,8 +15,8 @@ from store_world import Clock, catalog, finding
 import samples
 from instep.errors import Conflict, Fenced, RunInProgress, StalePlan
 from instep.model import Run
-from instep.schema.table import Catalog, Column, Table, fingerprint
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
+from instep.schema.catalog.types import parse
 from instep.store.store import Store
 
 KEYS = st.sets(st.sampled_from(["k1", "k2", "k3"]))

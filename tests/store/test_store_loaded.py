@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from instep.schema.reselect import LoadedColumn
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from instep.schema.planning.reread import LoadedColumn, LoadedRules
+from instep.store.engine.database import CHUNK
 from instep.store.store import Store
 
 A, B, C = ("s", "a"), ("s", "b"), ("s", "c")
@@ -28,3 +35,59 @@ def test_renamed_tables(any_store: Store) -> None:
     assert loaded.of("c") == {B: ONE, C: TWO}
     loaded.move("c", {})
     assert loaded.of("c") == {B: ONE, C: TWO}
+
+
+@pytest.fixture
+def read(any_store: Store) -> Iterator[list[int]]:
+    """The numbers of rows that the statements on the tables of this module have found."""
+    counts: list[int] = []
+
+    def count(connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT") and ("FROM loaded_columns" in statement or "FROM backfills" in statement):
+            rows: Any = connection.connection.cursor()
+            rows.execute(f"SELECT count(*) FROM ({statement}) AS counted", parameters)  # noqa: S608
+            counts.append(rows.fetchone()[0])
+
+    event.listen(any_store._db.engine, "after_cursor_execute", count)
+    yield counts
+    event.remove(any_store._db.engine, "after_cursor_execute", count)
+
+
+def test_only_the_tables_at_hand_are_read(any_store: Store, read: list[int]) -> None:
+    loaded = any_store.loaded
+    many = {("s", f"t{number:04}"): ONE for number in range(2 * CHUNK + 1)}
+    rules = {ref: LoadedRules(where=f"id > {ref[1][1:]}") for ref in many}
+    loaded.save("c", many, rules)
+    loaded.save("d", {A: TWO})
+    read.clear()
+    some = [("s", "t0007"), ("s", "t0500"), ("s", "none"), A]
+    assert loaded.of("c", some) == dict.fromkeys(some[:2], ONE)
+    assert loaded.filters("c", some) == {ref: rules[ref] for ref in some[:2]}
+    assert (loaded.of("c", []), loaded.of("c", [A])) == ({}, {})
+    assert sum(read) == 4
+    read.clear()
+    loaded.save("c", {some[0]: TWO, some[1]: TWO}, {some[0]: LoadedRules(where="new")})
+    assert sum(read) == 1
+    assert [loaded.filters("c", some)[ref].where for ref in some[:2]] == ["new", "id > 0500"]
+    assert loaded.of("c", many) == {**many, some[0]: TWO, some[1]: TWO} == loaded.of("c")
+
+
+def test_columns_that_backfills_have_filled(any_store: Store, read: list[int]) -> None:
+    backfills = any_store.backfills
+    asked = [
+        (A, "x", "column"), (A, "y", "since"), (A, "", "table"), (A, "z", "extra"), (B, "x", "column"),
+        (C, "w", "column"),
+    ]  # fmt: skip
+    for table, column, scope in asked:
+        backfills.want("c", table, column=column, scope=scope)
+    backfills.want("d", A, column="other")
+    for connection in ("c", "d"):
+        for one in backfills.waiting(connection):
+            if one.table != C:
+                backfills.done(one.number)
+    read.clear()
+    assert backfills.filled("c", [A, C]) == {A: {"x", "z"}}
+    assert sum(read) == 2
+    assert backfills.filled("c", []) == {}
+    many = [("s", f"t{number}") for number in range(2 * CHUNK)]
+    assert backfills.filled("c", [*many, A, B]) == {A: {"x", "z"}, B: {"x"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from instep.schema.old_names import OldName
+from instep.schema.planning.aliases import OldName
 from instep.store.store import Store
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import create_engine, inspect
 from store_world import Clock
 
 from instep.errors import Conflict, InstepError
 from instep.events import ChangeDetected, Event, Paused, RunStarted
-from instep.store import migrate
-from instep.store.outbox import LEASE, Notice
+from instep.store.history.outbox import LEASE, Notice
 from instep.store.store import Store
 
 
@@ -185,14 +182,3 @@ def test_every_notice_is_in_one_delivery_and_those_of_a_batch_are_apart(
         made = sorted(d.created for d in store.outbox.log())
     assert sorted(seen) == list(range(1, 1 + sum(what == "e" for what, _ in steps)))
     assert all(later - earlier >= timedelta(seconds=60) for earlier, later in pairwise(made))
-
-
-def test_the_tables_go_and_come_back(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'state.db'}"
-    with Store(url) as store, store._db.write() as connection:
-        migrate.run(connection, "0014")
-        assert not inspect(connection).has_table("outbox")
-    with Store(url):
-        pass
-    names = inspect(create_engine(url)).get_table_names()
-    assert {"outbox", "deliveries", "delivery_attempts", "closed_channels"} <= set(names)

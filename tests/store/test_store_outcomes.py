@@ -5,8 +5,8 @@ from __future__ import annotations
 from store_world import Clock
 
 from instep.model import RunKind, RunStatus
-from instep.store.runs import Outcomes
 from instep.store.store import Store
+from instep.store.work.runs import Outcomes
 
 
 def ran(store: Store, name: str, kind: RunKind, status: RunStatus) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Select
 from store_world import START, Clock, finding
 
-from instep.store.pages import Only, Place, _page
-from instep.store.plans import PlannedStep
+from instep.store.catalogs.plans import PlannedStep
+from instep.store.server.pages import Only, Place, _page
 from instep.store.store import Store
-from instep.store.tables import reviews, runs
+from instep.store.tables.catalogs import reviews, runs
 
 
 def changes(store: Store, connection: str, *keys: str) -> None:

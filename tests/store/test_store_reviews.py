@@ -7,7 +7,7 @@ from store_world import START, Clock, finding
 
 from instep.errors import Conflict, InstepError
 from instep.model import ReviewStatus
-from instep.store.reviews import STANDING, Finding
+from instep.store.catalogs.reviews import STANDING, Finding
 from instep.store.store import Store
 
 

@@ -20,11 +20,11 @@ from store_world import START, Clock
 from instep.errors import Conflict, Fenced, InstepError, RunInProgress
 from instep.events import RunEnded
 from instep.model import Run
-from instep.store import owner
-from instep.store.heartbeat import Heartbeat
-from instep.store.owner import Owner, this_process
+from instep.store.engine import owner
+from instep.store.engine.owner import Owner, this_process
 from instep.store.store import Store
-from instep.store.tables import runs
+from instep.store.tables.catalogs import runs
+from instep.store.work.heartbeat import Heartbeat
 
 SPAWN = multiprocessing.get_context("spawn")
 

@@ -1,4 +1,4 @@
-"""Versions of schemas, the numbers of accepted ones, and the migration that brought them."""
+"""Versions of schemas, and the numbers of accepted ones."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import inspect, text
 from store_world import START, Clock, catalog
 
 from instep.errors import InstepError
-from instep.schema.table import Catalog
-from instep.store import migrate
-from instep.store.database import Database
-from instep.store.discoveries import CachedDiscovery
-from instep.store.store import Store, utc_now
+from instep.schema.catalog.catalog import Catalog
+from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.store import Store
 
 
 def test_versions_are_added_when_the_schema_differs(any_store: Store, clock: Clock) -> None:
@@ -70,31 +67,6 @@ def test_accepted_versions_are_numbered(any_store: Store) -> None:
         (4, "2.0", "r-7"),
     ]
     assert any_store.accepted.add("other", catalog("z"), who="ana", why="w").label == "1.0"
-
-
-def test_an_older_store_is_brought_up_and_taken_back(any_url: str) -> None:
-    """The accepted versions get their numbers, the last discovery becomes the source's first version."""
-    with Store(any_url) as store:
-        for names in (("a",), ("a", "b"), ("b",)):
-            store.accepted.add("c", catalog(*names), who="ana", why="w")
-        store.accepted.add("d", catalog("a"), who="ana", why="w")
-        store.discoveries.save("c", CachedDiscovery(catalog("b"), "f", identity="here"))
-        at = store.discoveries.get("c")
-    database = Database(any_url, utc_now)
-    with database.write() as connection:
-        migrate.run(connection, "0001")
-        assert not inspect(connection).has_table("schemas")
-        assert "major" not in {c["name"] for c in inspect(connection).get_columns("accepted")}
-        assert connection.execute(text("SELECT COUNT(*) FROM accepted")).scalar() == 4
-    database.close()
-    with Store(any_url) as store:
-        assert [v.label for v in store.accepted.history("c")] == ["2.0", "1.1", "1.0"]
-        assert [v.label for v in store.accepted.history("d")] == ["1.0"]
-        [kept] = store.schemas.history("c", "source")
-        assert at is not None
-        assert (kept.version, kept.accepted, kept.identity, kept.at) == (1, 3, "here", at.at)
-        assert store.schemas.catalog("c", "source", 1) == catalog("b")
-        assert not store.schemas.add("c", "source", catalog("b"), identity="here")
 
 
 def test_the_first_version_may_be_empty(store: Store) -> None:

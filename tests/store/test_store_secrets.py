@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from sqlalchemy import text, update
 
 from instep.errors import InstepError, ProjectError
-from instep.store.keyring import FILE, INSECURE, Keyring, add_key, keyring, new_key, parse
-from instep.store.object_tables import secrets as table
-from instep.store.seal import Place, Sealed, rewrap, seal, unseal
+from instep.store.engine.keyring import FILE, INSECURE, Keyring, add_key, keyring, new_key, parse
+from instep.store.engine.seal import Place, Sealed, rewrap, seal, unseal
 from instep.store.store import Store
+from instep.store.tables.server import secrets as table
 
 CANARY = "canary-Ω-7d1f0c"
 OLD, NEW = Keyring(parse(new_key("k1"), "")), Keyring(parse(new_key("k2"), ""))

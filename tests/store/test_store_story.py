@@ -8,9 +8,9 @@ from store_world import START, Clock, catalog, finding
 from instep.errors import Blocked, Conflict, Fenced, InstepError, StalePlan
 from instep.events import ChangeDetected, RunStarted
 from instep.model import Pause, TableRun
-from instep.schema.table import Catalog, fingerprint
-from instep.store.discoveries import CachedDiscovery
-from instep.store.plans import PlannedStep
+from instep.schema.catalog.catalog import Catalog, fingerprint
+from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.catalogs.plans import PlannedStep
 from instep.store.store import Store
 
 ORDERS = ("public", "orders")

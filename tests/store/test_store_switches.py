@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from instep.schema.switch import Switch
+from instep.schema.selection.overrides import Switch
 from instep.store.store import Store
 
 A = Switch("main", "t", "a", enabled=False, table_id="1", column_id="1.1")

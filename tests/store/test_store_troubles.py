@@ -6,9 +6,9 @@ import pytest
 from store_world import Clock
 
 from instep.model import JobKind
-from instep.store.runs import Outcomes
 from instep.store.store import Store
-from instep.store.troubles import Trouble
+from instep.store.work.runs import Outcomes
+from instep.store.work.troubles import Trouble
 
 FULL = "OSError: [Errno 28] No space left on device"
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from instep.destinations.base import Commit, Ref
-from instep.schema.names import destination_ref
+from instep.schema.planning.naming import destination_ref
 from instep.stage.conform import Held
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import StageColumn, StageSpec, SystemColumns
-from instep.sync.held.quarantine import holdings
-from instep.sync.held.replay import Replayed, replay
+from instep.sync.quarantine.quarantine import holdings
+from instep.sync.quarantine.replay import Replayed, replay
 from lake import stage
 from sync_world import PREFIX, World
 

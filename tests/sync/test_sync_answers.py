@@ -8,7 +8,7 @@ from instep.control.pauses import resume
 from instep.control.reviews import answer, waiting
 from instep.errors import Blocked
 from instep.model import TableSettings
-from instep.schema.policy import Rule
+from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, cursor, preset
 
 COLUMNS = "CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b TEXT, c DATE, d REAL, e INT)"

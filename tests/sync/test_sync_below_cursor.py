@@ -9,8 +9,8 @@ import pytest
 from into_world import world_into
 
 from instep.model import TableSettings
-from instep.schema.selection import Pattern, Selection
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.selection.selection import Pattern, Selection
 from instep.sources.sqlite.source import SqliteSnapshot
 from sync_world import MakeWorld, World, cursor
 

@@ -15,8 +15,8 @@ import pytest
 from instep.errors import ReadError
 from instep.stage.spec import Chunk, Reader, ReadSession
 from instep.stage.task import run_chunks
-from instep.sync.rows import loading
-from instep.sync.rows.engine import Inline
+from instep.sync.loading import load_tables
+from instep.sync.loading.engine import Inline
 from instep.sync.run import sync
 from sync_world import MakeWorld, World
 
@@ -146,14 +146,14 @@ def test_what_a_task_that_is_done_again_has_staged_is_removed_after_the_commits(
     world.sync()
     for name in [*TABLES, "slow"]:
         world.run(f"UPDATE {name} SET id = 3 WHERE id = 2")  # noqa: S608
-    engine, commit = Again(), loading.commit
+    engine, commit = Again(), load_tables.commit
 
     def late(*given: Any) -> Any:
         assert engine.over.wait(PATIENCE)
         time.sleep(0.3)  # in which nobody may take its files away
         return commit(*given)
 
-    monkeypatch.setattr(loading, "commit", late)
+    monkeypatch.setattr(load_tables, "commit", late)
     report = sync(world.pipe, engine=engine)
     assert {t.error for t in report.tables} == {""}
     assert world.differing() == {}

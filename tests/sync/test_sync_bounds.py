@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from events.shows import shows
-from instep.schema.policy import Policy, Rule
-from instep.sync.changes.evolve import evolve, preview
+from instep.schema.policy.policy import Policy, Rule
+from instep.sync.schema_changes.evolve import evolve, preview
 from sync_world import World
 
 RETYPE = Policy(rules=(Rule(("column.retyped", "column.widened", "column.narrowed"), "apply"),))

@@ -6,7 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked
-from instep.schema.policy import Rule
+from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, preset
 
 T = ("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 10)")

@@ -10,10 +10,10 @@ import pytest
 from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.model import Review, TableSettings
-from instep.schema.change import TableRemoved
-from instep.schema.step import step
-from instep.sync.changes.undo import find, prepare, takeback
-from instep.sync.held.replay import replay, total
+from instep.schema.changes.describe import TableRemoved
+from instep.schema.planning.step import step
+from instep.sync.quarantine.replay import replay, total
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from sync_world import MakeWorld, World, counts, cursor, preset
 
 SETUP = (

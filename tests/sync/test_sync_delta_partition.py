@@ -17,12 +17,12 @@ from instep.destinations.delta.files import batches, path_of
 from instep.destinations.delta.held import Held, find
 from instep.model import TableSettings
 from instep.schema.maintenance import Maintenance
-from instep.schema.policy import Rule
-from instep.schema.step import step_from_dict, step_to_dict
-from instep.sync.changes.rekey import carry_out
-from instep.sync.changes.rekey import prepare as rekeying
-from instep.sync.changes.restore import prepare, restore
-from instep.sync.maintain import maintain
+from instep.schema.planning.step import step_from_dict, step_to_dict
+from instep.schema.policy.policy import Rule
+from instep.sync.operations.maintain import maintain
+from instep.sync.operations.restore import prepare, restore
+from instep.sync.operations.set_key import carry_out
+from instep.sync.operations.set_key import prepare as rekeying
 from instep.sync.progress import Silent
 from lake import with_spark
 from sync_world import MakeWorld, World, cursor, preset

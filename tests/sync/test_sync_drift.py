@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from events.shows import shows
-from instep.schema.policy import Rule
+from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, preset
 
 Edit = Callable[[Any], object]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from instep.schema.switch import Switch
+from instep.schema.selection.overrides import Switch
 from sync_world import MakeWorld, World
 
 

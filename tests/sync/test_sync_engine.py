@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.sync.rows.engine import SMALL, Auto
+from instep.sync.loading.engine import SMALL, Auto
 from instep.sync.run import sync
 from lake import with_spark
 from sync_world import MakeWorld, World, cursor

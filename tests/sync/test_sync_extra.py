@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from instep.schema.selection import Selection, patterns
-from instep.sync.changes.evolve import evolve, preview
+from instep.schema.selection.selection import Selection, patterns
+from instep.sync.operations.verify import verify
 from instep.sync.run import Wanted, sync
-from instep.sync.verify import verify
+from instep.sync.schema_changes.evolve import evolve, preview
 from sync_world import MakeWorld, World, cursor
 
 EXTRA = "_instep_extra"
@@ -142,7 +142,7 @@ def test_what_only_the_lake_has_is_kept(world: World) -> None:
 
 @pytest.mark.parametrize("way", ["rekey", "rebuild"])
 def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way: Any) -> None:
-    from instep.sync.changes import rekey
+    from instep.sync.operations import set_key
 
     world.run(TABLE, "ALTER TABLE t ADD COLUMN v int NOT NULL DEFAULT 1", "INSERT INTO t VALUES (1, 1, 1)")
     world.engine = "inline"
@@ -153,7 +153,7 @@ def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way:
         "ALTER TABLE t DROP COLUMN a", "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)"
     )
     evolved(world)
-    rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "public.t", ["v"], way))
+    set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "public.t", ["v"], way))
     assert names(world) == (() if way == "rebuild" else ("a",))
     world.sync()
     assert there(world)

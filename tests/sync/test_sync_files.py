@@ -19,8 +19,8 @@ from instep.model import TableSettings
 from instep.sources.base import Source
 from instep.sources.files.config import FilesConfig, Options
 from instep.sources.files.source import FilesSource
-from instep.sync.held.quarantine import holdings
-from instep.sync.held.replay import replay
+from instep.sync.quarantine.quarantine import holdings
+from instep.sync.quarantine.replay import replay
 from sync_world import World, counts
 
 NEW_FILES = TableSettings(mode="append", cursor="_file_number")

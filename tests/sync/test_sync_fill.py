@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.iceberg import fill as iceberg_fill
+from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.errors import Blocked, InstepError
 from instep.schema.limits import BackfillLimits
-from instep.schema.policy import Rule
+from instep.schema.policy.policy import Rule
 from instep.sync.progress import Report
 from lake import SPARK
 from sync_world import MakeWorld, World, cursor, preset
@@ -189,7 +189,7 @@ def test_values_that_do_not_fit_are_held(make_world: MakeWorld) -> None:
     found = world.rows("t", "id", "size", "_instep_meta")
     assert [r[:2] for r in found] == [(1, None), (2, 2), (3, None)]
     assert '"field":"size"' in found[0][2]
-    from instep.sync.held.quarantine import holdings
+    from instep.sync.quarantine.quarantine import holdings
 
     assert [e.original for h in holdings(world.pipe) for e in h.found.entries] == ["many"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from events.shows import shows
-from instep.schema.policy import Rule
-from instep.sync.rows.loads import lowest
+from instep.schema.policy.policy import Rule
+from instep.sync.loading.table_load import lowest
 from sync_world import MakeWorld, World, cursor, preset
 
 HELD = Rule(("column.added",), "review")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from events.shows import shows
-from instep.schema.policy import Rule
-from instep.schema.selection import Selection, patterns
+from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Selection, patterns
 from lake import SPARK
 from sync_world import MakeWorld, World, by_key, counts, preset
 

@@ -10,8 +10,8 @@ from into_world import world_into
 
 from instep.crash import Crashed
 from instep.model import TableSettings
-from instep.schema.policy import Rule
-from instep.schema.selection import Pattern, Selection
+from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Pattern, Selection
 from sync_world import MakeWorld, World, cursor, preset
 
 MODES: dict[str, TableSettings] = {

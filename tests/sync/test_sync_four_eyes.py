@@ -15,11 +15,11 @@ from instep.bootstrap import App, open_project
 from instep.control.reviews import answer
 from instep.errors import Blocked
 from instep.model import Review
-from instep.schema.policy import Policy, Rule
-from instep.sync.changes.evolve import evolve, preview
-from instep.sync.changes.undo import find, prepare, takeback
-from instep.sync.pipe import Pipe
+from instep.schema.policy.policy import Policy, Rule
+from instep.sync.context import Pipe
 from instep.sync.run import Wanted, sync
+from instep.sync.schema_changes.evolve import evolve, preview
+from instep.sync.schema_changes.undo import find, prepare, takeback
 
 FILE = """\
 engine: inline

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from instep.schema.given import GivenNames
-from instep.sync.pipe import Pipe
+from instep.schema.planning.custom_names import GivenNames
+from instep.sync.context import Pipe
 from sync_world import MakeWorld, World
 
 KINDS = pytest.mark.parametrize("kind", ["postgres", "sqlite"])

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from events.shows import shows
-from instep.schema.personal import Protect
-from instep.schema.switch import Switch, bind
-from instep.sync.rows.engine import Inline
+from instep.schema.selection.overrides import Switch, bind
+from instep.schema.selection.pii import Protect
+from instep.sync.loading.engine import Inline
 from instep.sync.run import sync
 from sync_world import MakeWorld, World
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from instep.schema.selection import Selection, patterns
-from instep.sync.changes.held_values import Held, held_values
+from instep.schema.selection.selection import Selection, patterns
+from instep.sync.schema_changes.invalid_values import Held, held_values
 from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v int)"

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from events.shows import shows
-from instep.control.history import Side, catalog_of, compare, version_at, versions
-from instep.control.trail import trail
+from instep.control.object_history import trail
+from instep.control.schema_history import Side, catalog_of, compare, version_at, versions
 from instep.crash import Crashed
-from instep.schema.names import destination_ref
-from instep.schema.plan import desired
-from instep.schema.table import fingerprint
+from instep.schema.catalog.catalog import fingerprint
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.plan import desired
 from sync_world import MakeWorld, World, preset
 
 FIRST = "CREATE TABLE t (id int PRIMARY KEY, a int, b int)"

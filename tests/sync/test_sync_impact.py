@@ -7,9 +7,9 @@ import pytest
 from instep.errors import InstepError
 from instep.lineage.model import Model
 from instep.lineage.parse import parse
-from instep.schema.policy import Policy, Rule
-from instep.schema.types import parse as parse_type
-from instep.sync.impact import Report, reads_alike, report
+from instep.schema.catalog.types import parse as parse_type
+from instep.schema.policy.policy import Policy, Rule
+from instep.sync.operations.impact import Report, reads_alike, report
 from sync_world import MakeWorld, World
 
 DROP = Policy(rules=(Rule(("*.removed",), "apply", modifiers={"removed": "drop"}),))

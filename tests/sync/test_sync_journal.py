@@ -10,7 +10,7 @@ from instep import crash
 from instep.crash import Crashed
 from instep.destinations.iceberg.destination import IcebergDestination
 from instep.errors import DestinationError, InstepError
-from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from sync_world import World
 
 MADE = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
 from instep.sources.sqlite.source import SqliteSnapshot
 from sync_world import MakeWorld, World, cursor, preset
 

@@ -13,11 +13,11 @@ from pyiceberg.table.sorting import SortOrder
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.model import TableSettings
 from instep.schema.maintenance import Maintenance
-from instep.schema.policy import Rule
-from instep.schema.step import step_from_dict, step_to_dict
-from instep.sync.changes.laid_out import with_layouts
-from instep.sync.maintain import maintain
+from instep.schema.planning.step import step_from_dict, step_to_dict
+from instep.schema.policy.policy import Rule
+from instep.sync.operations.maintain import maintain
 from instep.sync.progress import Silent
+from instep.sync.schema_changes.table_layout import with_layouts
 from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int)"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from instep.model import TableSettings
-from instep.schema.read import ColumnRead, TableRead
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.read import MySqlReader, MySqlSession
@@ -25,8 +25,8 @@ from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.sqlite.read import SqliteSession
 from instep.sources.sqlite.source import SqliteSnapshot, SqliteSource
-from instep.stage.pace import task_count
-from instep.sync.changes.keycount import count_key
+from instep.stage.rate_limit import task_count
+from instep.sync.schema_changes.key_counts import count_key
 from lock_phases import Phases
 from sync_world import MakeWorld, World, cursor, preset
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instep.schema.selection import Selection, patterns
-from instep.sync.changes.lossy import lossy_casts
+from instep.schema.selection.selection import Selection, patterns
+from instep.sync.schema_changes.lossy_casts import lossy_casts
 from sync_world import MakeWorld, World
 
 

@@ -11,12 +11,12 @@ import pytest
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.errors import DestinationError, InstepError, RunInProgress
 from instep.schema.maintenance import Maintenance
-from instep.sync.changes.undo import find, prepare, takeback
-from instep.sync.maintain import Order, maintain
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Inline
+from instep.sync.operations.maintain import Order, maintain
 from instep.sync.progress import Silent
-from instep.sync.rows.engine import Inline
 from instep.sync.run import sync
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from sync_world import MakeWorld, World, preset
 
 EAGER = Maintenance(min_files=3, keep_snapshots=2, max_snapshot_age=0)
@@ -95,7 +95,7 @@ def test_who_is_left_alone(grown: World) -> None:
 
 
 def test_a_sync_that_begins_meanwhile_wins(grown: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from instep.destinations.iceberg.compact_task import pack
+    from instep.destinations.iceberg.maintain.compact_task import pack
 
     def packed(*args: Any) -> Any:
         done = pack(*args)
@@ -104,7 +104,7 @@ def test_a_sync_that_begins_meanwhile_wins(grown: World, monkeypatch: pytest.Mon
         assert set(grown.statuses(grown.sync()).values()) == {"done"}
         return done
 
-    monkeypatch.setattr("instep.destinations.iceberg.compact.pack", packed)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.pack", packed)
     first, second = by_command(grown).tables
     assert (first.left, first.error) == ("it is being loaded: the next time", "")
     assert second.left == "a run that began later is at it"
@@ -126,7 +126,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
         raise DestinationError("no more disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr("instep.destinations.iceberg.compact.pack", broken)
+        patched.setattr("instep.destinations.iceberg.maintain.compact.pack", broken)
         change(grown, 6)
         report = sync(eager(grown), engine=Inline())
     assert (report.status, report.notes) == ("done", ("public.t was not maintained: no more disk",))

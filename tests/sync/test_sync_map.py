@@ -8,11 +8,11 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, InstepError
-from instep.schema.policy import Policy, Rule
-from instep.schema.selection import Selection, patterns
-from instep.sync.changes import map as mapping
-from instep.sync.changes import undo
+from instep.schema.policy.policy import Policy, Rule
+from instep.schema.selection.selection import Selection, patterns
 from instep.sync.claim import claimed
+from instep.sync.schema_changes import declare_column_rename as mapping
+from instep.sync.schema_changes import undo
 from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(20), c bigint)"
@@ -116,7 +116,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
         if name == point:
             raise Killed
 
-    monkeypatch.setattr("instep.sync.changes.apply.crashpoint", crash)
+    monkeypatch.setattr("instep.sync.schema_changes.apply.crashpoint", crash)
 
 
 @pytest.mark.sampled

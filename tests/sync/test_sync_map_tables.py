@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from instep.errors import InstepError
-from instep.schema.policy import Rule
-from instep.sync.changes import map_tables, undo
-from instep.sync.changes.map import resume_mappings
+from instep.schema.policy.policy import Rule
 from instep.sync.claim import claimed
+from instep.sync.schema_changes import declare_table_rename, undo
+from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from sync_world import MakeWorld, World, preset
 
 OLD = (
@@ -33,9 +33,9 @@ def begun(make_world: MakeWorld, kind: str, *, let_in: bool, new: tuple[str, ...
     return world
 
 
-def mapped(world: World) -> map_tables.MappedTable:
+def mapped(world: World) -> declare_table_rename.MappedTable:
     schema = world.case.schema
-    return map_tables.prepare(world.pipe, f"{schema}.old", f"{schema}.fresh")
+    return declare_table_rename.prepare(world.pipe, f"{schema}.old", f"{schema}.fresh")
 
 
 @pytest.mark.sampled
@@ -45,7 +45,7 @@ def test_rows_stay_under_the_new_name(make_world: MakeWorld, kind: str, let_in: 
     world = begun(make_world, kind, let_in=let_in)
     found = mapped(world)
     assert (found.interim is not None, found.gone, found.fresh) == (let_in, ("b",), ("c",))
-    map_tables.carry_out(world.pipe, found)
+    declare_table_rename.carry_out(world.pipe, found)
     assert world.rows("fresh", "id", "a") == [(1, 10), (2, 20)]
     names = {"fresh": "fresh", **({"fresh__v1": "fresh__v1~"} if let_in else {})}
     assert world.tables() == names
@@ -96,9 +96,9 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("instep.sync.changes.apply.crashpoint", crash)
+        patch.setattr("instep.sync.schema_changes.apply.crashpoint", crash)
         with pytest.raises(Killed):
-            map_tables.carry_out(world.pipe, found)
+            declare_table_rename.carry_out(world.pipe, found)
     with claimed(world.pipe, "apply") as run:
         resume_mappings(replace(world.pipe, run=run), run)
     assert world.store.mappings.waiting("shop") == []
@@ -112,7 +112,7 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
 @pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
 def test_a_wrong_pair_is_taken_back(make_world: MakeWorld, let_in: bool) -> None:
     world = begun(lambda kind: make_world(kind, engine="inline"), "sqlite", let_in=let_in)
-    map_tables.carry_out(world.pipe, mapped(world))
+    declare_table_rename.carry_out(world.pipe, mapped(world))
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "table.renamed"]
     undo.takeback(world.pipe, undo.prepare(world.pipe, [review]))
     assert world.rows("old", "id", "a", "b") == [(1, 10, "x"), (2, 20, "y")]

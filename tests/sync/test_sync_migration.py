@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from instep.lineage.migration.read import read_migration
-from instep.schema.likeness import PROPOSAL
-from instep.schema.policy import Policy, Rule
-from instep.sync.migration import Outlook, dialect_of, foresee
+from instep.schema.policy.policy import Policy, Rule
+from instep.schema.policy.similarity import PROPOSAL
+from instep.sync.operations.check_migration import Outlook, dialect_of, foresee
 from sync_world import MakeWorld, World
 
 SCRIPT = [

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from instep.model import TableSettings
-from instep.schema.policy import Policy
-from instep.schema.selection import Selection, patterns
+from instep.schema.policy.policy import Policy
+from instep.schema.selection.selection import Selection, patterns
 from lake import SPARK
 from sync_world import MakeWorld, World, counts, cursor, preset
 

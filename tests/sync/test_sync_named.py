@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from instep.errors import InstepError
-from instep.schema.selection import Selection, patterns
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.selection.selection import Selection, patterns
 from sync_world import MakeWorld, preset
 
 

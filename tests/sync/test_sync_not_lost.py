@@ -6,7 +6,7 @@ import pytest
 from into_world import world_into
 
 from instep.model import TableSettings
-from instep.schema.policy import Rule
+from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, cursor, preset
 
 KEPT = [(1, 10), (2, 20)]
@@ -79,7 +79,7 @@ def test_a_full_refresh_that_keeps_them_deletes_what_is_gone(
 
 
 def test_hashes_of_another_salt_are_made_anew(make_world: MakeWorld) -> None:
-    from instep.schema.selection import Pattern, Selection
+    from instep.schema.selection.selection import Pattern, Selection
 
     world = make_world("sqlite", selection=Selection(hashed=(Pattern("main.t.v"),)), settings={"t": cursor("u")})
     world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, u INTEGER, v TEXT)", "INSERT INTO t VALUES (1, 1, 'a')")
@@ -101,7 +101,7 @@ def test_another_salt_is_refused_where_rows_would_be_there_twice(
     make_world: MakeWorld, column: str, settings: TableSettings
 ) -> None:
     """As another choice of what is hashed is: versions would end though nothing has changed, keys would stand twice."""
-    from instep.schema.selection import Pattern, Selection
+    from instep.schema.selection.selection import Pattern, Selection
 
     world = make_world("sqlite", selection=Selection(hashed=(Pattern(f"main.t.{column}"),)), settings={"t": settings})
     world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, u INTEGER, v TEXT)", "INSERT INTO t VALUES (1, 1, 'a')")

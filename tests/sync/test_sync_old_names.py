@@ -11,13 +11,13 @@ from pyiceberg.view.metadata import ViewMetadata
 
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.destinations.iceberg import views as views_module
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.evolve import views as views_module
 from instep.model import TableSettings
-from instep.schema.selection import Selection, patterns
+from instep.schema.selection.selection import Selection, patterns
 from instep.store.store import Store
-from instep.sync.changes.undo import prepare, takeback
 from instep.sync.query import ask
+from instep.sync.schema_changes.undo import prepare, takeback
 from lake import with_spark
 from sync_world import MakeWorld, World, preset
 

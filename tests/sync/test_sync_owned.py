@@ -8,11 +8,11 @@ import pytest
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Blocked
-from instep.schema.names import Naming
-from instep.sync.changes.evolve import preview
-from instep.sync.pipe import Pipe
-from instep.sync.rows.engine import Inline
+from instep.schema.planning.naming import Naming
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Inline
 from instep.sync.run import Wanted, sync
+from instep.sync.schema_changes.evolve import preview
 from sync_world import MakeWorld, World
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, name varchar(20))"

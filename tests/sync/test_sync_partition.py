@@ -14,13 +14,13 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import partition_record_value
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.iceberg.laid_out import layout_of
+from instep.destinations.iceberg.metadata.table_layout import layout_of
 from instep.model import TableSettings
 from instep.schema.maintenance import Maintenance
-from instep.schema.policy import Rule
-from instep.schema.step import step_from_dict, step_to_dict
-from instep.sync.changes.restore import prepare, restore
-from instep.sync.maintain import maintain
+from instep.schema.planning.step import step_from_dict, step_to_dict
+from instep.schema.policy.policy import Rule
+from instep.sync.operations.maintain import maintain
+from instep.sync.operations.restore import prepare, restore
 from instep.sync.progress import Silent
 from sync_world import MakeWorld, World, cursor, preset
 

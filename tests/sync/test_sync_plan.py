@@ -12,16 +12,16 @@ from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
 
 from instep.model import TableSettings
-from instep.schema.change import ColumnAdded, ColumnRetyped, TableRemoved, TableRenamed
-from instep.schema.policy import Decision
-from instep.schema.selection import Selection, patterns
-from instep.schema.table import Catalog, Column, Table, by_names
-from instep.schema.types import parse
+from instep.schema.catalog.catalog import Catalog, Column, Table, by_names
+from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import ColumnAdded, ColumnRetyped, TableRemoved, TableRenamed
+from instep.schema.policy.policy import Decision
+from instep.schema.selection.selection import Selection, patterns
 from instep.sync.detection.access import restrict
-from instep.sync.detection.identity import rebind
-from instep.sync.detection.places import Places
-from instep.sync.detection.sight import Sight
-from instep.sync.rows.loads import went_back
+from instep.sync.detection.approval_fingerprint import Sight
+from instep.sync.detection.detect import rebind
+from instep.sync.detection.table_renames import Places
+from instep.sync.loading.table_load import went_back
 from sync_world import MakeWorld, World, preset
 
 

@@ -11,8 +11,8 @@ import pytest
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresConfig
 from instep.model import Review
-from instep.sync.changes.undo import find, prepare, takeback
-from instep.sync.held.replay import replay, total
+from instep.sync.quarantine.replay import replay, total
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from postgres_server import Database, Server, make_database
 from sync_world import MakeWorld, World, counts, cursor, preset
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from instep.errors import Blocked, StalePlan
-from instep.schema.preset import PRESETS
+from instep.schema.policy.presets import PRESETS
 from sync_world import MakeWorld, World, preset
 
 A, R, I, T, C = "apply", "review", "ignore", "pause_table", "pause_connection"  # noqa: E741
@@ -216,8 +216,8 @@ def test_a_plan_is_refused_once_what_it_applies_was_rejected_or_is_gone(world: W
 
 
 def test_a_plan_file_answers_its_reviews_and_holds_only_once(world: World) -> None:
-    from instep.schema.plan import plan_from_dict, plan_to_dict
-    from instep.sync.changes.evolve import evolve
+    from instep.schema.planning.plan import plan_from_dict, plan_to_dict
+    from instep.sync.schema_changes.evolve import evolve
 
     world.run("CREATE TABLE t (id int PRIMARY KEY)")
     world.evolve()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.iceberg import promote as iceberg_promote
+from instep.destinations.iceberg.backfill import promote_overflow as iceberg_promote
+from instep.sync.loading.engine import Inline
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
 from sync_world import MakeWorld, World, cursor, preset
 

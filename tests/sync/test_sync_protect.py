@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from instep.schema.personal import Protect
-from instep.schema.selection import Selection, patterns
-from instep.schema.switch import Switch
-from instep.sync.changes.evolve import Preview, evolve, preview
-from instep.sync.changes.selected import selected_reads
-from instep.sync.pipe import Pipe
+from instep.schema.selection.overrides import Switch
+from instep.schema.selection.pii import Protect
+from instep.schema.selection.selection import Selection, patterns
+from instep.sync.context import Pipe
+from instep.sync.schema_changes.evolve import Preview, evolve, preview
+from instep.sync.schema_changes.selected import selected_reads
 from sync_world import MakeWorld, World
 
 SOURCES = ["postgres", "mysql", "sqlite"]

@@ -12,10 +12,10 @@ from held_world import HeldWorld, Row, held_world, note
 
 from instep.errors import Blocked, InstepError
 from instep.model import TableRun
-from instep.schema.selection import Selection, patterns
+from instep.schema.selection.selection import Selection, patterns
 from instep.stage.conform import Held
-from instep.sync.held.quarantine import discard, erase, expire, holdings
-from instep.sync.held.replay import replay
+from instep.sync.quarantine.quarantine import discard, erase, expire, holdings
+from instep.sync.quarantine.replay import replay
 from lake import PREFIX
 from sync_world import MakeWorld, World
 

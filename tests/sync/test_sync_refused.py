@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.model import TableSettings
-from instep.schema.policy import Rule
+from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, by_key, cursor, preset
 
 RETYPE = {

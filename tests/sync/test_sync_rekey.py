@@ -8,8 +8,9 @@ from into_world import world_into
 from events.shows import shows
 from instep.errors import Blocked
 from instep.model import TableSettings
-from instep.sync.changes import rekey, undo
-from instep.sync.changes.keycount import Count
+from instep.sync.operations import set_key as rekey
+from instep.sync.schema_changes import undo
+from instep.sync.schema_changes.key_counts import Count
 from sync_world import MakeWorld, World, counts, preset
 
 PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"

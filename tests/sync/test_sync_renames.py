@@ -8,10 +8,10 @@ import pytest
 from events.shows import shows
 from instep.control.reviews import answer
 from instep.model import Review, TableSettings
-from instep.schema.likeness import PROPOSAL
-from instep.schema.policy import Rule
-from instep.schema.selection import Selection, patterns
-from instep.sync.changes import map as mapping
+from instep.schema.policy.policy import Rule
+from instep.schema.policy.similarity import PROPOSAL
+from instep.schema.selection.selection import Selection, patterns
+from instep.sync.schema_changes import declare_column_rename as mapping
 from sync_world import MakeWorld, World, preset
 
 KINDS = ["sqlite", pytest.param("mysql", marks=pytest.mark.server)]
@@ -264,7 +264,7 @@ def test_an_interrupted_rename_is_finished_by_the_next_run(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The destination has the new name already, so that the old values cannot be compared any more."""
-    from instep.sync.changes import apply
+    from instep.sync.schema_changes import apply
 
     world = renamed(filled(make_world("sqlite", policy=preset("allow_all", AUTO))))
 
@@ -283,7 +283,7 @@ def test_an_interrupted_rename_is_finished_by_the_next_run(
 
 
 def test_a_rename_is_undone(make_world: MakeWorld) -> None:
-    from instep.sync.changes import undo
+    from instep.sync.schema_changes import undo
 
     world = renamed(filled(make_world("sqlite", policy=preset("allow_all", AUTO))))
     world.sync()

@@ -8,9 +8,9 @@ import pytest
 
 from instep.errors import ReadError
 from instep.model import TableSettings
-from instep.schema.policy import Rule
-from instep.schema.selection import Pattern, Selection
-from instep.sync.rows.engine import Inline
+from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Pattern, Selection
+from instep.sync.loading.engine import Inline
 from instep.sync.run import Wanted, sync
 from sync_world import MakeWorld, World, cursor, preset
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from instep.destinations.savepoints import Savepoint
+from instep.destinations.facets import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
 from instep.model import TableSettings
-from instep.sync.changes.restore import Restoring, prepare, restore, savepoints
+from instep.sync.operations.restore import Restoring, prepare, restore, savepoints
 from sync_world import MakeWorld, World, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
@@ -237,7 +237,7 @@ def test_interrupted_it_is_done_again(make_world: MakeWorld, monkeypatch: pytest
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("instep.sync.changes.restore.crashpoint", crash)
+        patch.setattr("instep.sync.operations.restore.crashpoint", crash)
         with pytest.raises(Killed):
             restore(world.pipe, made, ["*"])
     restore(world.pipe, made, ["*"])
@@ -259,7 +259,7 @@ def test_a_record_that_is_missing_is_completed(world: World, monkeypatch: pytest
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("instep.sync.changes.restore.crashpoint", crash)
+        patch.setattr("instep.sync.operations.restore.crashpoint", crash)
         with pytest.raises(Killed):
             restore(world.pipe, made, ["*"])
     [dead] = [r for r in world.store.runs.history("shop") if r.kind == "restore"]

@@ -11,7 +11,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, InstepError, RunInProgress
-from instep.schema.selection import Selection, patterns
+from instep.schema.selection.selection import Selection, patterns
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
 from sync_world import MakeWorld, World, preset
@@ -316,7 +316,7 @@ def stale_destination(world: World, tables: dict) -> None:  # type: ignore[type-
     from dataclasses import replace
 
     from instep.destinations.base import Commit
-    from instep.schema.step import RecordIdentity, step
+    from instep.schema.planning.step import RecordIdentity, step
 
     for name, accepted in tables.items():
         ref = ("shop", name)
@@ -351,7 +351,7 @@ def test_what_failed_runs_staged_is_swept(world: World) -> None:
 
 
 def world_table(name: str):  # type: ignore[no-untyped-def]
-    from instep.schema.table import Table
+    from instep.schema.catalog.catalog import Table
 
     return Table("public", name, ())
 

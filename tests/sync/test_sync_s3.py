@@ -15,8 +15,8 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.model import TableSettings
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
-from instep.sync.changes.undo import find, prepare, takeback
-from instep.sync.held.replay import replay, total
+from instep.sync.quarantine.replay import replay, total
+from instep.sync.schema_changes.undo import find, prepare, takeback
 from s3_server import Bucket
 from sync_world import MakeWorld, World, counts, preset
 

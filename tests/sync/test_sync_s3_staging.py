@@ -11,7 +11,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresConfig
 from instep.errors import ConnectError
-from instep.sync.held.replay import replay, total
+from instep.sync.quarantine.replay import replay, total
 from postgres_server import Database
 from s3_server import Bucket
 from sync_world import MakeWorld, counts

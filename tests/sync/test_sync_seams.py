@@ -9,12 +9,13 @@ import pytest
 
 from instep.errors import Blocked
 from instep.schema.limits import BackfillLimits
-from instep.schema.policy import Rule
-from instep.schema.selection import Pattern, Selection
-from instep.sync.changes import map_tables, recursor, restore, undo
+from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Pattern, Selection
+from instep.sync.loading.engine import Inline
+from instep.sync.operations import restore, set_cursor
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
+from instep.sync.schema_changes import declare_table_rename, undo
 from sync_world import MakeWorld, World, cursor, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int NOT NULL)"
@@ -135,7 +136,7 @@ def test_rows_put_back_to_before_the_cursor_began(make_world: MakeWorld) -> None
     world.run("INSERT INTO t VALUES (4, 'd', 3)")
     world.sync()
     path = f"{world.case.schema}.t"
-    recursor.carry_out(world.pipe, recursor.prepare(world.pipe, path, "at", "9"))
+    set_cursor.carry_out(world.pipe, set_cursor.prepare(world.pipe, path, "at", "9"))
     world.run("INSERT INTO t VALUES (5, 'e', 9)")
     world.sync()
     points = restore.savepoints(world.pipe, path)[1]
@@ -167,9 +168,9 @@ def test_a_table_is_not_mapped_to_one_that_shows_what_was_hashed(make_world: Mak
     world.settled()
     schema = world.case.schema
     with pytest.raises(Blocked, match="is hashed or switched off"):
-        map_tables.prepare(world.pipe, f"{schema}.t", f"{schema}.u")
+        declare_table_rename.prepare(world.pipe, f"{schema}.t", f"{schema}.u")
     world.selection = Selection(hashed=(Pattern("*.name"),))
-    map_tables.carry_out(world.pipe, map_tables.prepare(world.pipe, f"{schema}.t", f"{schema}.u"))
+    declare_table_rename.carry_out(world.pipe, declare_table_rename.prepare(world.pipe, f"{schema}.t", f"{schema}.u"))
     before = world.rows("u")
     world.sync()
     assert world.rows("u") == before

@@ -11,10 +11,10 @@ import pytest
 
 from instep.errors import Blocked
 from instep.project.load import load
-from instep.schema.counts import Count
-from instep.sync.detection.fresh import seen_now
+from instep.schema.changes.counts import Count
+from instep.sync.context import Pipe
 from instep.sync.detection.pause import reconsider
-from instep.sync.pipe import Pipe
+from instep.sync.detection.recent_discovery import seen_now
 from sync_world import MakeWorld, World
 
 FIRST = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int PRIMARY KEY)")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from events.shows import shows
-from instep.schema.switch import Switch, bind
-from instep.sync.changes.selected import selected_reads
+from instep.schema.selection.overrides import Switch, bind
+from instep.sync.schema_changes.selected import selected_reads
 from sync_world import MakeWorld, World, preset
 
 T = "CREATE TABLE t (id int PRIMARY KEY, email text, note text)"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from instep.destinations.iceberg import undo as iceberg_undo
-from instep.destinations.iceberg.undo import DAY_MS, now_ms
+from instep.destinations.iceberg.evolve import undo as iceberg_undo
+from instep.destinations.iceberg.evolve.undo import DAY_MS, now_ms
 from instep.model import Run
-from instep.sync.tidy import forget_dropped, is_first_today
+from instep.sync.housekeeping import forget_dropped, is_first_today
 from instep.temporary import Temporary, remove_abandoned
 from sync_world import World, preset
 

@@ -16,11 +16,12 @@ from instep.crash import Crashed
 from instep.errors import Blocked
 from instep.project.load import load
 from instep.store.store import Store
-from instep.sync.changes import copies, recursor, rekey, restore, undo
-from instep.sync.held import quarantine
-from instep.sync.leave import leave
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
+from instep.sync.operations import drop_clones, restore, set_cursor, set_key
+from instep.sync.operations.delete_connection import leave
+from instep.sync.quarantine import quarantine
 from instep.sync.run import Wanted, sync
+from instep.sync.schema_changes import undo
 
 FILE = """\
 engine: inline
@@ -80,11 +81,11 @@ class Shop:
 
 
 def _set_key(pipe: Pipe) -> None:
-    rekey.carry_out(pipe, rekey.prepare(pipe, "main.item", ["sku"], "rekey"))
+    set_key.carry_out(pipe, set_key.prepare(pipe, "main.item", ["sku"], "rekey"))
 
 
 def _set_cursor(pipe: Pipe, column: str | None = "id") -> None:
-    recursor.carry_out(pipe, recursor.prepare(pipe, "main.item", column))
+    set_cursor.carry_out(pipe, set_cursor.prepare(pipe, "main.item", column))
 
 
 def _restore(pipe: Pipe) -> None:
@@ -101,7 +102,7 @@ def _discard(pipe: Pipe) -> None:
 
 
 def _purge(pipe: Pipe) -> None:
-    copies.purge(pipe, pipe.store.copies.standing("shop"))
+    drop_clones.purge(pipe, pipe.store.copies.standing("shop"))
 
 
 def _leave(pipe: Pipe) -> None:
@@ -140,8 +141,8 @@ def shop(make: Callable[[bool], Shop]) -> Shop:
 def _ready(shop: Shop, name: str) -> None:
     """What an act needs to be there."""
     if name == "table purge":
-        made = rekey.prepare(shop.alone(), "main.item", ["sku"], "rebuild")
-        rekey.carry_out(shop.alone(), made)
+        made = set_key.prepare(shop.alone(), "main.item", ["sku"], "rebuild")
+        set_key.carry_out(shop.alone(), made)
         shop.sync()
     if name == "undo":
         shop.sql("alter table item add column more text")

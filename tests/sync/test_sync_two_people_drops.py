@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from instep.errors import Blocked
-from instep.schema.switch import Switch
-from instep.sync.changes import undo
+from instep.schema.selection.overrides import Switch
 from instep.sync.run import Wanted, sync
+from instep.sync.schema_changes import undo
 from sync_world import MakeWorld, World
 
 WANTED: dict[str, dict[str, Any]] = {

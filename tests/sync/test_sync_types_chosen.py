@@ -11,10 +11,10 @@ import pytest
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.model import TableSettings
-from instep.schema.types import parse
-from instep.sync.changes import rekey
+from instep.schema.catalog.types import parse
 from instep.sync.detection.detect import look
-from instep.sync.held.quarantine import holdings
+from instep.sync.operations import set_key
+from instep.sync.quarantine.quarantine import holdings
 from sync_world import MakeWorld, World, counts, cursor
 
 AMOUNTS = (
@@ -98,7 +98,7 @@ def test_a_type_that_is_chosen_after_the_first_load_is_stored_once_the_table_is_
     report = world.sync()
     assert "table set-key public.t id --rebuild" in " ".join(report.notes)
     assert world.rows("t", "amount") == [("0.000000001",), ("1.5",), (None,)]
-    rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "public.t", ("id",), "rebuild"), ("*",))
+    set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "public.t", ("id",), "rebuild"), ("*",))
     world.sync()
     assert world.rows("t", "id", "amount") == [(1, Decimal("1.5")), (2, Decimal("0.000000001")), (3, None)]
     assert world.sync().notes == ()

@@ -6,7 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
-from instep.sync.changes.undo import Takeback, find, prepare, takeback
+from instep.sync.schema_changes.undo import Takeback, find, prepare, takeback
 from sync_world import MakeWorld, World, counts, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 10, 20), (2, 11, 21)")

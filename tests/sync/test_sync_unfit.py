@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from into_world import world_into
 
-from instep.schema.types import String
+from instep.schema.catalog.types import String
 from sync_world import MakeWorld, World
 
 REMADE = (
@@ -41,7 +41,7 @@ def test_only_its_table_keeps_its_type(world: World) -> None:
 
 
 def test_read_anew_beside_a_copy_it_takes_the_type(world: World) -> None:
-    from instep.sync.changes.rekey import carry_out, prepare
+    from instep.sync.operations.set_key import carry_out, prepare
 
     path = f"{world.case.schema}.t"
     _, copy = carry_out(world.pipe, prepare(world.pipe, path, ["id"], "rebuild"), ("*",))
@@ -59,7 +59,7 @@ def test_a_rebuild_takes_what_was_approved_and_no_other_table_s(
     make_world: MakeWorld, request: pytest.FixtureRequest, destination: str, refused_first: bool
 ) -> None:
     """An approval is for a column: rebuilding its table, or looking at another one, does not make it stale."""
-    from instep.sync.changes.rekey import carry_out, prepare
+    from instep.sync.operations.set_key import carry_out, prepare
 
     world = world_into(make_world, request, "sqlite", destination)
     names = ("t", "u")

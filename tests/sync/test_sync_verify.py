@@ -6,7 +6,7 @@ import pytest
 
 from instep.destinations.base import Commit
 from instep.model import TableSettings
-from instep.schema.names import destination_ref
+from instep.schema.planning.naming import destination_ref
 from lake import stage
 from sync_world import MakeWorld, World, by_key, cursor
 
@@ -150,7 +150,7 @@ def test_a_renamed_table_column_and_key_are_found_in_quarantine(world: World) ->
 
 
 def test_what_a_person_has_let_go_is_no_equality(make_world: MakeWorld) -> None:
-    from instep.sync.held.quarantine import discard
+    from instep.sync.quarantine.quarantine import discard
 
     world = make_world("sqlite")
     world.run("CREATE TABLE t (id int PRIMARY KEY, name int)", "INSERT INTO t VALUES (1, 'x')")

@@ -11,10 +11,11 @@ from versions_seen import versions
 from contract.destinations import DESTINATIONS
 from instep.crash import VARIABLE
 from instep.model import TableSettings
-from instep.schema.policy import Rule
-from instep.schema.selection import Pattern, Selection
-from instep.sync.changes import rekey, undo
-from instep.sync.held.replay import replay, total
+from instep.schema.policy.policy import Rule
+from instep.schema.selection.selection import Pattern, Selection
+from instep.sync.operations import set_key
+from instep.sync.quarantine.replay import replay, total
+from instep.sync.schema_changes import undo
 from lake import SPARK
 from sync_world import MakeWorld, World, counts, preset
 
@@ -151,8 +152,8 @@ def test_another_key_is_refused_and_a_rebuild_keeps_a_copy(from_postgres: World)
     assert "its versions have the old one" in str((world.sync().notes, world.sync().tables))
     assert versions(world) == [(1, "A", 2, None), (1, "a", 1, 2), (2, "b", 1, None)]
     for way in ("rekey", "clear"):
-        assert "keeps its history" in rekey.prepare(world.pipe, "public.t", ["id", "a"], way).why_not
-    _, place = rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "public.t", ["id", "a"], "rebuild"))
+        assert "keeps its history" in set_key.prepare(world.pipe, "public.t", ["id", "a"], way).why_not
+    _, place = set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "public.t", ["id", "a"], "rebuild"))
     done(world)
     assert versions(world) == [(1, "A", 1, None), (2, "b", 1, None)]
     assert place is not None
@@ -172,7 +173,7 @@ def test_what_comes_by_a_cursor_waits_for_another_key(world: World) -> None:
         [one] = world.sync().tables
         assert (one.status, "its versions have the old one" in one.error) == ("paused", True), one
     assert versions(world, "id", "b", "a") == [(1, 0, "x", 1, None), (2, 0, "y", 1, None)]
-    rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "main.t", ["id", "b"], "rebuild"))
+    set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "main.t", ["id", "b"], "rebuild"))
     done(world)
     assert versions(world, "id", "b", "a") == [(1, 0, "x", 1, None), (1, 1, "one", 1, None), (2, 0, "y", 1, None)]
 

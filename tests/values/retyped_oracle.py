@@ -16,8 +16,20 @@ from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
-from instep.schema.types import Array, Binary, Boolean, DataType, Date, Float, Int, Json, Timestamp, TimestampTz, Uuid
-from instep.schema.types import Decimal as DecimalType
+from instep.schema.catalog.types import (
+    Array,
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Float,
+    Int,
+    Json,
+    Timestamp,
+    TimestampTz,
+    Uuid,
+)
+from instep.schema.catalog.types import Decimal as DecimalType
 
 NUMBERS = ("smallint", "integer", "bigint", "numeric", "money", "real", "double precision")
 _BC = re.compile(r"^(\d+)-(.*) BC$")

@@ -18,8 +18,8 @@ from postgres_cases import CASES as POSTGRES
 from value_cases import DESTINATIONS, Case
 from value_text import found, printed, same_original
 
-from instep.schema.names import destination_ref
-from instep.schema.types import Array, DataType
+from instep.schema.catalog.types import Array, DataType
+from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
 from instep.stage.entries import read_entries
 from postgres_server import Database
@@ -149,8 +149,8 @@ def test_mariadb(connect: Connect, landing: Database, destination: str) -> None:
 
 
 def test_the_page_says_what_is_held() -> None:
-    """In docs/types.md, with the reason that quarantine gives."""
-    page = (Path(__file__).parents[2] / "docs" / "types.md").read_text(encoding="utf-8")
+    """In docs/reference/types.md, with the reason that quarantine gives."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "types.md").read_text(encoding="utf-8")
     section = page.partition("## Values that are held")[2].partition("\n## ")[0]
     for case in (*POSTGRES, *MARIADB):
         assert all(why in section for why in case.held.values()), case.native

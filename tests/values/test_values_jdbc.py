@@ -13,8 +13,8 @@ from test_values import _statements
 from value_text import found, printed
 
 from contract.sources import SOURCES
-from instep.schema.names import destination_ref
-from instep.schema.types import DataType
+from instep.schema.catalog.types import DataType
+from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
 from instep.stage.entries import read_entries
 from jdbc_world import session

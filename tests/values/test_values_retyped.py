@@ -18,8 +18,8 @@ from retyped_oracle import arrives, is_text_of
 from value_cases import DESTINATIONS
 
 import samples
-from instep.schema.names import destination_ref
-from instep.schema.types import DataType
+from instep.schema.catalog.types import DataType
+from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
 from instep.stage.entries import read_entries
 from sync_world import World, preset

@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from instep.schema.types import Array, Boolean, DataType, Float, Int, Timestamp, TimestampTz, Uuid
-from instep.schema.types import Date as DateType
-from instep.schema.types import Decimal as DecimalType
+from instep.schema.catalog.types import Array, Boolean, DataType, Float, Int, Timestamp, TimestampTz, Uuid
+from instep.schema.catalog.types import Date as DateType
+from instep.schema.catalog.types import Decimal as DecimalType
 
 _BC = re.compile(r"^(\d+)-(.*) BC$")
 _WORDS = {"t": "true", "f": "false", "1": "true", "0": "false"}

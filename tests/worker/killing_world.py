@@ -19,7 +19,7 @@ from worker_world import Shop, kill, lanes_of, until
 
 from instep.control import queue
 from instep.model import JobKind
-from instep.store.logged import LoggedEvent
+from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 
 TABLES = """

@@ -15,8 +15,8 @@ from killing_world import TABLES, Asks, Killer, Served, by_store, check, run
 from sqlalchemy.engine import URL
 from worker_world import Shop
 
-from instep.control.keys import create
-from instep.store.keyring import new_key
+from instep.control.resources.api_keys import create
+from instep.store.engine.keyring import new_key
 from postgres_server import Database, free_port
 
 JOBS = int(os.environ.get("INSTEP_KILLED_JOBS", "24"))

@@ -9,9 +9,9 @@ import pytest
 from worker_world import Shop, job, until
 
 from instep.bootstrap import open_project, open_server
-from instep.cli import follow
-from instep.cli.follow import FileFollower
-from instep.project.reference import Reference
+from instep.cli.commands.serve import server
+from instep.cli.commands.serve.server import FileFollower
+from instep.project.text.references import Reference
 
 SYNCED = "tags: [late], schedule: {sync: every 2h}"
 
@@ -118,7 +118,7 @@ def test_values_beside_it_are_taken_in_too(shop: Shop, monkeypatch: pytest.Monke
 def test_a_server_looks_by_itself(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(follow, "LOOK", 0.02)
+    monkeypatch.setattr(server, "LOOK", 0.02)
     with caplog.at_level(logging.INFO, "instep"), open_project(shop.folder) as app, FileFollower(app):
         shop.write("tags: [late]")
         until(lambda: app.project.connection("shop").tags)

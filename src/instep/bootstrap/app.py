@@ -21,35 +21,48 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.control.identity import Identity
-    from instep.control.objects import Objects
+    from instep.control.resources.resources import Objects
     from instep.destinations.base import Destination
+    from instep.monitoring.lineage import Lineage
+    from instep.monitoring.traces import Traces
     from instep.notify.channel import Channel
     from instep.notify.deliver import Sender
-    from instep.ops.lineage import Lineage
-    from instep.ops.traces import Traces
     from instep.project.project import Project
-    from instep.project.reference import Opens
-    from instep.schema.given import Given
-    from instep.schema.policy import Policy
-    from instep.schema.table import Table
-    from instep.schema.types import DataType
+    from instep.project.text.references import Opens
+    from instep.schema.catalog.catalog import Table
+    from instep.schema.catalog.types import DataType
+    from instep.schema.planning.custom_names import Given
+    from instep.schema.policy.policy import Policy
     from instep.sources.base import Source
+    from instep.spark.given import GivenSession
     from instep.spark.settings import SparkSettings
-    from instep.store.secrets import Secrets
+    from instep.store.server.secrets import Secrets
     from instep.store.store import Store
-    from instep.sync.pipe import Pipe, Scope
-    from instep.sync.rows.engine import Engine
+    from instep.sync.context import Pipe, Scope
+    from instep.sync.loading.engine import Engine
     from instep.temporary import Temporary
 
 _log = logging.getLogger(__name__)
 
 
-def open_project(folder: Path) -> App:
-    """The project whose instep.yml is in `folder` or above it; ProjectError if there is none or it is wrong."""
+def open_project(folder: Path, spark: SparkSession | None = None) -> App:
+    """Open the project whose instep.yml is in `folder` or above it; ProjectError if there is none or it is wrong.
+
+    `spark`: a session of the caller, for all Spark work of this project; SetupError if it is stopped or too old.
+    """
     from instep.project.load import find, load
 
     file = find(folder)
-    return App(load(file), reread=lambda: load(file))
+    if spark is None:
+        return App(load(file), reread=lambda: load(file))
+    from instep.spark.given import GivenSession
+
+    given = GivenSession(spark)
+
+    def read() -> Project:
+        return load(file).with_spark(given.master)
+
+    return App(read(), reread=read, spark=given)
 
 
 def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = False) -> App:
@@ -57,7 +70,7 @@ def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = F
     master keys for secrets, unless `insecure_dev`; with `lazy_keys` not before a secret is used."""
     from instep.project.load import load_beside
     from instep.project.served import served
-    from instep.store.keyring import keyring
+    from instep.store.engine.keyring import keyring
     from instep.store.store import Store
 
     project = load_beside(folder)
@@ -79,7 +92,7 @@ def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = F
 def open_work(folder: Path, *, insecure_dev: bool = False) -> App:
     """What a worker works on: as the server opens it where there are master keys, else what the file says alone."""
     from instep.project.load import load_beside
-    from instep.store.keyring import has_keys
+    from instep.store.engine.keyring import has_keys
 
     project = load_beside(folder)
     if insecure_dev or has_keys(project.root, project.environment.variables):
@@ -91,15 +104,20 @@ class App:
     """An open project. Use it in a `with` block: it closes the store."""
 
     def __init__(
-        self, project: Project, store: Store | None = None, reread: Callable[[], Project] | None = None
+        self,
+        project: Project,
+        store: Store | None = None,
+        reread: Callable[[], Project] | None = None,
+        spark: GivenSession | None = None,
     ) -> None:
         """`store`: one that is open; without it, the project's is opened when it is needed. `reread` answers the
-        project as its files are now."""
-        from instep.project.reference import ENV_FILE
-        from instep.project.watch import FileWatch
+        project as its files are now. `spark`: a session of the caller; without it, one is started when it is needed."""
+        from instep.project.text.references import ENV_FILE
+        from instep.project.text.watch import FileWatch
 
         self.project = project
         self._reread = reread
+        self._given = spark
         secrets = FileWatch(project.root / ENV_FILE, project.environment.digest)
         self._watches = FileWatch(project.file, project.digest), secrets
         self._sessions: list[SparkSession] = []
@@ -112,8 +130,8 @@ class App:
 
     @cached_property
     def store(self) -> Store:
-        from instep.store.keyring import found_keys
-        from instep.store.read_only import copied, is_writable
+        from instep.store.engine.keyring import found_keys
+        from instep.store.engine.read_only import copied, is_writable
         from instep.store.store import Store
 
         root, variables = self.project.root, self.project.environment.variables
@@ -179,7 +197,7 @@ class App:
 
     def channel(self, name: str) -> Channel:
         """The channel of that name; also one that is a web hook of the compatible API."""
-        from instep.control.kept import Kept
+        from instep.control.compat_documents import Kept
         from instep.egress.guard import Guard
         from instep.notify.hooks import PREFIX, HookChannel, HookConfig
 
@@ -193,7 +211,7 @@ class App:
         """From now on this process's spans go to the project's collector, if it names one."""
         if self._traces is None and self.project.model.traces.url:
             from instep.egress.guard import Guard
-            from instep.ops.traces import TraceSettings, trace_to
+            from instep.monitoring.traces import TraceSettings, trace_to
 
             self._traces = trace_to(Guard(self.project.model.egress.allow), TraceSettings(**self.project.traces()))
 
@@ -202,7 +220,7 @@ class App:
         if not self.project.model.lineage.on:
             return None
         from instep.egress.guard import Guard
-        from instep.ops.lineage import Lineage, LineageSettings
+        from instep.monitoring.lineage import Lineage, LineageSettings
 
         settings = LineageSettings(**self.project.lineage())
         return Lineage(self.store, self.project, settings, Guard(self.project.model.egress.allow))
@@ -241,10 +259,10 @@ class App:
     def pipe(self, connection: str) -> Pipe:
         """Everything that one connection's run needs."""
         self.traced()
-        from instep.schema.names import Naming
-        from instep.sync.changes.selected import chosen
-        from instep.sync.changes.shards import of_shard
-        from instep.sync.pipe import Pipe
+        from instep.schema.planning.naming import Naming
+        from instep.sync.context import Pipe
+        from instep.sync.schema_changes.selected import chosen
+        from instep.sync.schema_changes.shards import of_shard
 
         project = self.project.of(connection)
         destination = kinds.destination(project.destination_of(connection), project)
@@ -292,7 +310,7 @@ class App:
         return of_shard(pipe, shard) if shard else pipe
 
     def _scope(self, project: Project, connection: str, start: Callable[[], SparkSession]) -> Scope:
-        from instep.sync.pipe import Scope
+        from instep.sync.context import Scope
 
         name = project.source_of(connection)
 
@@ -313,7 +331,7 @@ class App:
         connection are in it."""
         if not project.follows_log(connection):
             return None
-        from instep.sync.rows.follow import slots
+        from instep.sync.loading.cdc import slots
 
         own = project.own_log_name(connection)
         if own not in slots(self.store.cursors.of(connection)):
@@ -322,14 +340,14 @@ class App:
 
     def log_taken(self, connection: str, slot: str) -> str:
         """Return the other connection of the same source whose tables are read from this slot, "" for none."""
-        from instep.control.log_names import reads_slot
+        from instep.control.resources.log_names import reads_slot
 
         return reads_slot(self.project, self.store, connection, self.project.source_of(connection), slot)
 
     @property
     def objects(self) -> Objects:
         """What is managed: the file's sections, and what the server keeps."""
-        from instep.control.objects import Objects
+        from instep.control.resources.resources import Objects
 
         return Objects(self.project, self.store)
 
@@ -344,9 +362,23 @@ class App:
             conf={**(destination.spark_catalog() if destination else {}), **settings["conf"]},
         )
 
+    @property
+    def given_spark(self) -> SparkSession | None:
+        """Return the session that the caller has given, if there is one."""
+        return self._given.spark if self._given is not None else None
+
+    def spark_conf(self) -> dict[str, str]:
+        """Return what a Spark session needs from its start on to be given to this project, every lake as a catalog."""
+        from instep.spark.given import start_settings
+
+        settings = self._spark(None)
+        for name in self.project.model.destinations:
+            settings = replace(settings, conf={**self.destination(name).spark_catalog(), **settings.conf})
+        return start_settings(settings)
+
     def engine(self, connection: str) -> Engine:
         """What reads this connection's rows. A Spark session ends with the process."""
-        from instep.sync.rows.engine import Auto, Here, Inline, OnSpark
+        from instep.sync.loading.engine import Auto, Here, Inline, OnSpark
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
         read_by_spark = kind == "jdbc"
@@ -370,9 +402,12 @@ class App:
         return self._session(destination, self.project.source_of(connection))
 
     def _session(self, destination: Destination | None, source: str) -> SparkSession:
-        """A session that the source's driver can run in. One that runs is taken as it is."""
+        """Return a session that the source's driver can run in: the caller's, or one that runs, as it is, or a new
+        one."""
         from instep.spark.session import end, start
 
+        if self._given is not None:
+            return self._given.session(self._spark(destination))  # a JDBC source brings its driver to it
         drivers = tuple(jar.file() for jar in kinds.jars(self.project.source(source).get("jars", ())))
         session = start(replace(self._spark(destination), drivers=drivers))
         if session not in self._sessions:
@@ -394,6 +429,8 @@ class App:
                 self.store.close()
                 if self._copy is not None:
                     self._copy.close()
+        if self._given is not None:
+            self._given.close()
         if self._traces is not None:
             self._traces.flush()
 
@@ -412,7 +449,7 @@ def opens(secrets: Secrets) -> Opens:
 
 def given_names(project: Project, connection: str) -> Given:
     """The names that the project file gives to tables and columns."""
-    from instep.schema.given import GivenNames, nothing_given
+    from instep.schema.planning.custom_names import GivenNames, nothing_given
 
     if not any(t.name or t.columns for t in project.connection(connection).tables.values()):
         return nothing_given
@@ -427,7 +464,7 @@ def given_names(project: Project, connection: str) -> Given:
 
 def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:
     """How the project file wants a table to be synced."""
-    from instep.project.values import as_text
+    from instep.project.sections.values import as_text
 
     options = project.table(connection, table.ref)
     misfit = options.misfit or policy.modifiers.get("misfit", "quarantine")
@@ -445,7 +482,7 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
 
 def column_types(texts: Mapping[str, str]) -> Mapping[str, DataType]:
     """Return the types that these texts stand for."""
-    from instep.schema.types import parse
+    from instep.schema.catalog.types import parse
 
     return {name: parse(text) for name, text in texts.items()}
 

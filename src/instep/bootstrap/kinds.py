@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from instep.notify.channel import Channel
     from instep.project.project import Project, Settings
     from instep.sources.base import Source
-    from instep.sources.connector.afar import Cluster
+    from instep.sources.connector.cluster.runner import Cluster
     from instep.sources.jdbc.config import JarFile
     from instep.store.store import Store
 
@@ -69,7 +69,7 @@ def source(
 
             return JdbcSource(JdbcConfig(**{**settings, "jars": jars(settings["jars"])}), start)
         case "connector":
-            from instep.project.connector import segments_folder, uploads_folder
+            from instep.project.sections.connector import segments_folder, uploads_folder
             from instep.sources.connector.config import ConnectorConfig, Limits
             from instep.sources.connector.source import ConnectorSource
 
@@ -85,8 +85,8 @@ def source(
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:
     """Where a connection's program runs; None for this machine."""
     from instep.destinations.base import Lends
-    from instep.sources.connector.afar import cluster_of
-    from instep.stage.place import Place
+    from instep.sources.connector.cluster.runner import cluster_of
+    from instep.stage.files.place import Place
 
     if not project.works_elsewhere:
         return None

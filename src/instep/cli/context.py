@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,13 +113,6 @@ def confirm(question: str) -> bool:
     if not (options.interactive and sys.stdin.isatty()):
         return False
     return typer.confirm(question, err=True)
-
-
-def unknown_table(connection: str, name: str, known: Iterable[str]) -> InstepError:
-    """An error that names the table that was probably meant."""
-    near = get_close_matches(name, list(known), 1)
-    hint = f"did you mean {near[0]}?" if near else "see `instep status` for the tables that are synced"
-    return InstepError(f"connection {connection} has no table {name}", hint=hint)
 
 
 def fail(code: int) -> typer.Exit:

@@ -26,43 +26,47 @@ from typer.exceptions import TyperException
 from typer.main import get_command_name
 
 from instep import __version__
-from instep.cli import (
-    backfill,
-    changes,
-    connection,
-    connector,
-    contract,
-    db,
-    demo,
-    detector,
-    doctor,
-    history,
-    impact,
-    look,
-    maintain,
-    migration,
-    move,
-    notify,
-    policy,
-    quarantine,
-    queue,
-    restore,
-    rollout,
-    secrets,
-    selection,
-    server,
-    setup,
-    sources,
-    table,
-    transfer,
-    undo,
-)
-from instep.cli.context import INTERRUPTED, options, set_runner
-from instep.cli.desk import refuse_local
-from instep.cli.errors import report, report_usage
+from instep.cli.backend import refuse_local
+from instep.cli.commands.decide import contract, impact, migration, policy, selection
+from instep.cli.commands.everyday import changes, history, status, sync
+from instep.cli.commands.govern import detector, notify, rollout
+from instep.cli.commands.repair import backfill, maintain, quarantine, restore, table, undo
+from instep.cli.commands.serve import db, queue, server
+from instep.cli.commands.set_up import connection, connector, demo, doctor, secrets, setup, sources, transfer
+from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
 from instep.errors import InstepError
 
-EPILOG = "Start with `instep init --demo`, or `instep init` and edit instep.yml. Exit codes: docs/cli.md."
+
+def report(error: InstepError) -> int:
+    """Says what went wrong and what to do; returns the exit code."""
+    if options.output == "json":
+        title = (type(error).__doc__ or "").strip().splitlines()[0]
+        _problem(type(error).__name__, title, error.message, error.hint, error.exit_code)
+    else:
+        out = console(stderr=True)
+        out.print("error:", style="bold red", end=" ")
+        out.print(error.message)
+        if error.hint:
+            out.print(f"  {error.hint}", style="dim")
+    return error.exit_code
+
+
+def report_usage(error: TyperException) -> int:
+    """As `report`, for a command line that was not understood."""
+    if options.output == "json":
+        _problem("Usage", "The command line was not understood.", error.format_message(), "see --help", USAGE)
+    elif show := getattr(error, "show", None):
+        show()
+    else:
+        console(stderr=True).print(error.format_message())
+    return USAGE
+
+
+def _problem(kind: str, title: str, detail: str, hint: str, code: int) -> None:
+    write_json({"type": f"urn:instep:{kind}", "title": title, "detail": detail, "hint": hint, "exit_code": code})
+
+
+EPILOG = "Run `instep init --demo`, or `instep init` and edit instep.yml. Exit codes: docs/reference/commands.md."
 
 app = typer.Typer(
     name="instep",
@@ -103,15 +107,15 @@ def shared(
 
 
 for room in (
-    setup, doctor, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server, secrets, db,
-    demo, connector,
+    setup, doctor, sources, changes, contract, migration, impact, undo, restore, policy, sync, backfill, maintain,
+    status, history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server,
+    secrets, db, demo, connector,
 ):  # fmt: skip
     room.register(app)
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
-    """The console script: maps errors to exit codes (docs/cli.md) and never shows a stack trace for ours.
+    """The console script: map errors to exit codes (docs/reference/commands.md); ours never show a stack trace.
 
     One command makes little garbage, and imports some 300,000 objects: looking for it among them costs 0.07 s. What
     lives long is looked at as often as it would be with a threshold of 100,000.

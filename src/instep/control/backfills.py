@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from instep.events import BackfillCancelled
 from instep.model import Job
-from instep.schema.table import Table
-from instep.store.backfills import Backfill
+from instep.schema.catalog.catalog import Table
+from instep.store.catalogs.backfills import Backfill
 from instep.store.store import Store
 
 

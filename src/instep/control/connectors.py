@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 from instep.errors import InstepError
-from instep.project.connector import segments_folder
 from instep.project.project import Project
+from instep.project.sections.connector import segments_folder
 from instep.store.store import Store
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from instep.control.selections import place_of
+from instep.control.selection.selections import place_of
 from instep.errors import InstepError
-from instep.project.contract import contract_text, read_contract
-from instep.project.imported import SALT
-from instep.project.names import exact
+from instep.project.files.contract import contract_text, read_contract
+from instep.project.files.imported import SALT
 from instep.project.project import Project
-from instep.schema.contract import Terms, contract_document
-from instep.schema.selection import Pattern, hashed
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.within import ContractTable, Found, check, find
+from instep.project.sections.names import exact
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.contracts.compliance import ContractTable, Found, check, find
+from instep.schema.contracts.contract import Terms, contract_document
+from instep.schema.selection.selection import Pattern, hashed
 from instep.store.store import Store
 
 Hold = Literal["review", "pause_table", "pause_connection"]

@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from instep.errors import Blocked
+from instep.errors import Blocked, InstepError
 from instep.events import DetectionEnded, DetectorDisabled, DetectorEnabled, Paused
 from instep.model import Job, JobStatus, Review
 from instep.project.project import Project
-from instep.schema.policy import OPTION
-from instep.store.discoveries import CachedDiscovery
-from instep.store.jobs import SCHEDULED, WAITED_FOR
-from instep.store.looks import Look
+from instep.project.sections.detector import SHORT, AppOptions, ColumnOptions
+from instep.schema.policy.policy import OPTION
+from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
+from instep.store.work.jobs import SCHEDULED, WAITED_FOR
+from instep.store.work.shared_discoveries import Look
+from instep.suggest import did_you_mean
 
 ON_ERROR_EVERY = timedelta(minutes=10)
 SHARED = timedelta(seconds=60)
@@ -249,3 +251,31 @@ def _state(*, on: bool, disabled: bool, running: bool, queued: bool) -> State:
     if queued:
         return "queued"
     return "scheduled" if on else "off"
+
+
+_OF_APP, _OF_TABLE = frozenset(AppOptions.model_fields), frozenset(ColumnOptions.model_fields)
+
+
+def option(name: str, *, of_table: bool) -> str:
+    """The long name of an option; InstepError for what is none of a source, or of a table."""
+    known = _OF_TABLE if of_table else _OF_APP
+    whole = next((long for long, short in SHORT.items() if name in (long, short)), "")
+    if whole in known:
+        return whole
+    if whole:
+        hint = "name a table: --table schema.table" if not of_table else "leave --table out"
+        raise InstepError(f"{name} is an option of {'a source' if of_table else 'tables'}", hint=hint)
+    names = [n for long in known for n in (long, SHORT[long])]
+    hint = did_you_mean(name, names, f"one of: {', '.join(sorted(SHORT[n] for n in known))}")
+    raise InstepError(f"there is no option {name!r}", hint=hint)
+
+
+def patch(spec: Mapping[str, Any], options: Mapping[str, Any], table: str = "") -> dict[str, Any]:
+    """The merge patch (RFC 7396) of a connection's document that sets these options by their long names, of a table's
+    pattern or of the source as a whole; None takes one away. An option keeps the name that the document has for it."""
+    section = "table_options" if table else "app_options"
+    there = spec.get(section) or {}
+    if table:
+        there = there.get(table) or {}
+    changed = {SHORT[name] if SHORT[name] in there else name: value for name, value in options.items()}
+    return {section: {table: changed} if table else changed}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
-from instep.store.plans import StepRecord
+from instep.store.catalogs.plans import StepRecord
 from instep.store.store import Store
 
 RUNS = 100

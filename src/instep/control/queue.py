@@ -13,8 +13,8 @@ from instep.errors import ConnectError, RunInProgress
 from instep.events import SyncAsked
 from instep.model import Job, JobKind
 from instep.operations.registry import policy_of
-from instep.store.jobs import ASKED, asked_by
 from instep.store.store import Store
+from instep.store.work.jobs import ASKED, asked_by
 
 POLL = 0.1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from instep.control.listing import listed
-from instep.control.schema_patch import NotListed
-from instep.control.selections import Place
+from instep.control.selection.listing import listed
+from instep.control.selection.schema_patch import NotListed
+from instep.control.selection.selections import Place
 from instep.errors import Conflict, InstepError
 from instep.events import ResyncAsked
-from instep.schema.selection import is_on
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.selection.selection import is_on
 from instep.store.store import Store
 
 Ref = tuple[str, str]

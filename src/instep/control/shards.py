@@ -8,8 +8,8 @@ from datetime import datetime
 
 from instep.control.reviews import waiting
 from instep.project.project import Project
-from instep.schema.shards import Compared, compare
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.shards import Compared, compare
 from instep.store.store import Store
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 from instep.model import Check
-from instep.schema.guard import Guards
-from instep.schema.hazard import Capabilities
-from instep.schema.plan import Step
-from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.types import DataType
+from instep.schema.planning.guard import Guards
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.plan import Step
+from instep.stage.files.place import Place
 from instep.stage.partition import Partitioning
-from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:

@@ -39,24 +39,29 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
-from instep.destinations.kept import Kept, Promoted, Promotes
-from instep.destinations.laid_out import LaidOut
-from instep.destinations.maintained import Layout, Maintained, Maintains, Upkeep, Vacuums
-from instep.destinations.savepoints import KeepsDropped
+from instep.destinations.facets import KeepsDropped, LaidOut, Layout, Maintained, Maintains, Upkeep, Vacuums
+from instep.destinations.overflow import Kept, Promoted, Promotes
 from instep.destinations.shared import Reshaped, Shares, SharesLayouts, Whole, shard_column
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.model import Check
-from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.guard import Guards
-from instep.schema.hazard import Capabilities
-from instep.schema.layout import TableLayout
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.layout import TableLayout
+from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.describe import (
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
 from instep.schema.maintenance import Maintenance
-from instep.schema.partition import PartitionTerm
-from instep.schema.shards import Scene, first, join, lacking, seen, strangers
-from instep.schema.step import SetLayout, Step, step
-from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
-from instep.stage.constants import value_of
+from instep.schema.planning.guard import Guards
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.shards import Scene, first, join, lacking, seen, strangers
+from instep.schema.planning.step import SetLayout, Step, step
+from instep.stage.field_metadata import value_of
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from instep.destinations.base import Destination, LoadState, Ref
 from instep.errors import Conflict, DestinationError
-from instep.schema.step import Step
-from instep.schema.table import Table
-from instep.stage.constants import with_value
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.step import Step
+from instep.stage.field_metadata import with_value
 
 
 class Reshaped(Conflict):

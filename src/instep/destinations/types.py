@@ -1,11 +1,11 @@
-"""How each data type is stored at the destinations: the one table, from which docs/types.md is made."""
+"""How each data type is stored at the destinations: the one table, from which docs/reference/types.md is made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from instep.schema.types import Array, Binary, DataType, Decimal, String, Struct
+from instep.schema.catalog.types import Array, Binary, DataType, Decimal, String, Struct
 
 
 @dataclass(frozen=True)

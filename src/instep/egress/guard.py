@@ -131,3 +131,7 @@ def check_allowed(text: str) -> str:
     if _network(text) is None and ("/" in text or not _HOST.fullmatch(text)):
         raise ProjectError(f"{text!r} is no network, address or host name", hint="write 10.0.0.0/8 or mail.example.org")
     return text
+
+
+BUCKETS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss")
+"""The schemes of their URIs: what has another one, or none, could be a file of this machine."""

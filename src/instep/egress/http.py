@@ -4,15 +4,45 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 import ssl
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from instep.egress.deadline import ended_at
 from instep.egress.guard import EgressRefused, Guard, Target, connect
 from instep.errors import ConnectError
+
+
+class Talking(Protocol):
+    """What has its connection, once it is there, in `sock`."""
+
+    @property
+    def sock(self) -> socket.socket | None: ...
+
+
+@contextmanager
+def ended_at(talking: Talking, deadline: float) -> Iterator[None]:
+    """Ends the connection at `deadline` (of the monotonic clock) if the block is not over by then: what reads from it
+    fails."""
+
+    def end() -> None:
+        if (open_socket := talking.sock) is not None:
+            with suppress(OSError):
+                open_socket.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
 
 MAX_ANSWER = 64 * 1024
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\uffff\\]")

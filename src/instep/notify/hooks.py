@@ -22,8 +22,8 @@ from instep.errors import InstepError
 from instep.events import Event
 from instep.notify.channel import post_json
 from instep.notify.message import Message
-from instep.store.logged import LoggedEvent
-from instep.store.outbox import Notice
+from instep.store.history.outbox import Notice
+from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 
 PREFIX = "v1:"

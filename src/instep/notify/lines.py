@@ -12,10 +12,10 @@ from instep.errors import InstepError
 from instep.events import Event
 from instep.model import Review
 from instep.notify.occasions import SEVERITIES, Severity
-from instep.schema import kinds
-from instep.schema.change import Change, change_from_dict, column_of, table_of
-from instep.schema.table import Column
-from instep.store.outbox import Told
+from instep.schema.catalog.catalog import Column
+from instep.schema.changes import kinds
+from instep.schema.changes.describe import Change, change_from_dict, column_of, table_of
+from instep.store.history.outbox import Told
 from instep.store.store import Store
 
 Tone = Literal["added", "removed", "renamed", "changed", "stopped", "plain"]

@@ -14,8 +14,8 @@ from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime
 from typing import Literal
 
-from instep.egress.deadline import ended_at
 from instep.egress.guard import EgressRefused, Guard, Target, connect
+from instep.egress.http import ended_at
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
 from instep.notify.message import Message

@@ -11,8 +11,8 @@ from typing import TypeVar
 from instep.notify.escape import shown
 from instep.notify.lines import Line
 from instep.notify.occasions import SEVERITIES, Severity
-from instep.schema.counts import Counts
-from instep.store.outbox import Told
+from instep.schema.changes.counts import Counts
+from instep.store.history.outbox import Told
 
 T = TypeVar("T")
 SHOWN = 10

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from instep import events
 from instep.events import Event
-from instep.project.channels import Occasion, Severity
+from instep.project.sections.channels import Occasion, Severity
 
 __all__ = ["ALWAYS", "DETECTED", "SCHEMA", "SEVERITIES", "Meaning", "Severity", "meaning"]
 

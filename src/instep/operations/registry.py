@@ -1,11 +1,11 @@
-"""All operations by name: each module of this room that has a `SPEC`, or several `SPECS`."""
+"""All operations by name: each module below `operations/` that has a `SPEC`, or several `SPECS`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 from instep import operations
@@ -25,8 +25,8 @@ def specs() -> Mapping[str, OperationSpec]:
 
 
 def _found() -> Iterator[OperationSpec]:
-    for module in iter_modules(operations.__path__):
-        loaded = import_module(f"{operations.__name__}.{module.name}")
+    for module in walk_packages(operations.__path__, f"{operations.__name__}."):
+        loaded = import_module(module.name)
         yield from getattr(loaded, "SPECS", (loaded.SPEC,) if hasattr(loaded, "SPEC") else ())
 
 

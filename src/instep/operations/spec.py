@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from html import escape
 from typing import Any, Literal, Self, get_args, get_type_hints
 
 from instep.operations.values import Reason
@@ -75,6 +76,10 @@ class Preview:
         """Return what a client needs to show it and to have it carried out."""
         said = {"document": dict(self.document), "lines": list(self.lines), "detail": dict(self.detail)}
         return {**said, "request": self.request.options()}
+
+    def _repr_html_(self) -> str:
+        """Show the lines in a notebook."""
+        return f"<pre>{escape(chr(10).join(self.lines))}</pre>"
 
 
 class Work:

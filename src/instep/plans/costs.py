@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.control.estimates import Rate
     from instep.model import Review
-    from instep.schema.step import Step
-    from instep.sync.changes.evolve import Preview
-    from instep.sync.changes.fill_plan import Estimate as Size
-    from instep.sync.changes.held_values import Held
-    from instep.sync.rows.fill_costs import Asked
+    from instep.schema.planning.step import Step
+    from instep.sync.loading.backfill_costs import Asked
+    from instep.sync.schema_changes.backfill_plan import Estimate as Size
+    from instep.sync.schema_changes.evolve import Preview
+    from instep.sync.schema_changes.invalid_values import Held
 
 Line = tuple[str, str]
 
@@ -26,9 +26,9 @@ def costs(app: App, connection: str, found: Preview, sample: int, *, keys: bool 
     key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
     one is not let in."""
     from instep.control.estimates import rates
-    from instep.sync.changes.held_values import held_values
-    from instep.sync.changes.lossy import lossy_casts
-    from instep.sync.rows.fill_costs import asked
+    from instep.sync.loading.backfill_costs import asked
+    from instep.sync.schema_changes.invalid_values import held_values
+    from instep.sync.schema_changes.lossy_casts import lossy_casts
 
     pipe, known = app.pipe(connection), rates(app.store, connection)
     tried = [one if keys else replace(one, key="") for one in lossy_casts(pipe, found.detection, sample)]
@@ -71,10 +71,10 @@ def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]
     for 0."""
     if review.kind not in ("column.retyped", "column.narrowed") or review.status != "open" or not sample:
         return [], []
-    from instep.schema.change import change_from_dict, key
-    from instep.sync.changes.held_values import held_values
-    from instep.sync.changes.lossy import lossy_casts
+    from instep.schema.changes.describe import change_from_dict, key
     from instep.sync.detection.detect import look
+    from instep.sync.schema_changes.invalid_values import held_values
+    from instep.sync.schema_changes.lossy_casts import lossy_casts
 
     pipe, content = app.pipe(review.connection), key(change_from_dict(review.change))
     try:
@@ -92,8 +92,8 @@ def _held(reviews: Mapping[str, Review], one: Held) -> dict[str, Any]:
 
 
 def _takes(found: Size) -> str:
-    from instep.schema.explain import size
-    from instep.sync.rows.fill import counted
+    from instep.schema.planning.explain import size
+    from instep.sync.loading.backfill import counted
 
     what = f"{found.table}.{', '.join(found.columns)} is filled" if found.columns else f"{found.table} is read again"
     read = f"reads about {counted(found.rows, 'row')}, {size(found.read)}{'' if found.sure else ' by a guess'}"
@@ -102,9 +102,9 @@ def _takes(found: Size) -> str:
 
 def _final(step: Step) -> str:
     """Why the step cannot be taken back, or when it no longer can; "" if it can."""
-    from instep.schema.step import RewriteColumn
-    from instep.schema.undo import NEVER
-    from instep.schema.widen import widens
+    from instep.schema.catalog.promotion import widens
+    from instep.schema.planning.step import RewriteColumn
+    from instep.schema.planning.undo import NEVER
 
     change, kind = step.change, step.change.kind
     if isinstance(change, RewriteColumn) and not widens(change.before.type, change.after.type):

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.lineage.model import Model
     from instep.lineage.shape import Level
-    from instep.sync.changes.evolve import Preview
-    from instep.sync.impact import Outcome, Report
+    from instep.sync.operations.impact import Outcome, Report
+    from instep.sync.schema_changes.evolve import Preview
 
 Line = tuple[str, str]
 SHOWN = 5
@@ -93,7 +93,7 @@ def downstream_lines(app: App, connection: str, found: Preview) -> list[Line]:
     where = configured(app, connection)
     if not where or not found.detection.decisions:
         return []
-    from instep.sync.impact import report
+    from instep.sync.operations.impact import report
 
     try:
         outcomes = report(app.pipe(connection), found, read_models(where), "").outcomes

@@ -6,9 +6,98 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from instep.errors import InstepError
+from instep.model import Review
+from instep.schema.changes.describe import KeyChanged, KeyRemoved, change_from_dict
+from instep.sync.context import Pipe
+from instep.sync.operations.set_key import offers
+from instep.sync.schema_changes.key_counts import Count, KeyCount, count_destination, count_source
+from instep.sync.schema_changes.table_setting import Found, find_table
+
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.sync.changes.evolve import Preview
+    from instep.model import Review
+    from instep.sync.schema_changes.evolve import Preview
+
+
+DdlLine = tuple[str, str]
+
+
+def ddl_of(app: App, connection: str, found: Preview) -> list[str]:
+    """The statements of a plan; none for a destination without SQL."""
+    from instep.destinations.base import Speaks
+
+    destination = app.destination(app.project.destination_of(connection))
+    return list(destination.ddl(found.plan.steps)) if isinstance(destination, Speaks) else []
+
+
+def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:
+    """The statements as they can be pasted."""
+    if statements:
+        yield "In SQL: to read, the steps above are what is done", "bold"
+    for statement in statements:
+        for line in statement.splitlines():
+            yield f"  {line}", "dim" if line.startswith("--") else ""
+
+
+@dataclass(frozen=True)
+class KeyReport:
+    """`counts` are those of the new key, or of the old one where the source has none any more; None with `why_not`."""
+
+    review: str
+    table: str
+    counts: KeyCount | None
+    offers: tuple[str, ...] = ()
+    why_not: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        if self.counts is None:
+            return (f"{self.review}: its key was not counted: {self.why_not}",)
+        key = ", ".join(self.counts.key)
+        return (*(f"{self.review}: key ({key}) {line}" for line in self.counts.lines), *self.offers)
+
+
+def key_report(pipe: Pipe, review: Review) -> KeyReport | None:
+    """None for a change that is not about a key, or that is answered. Reads the key's columns; what cannot be read is
+    said, not raised."""
+    change = change_from_dict(review.change)
+    if review.status != "open" or not isinstance(change, KeyChanged | KeyRemoved):
+        return None
+    path = ".".join(filter(None, review.table))
+    key = change.after if isinstance(change, KeyChanged) else change.before
+    try:
+        found = find_table(pipe, path)
+        counts = KeyCount(key, _at_source(pipe, found, key), count_destination(pipe, found.table, key))
+    except InstepError as error:
+        return KeyReport(review.id, path, None, why_not=error.message)
+    return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
+
+
+def _at_source(pipe: Pipe, found: Found, key: tuple[str, ...]) -> Count:
+    absent = [name for name in key if name not in found.source.by_name]
+    return Count(why_not=f"{absent[0]} is gone") if absent else count_source(pipe, found.source, key)
+
+
+def _offers(path: str, counts: KeyCount) -> list[str]:
+    if counts.source.why_not:
+        return [f"choose another key: instep table set-key {path} COL[,COL...]"]
+    return offers(path, counts)
+
+
+__all__ = ["KeyReport", "key_report"]
+
+
+def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]:
+    """What open changes of keys would do, with the commands that settle them; nothing is read where there are none."""
+    keys = [r for r in reviews if r.kind in ("key.changed", "key.removed") and r.status == "open"]
+    if not keys:
+        return []
+
+    pipe = app.pipe(connection)
+    return [line for r in keys if (found := key_report(pipe, r)) is not None for line in found.lines]
+
 
 Line = tuple[str, str]
 _TOLD = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl")
@@ -39,7 +128,6 @@ class Planned:
     def text(self, *, ddl: bool = False) -> Iterator[Line]:
         """All of it for people."""
         from instep.plans.costs import cost_lines
-        from instep.plans.ddl import ddl_lines
 
         yield from self.lines
         if ddl:
@@ -73,11 +161,9 @@ def planned(
     """What is told of a plan. `sample`: what it costs, with type changes tried on so many rows; None: nothing of that
     and of keys. `every`: how each table is synced, not only new ones. `keys`: keys of rows may be told."""
     from instep.plans.costs import costs
-    from instep.plans.ddl import ddl_of
     from instep.plans.downstream import downstream_lines
-    from instep.plans.keys import key_lines
     from instep.plans.text import plan_lines
-    from instep.schema.plan import plan_to_dict
+    from instep.schema.planning.plan import plan_to_dict
 
     document: dict[str, Any] = {"connection": connection, "id": found.id, "plan": plan_to_dict(found.plan)}
     document["notes"] = [*found.partial, *found.old_names, *found.detection.notes]
@@ -94,7 +180,7 @@ def planned(
 
 
 def _unaccepted(found: Preview) -> tuple[str, ...]:
-    from instep.schema.change import describe
+    from instep.schema.changes.describe import describe
 
     if not found.detection.version:
         return ()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from instep.model import Review
-    from instep.schema.table import Table
-    from instep.sync.changes.evolve import Preview
-    from instep.sync.choose import Choice
+    from instep.schema.catalog.catalog import Table
+    from instep.sync.schema_changes.evolve import Preview
+    from instep.sync.table_mode import Choice
 
 Line = tuple[str, str]
 _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
@@ -17,7 +17,7 @@ _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
 
 def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
     """The plan, what waits with its id, what a column that was added to a table with a cursor means, and modes."""
-    from instep.schema.explain import NOTHING, explain
+    from instep.schema.planning.explain import NOTHING, explain
 
     for line in explain(found.plan, found.impact):
         if line != NOTHING or not found.missing:
@@ -38,7 +38,7 @@ def _style(line: str) -> str:
 
 def _waiting(found: Preview) -> Iterator[Line]:
     """Without suspected renames, which stand with their own commands."""
-    from instep.schema.likeness import PROPOSAL
+    from instep.schema.policy.similarity import PROPOSAL
 
     waiting = [r for r in found.reviews.values() if r.id in found.waiting and r.status == "open"]
     ids = [r.id for r in waiting if r.rule != PROPOSAL]
@@ -67,7 +67,7 @@ def _mode(table: Table, choice: Choice) -> str:
 
 def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
     """The suspected renames of a detection that are open, with their ids, or approved and not carried out yet."""
-    from instep.schema.likeness import PROPOSAL
+    from instep.schema.policy.similarity import PROPOSAL
 
     asked = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status in ("open", "approved")]
     if asked:

@@ -15,13 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from instep.errors import ProjectError
 from instep.model import ObjectKind
-from instep.project.channels import Channel
-from instep.project.models import Connection, Destination, Source
-from instep.project.policies import PolicySection
-from instep.project.problems import data_path, dotted, placed_problems
-from instep.project.reference import Reference, is_reference
-from instep.project.tree import Path, Tree
-from instep.project.values import NAME, Section
+from instep.project.sections.channels import Channel
+from instep.project.sections.models import Connection, Destination, Source
+from instep.project.sections.policies import PolicySection
+from instep.project.sections.values import NAME, Section
+from instep.project.text.problems import data_path, dotted, placed_problems
+from instep.project.text.references import Reference, is_reference
+from instep.project.text.tree import Path, Tree
 
 MASK = "******"
 PLURALS: Mapping[ObjectKind, str] = {

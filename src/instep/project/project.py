@@ -14,19 +14,38 @@ from pydantic import ValidationError
 
 from instep.errors import ProjectError
 from instep.model import Deletes
-from instep.project.chosen import chosen
-from instep.project.detector import Detector, Layer, detector
-from instep.project.models import Connection, Detect, ProjectFile, TableSection
-from instep.project.policies import to_policy
-from instep.project.problems import near
-from instep.project.reference import Environment, Reference
-from instep.project.shelves import Shelves
-from instep.project.tree import Path as TreePath
-from instep.project.tree import Tree
-from instep.project.values import Section
-from instep.project.words import DAY
-from instep.schema.policy import Policy, Rule
-from instep.schema.selection import Pattern, Selection, patterns
+from instep.project.sections.detector import Detector, Layer, detector
+from instep.project.sections.folders import Shelves
+from instep.project.sections.foreign_settings import CHOOSERS, DAY
+from instep.project.sections.models import Connection, Detect, ProjectFile, TableSection
+from instep.project.sections.policies import PolicySection, to_policy
+from instep.project.sections.values import Section
+from instep.project.text.problems import near
+from instep.project.text.references import Environment, Reference
+from instep.project.text.tree import Path as TreePath
+from instep.project.text.tree import Tree
+from instep.schema.policy.policy import Policy, Rule
+from instep.schema.selection.selection import Pattern, Selection, patterns
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """`name` is that of a policy of the project file, "" for a preset; `path` is where it stands there."""
+
+    name: str
+    section: PolicySection | None
+    path: tuple[str, ...]
+
+
+def chosen(connection: str, section: Connection, policies: Mapping[str, PolicySection]) -> Chosen:
+    """The policy that a connection names, or the preset that it asks for; None: the default preset."""
+    if section.policy in policies:
+        return Chosen(section.policy, policies[section.policy], ("policies", section.policy))
+    for key in CHOOSERS:
+        if said := getattr(section, key):
+            return Chosen("", PolicySection(preset=said), ("connections", connection, key))
+    return Chosen("", None, ("policies", ""))
+
 
 _CATALOG_FILE = "sqlite:///"
 
@@ -157,6 +176,12 @@ class Project:
     def works_elsewhere(self) -> bool:
         """Whether work goes to other machines: with `engine: inline` all of it stays here."""
         return self.engine != "inline" and self.spark_is_elsewhere
+
+    def with_spark(self, master: str) -> Project:
+        """Return the project as it is where its Spark work runs in a session of this master; "": over Connect."""
+        where = {"master": master, "remote": ""} if master else {"remote": "given"}
+        spark = self.model.spark.model_copy(update=where)
+        return replace(self, model=self.model.model_copy(update={"spark": spark}))
 
     def spark(self) -> Settings:
         """master, remote, driver_memory, conf."""

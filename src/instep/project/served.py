@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 from instep.errors import ProjectError
 from instep.model import ObjectKind
-from instep.project.api_keys import refusals
+from instep.project.allowed.keys import refusals
 from instep.project.documents import NO_REFERENCE, PLURALS, InvalidObject, secret_id, section_of
-from instep.project.models import Connection, ProjectFile
-from instep.project.policies import PolicySection
 from instep.project.project import Project, Settings
-from instep.project.reference import Opens, Reference
-from instep.project.tree import Path as TreePath
-from instep.project.values import Section
+from instep.project.sections.models import Connection, ProjectFile
+from instep.project.sections.policies import PolicySection
+from instep.project.sections.values import Section
+from instep.project.text.references import Opens, Reference
+from instep.project.text.tree import Path as TreePath
 
 REMEMBERED = 256
 """How many sections of a kind are kept as they were read: a server may have any number, and outlives many."""

@@ -1,1 +1,6 @@
 """The Python API: a project, its connections, and what can be asked of them, here or at a server."""
+
+import pandas
+
+_ = pandas
+"""Imported before anything else here: pyarrow would go on without it, and fail at NA and NaT of the caller."""

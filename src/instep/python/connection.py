@@ -3,59 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instep.operations.sync import SyncRequest
+from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.everyday.sync import SyncRequest
+from instep.operations.repair.undo import UndoRequest
+from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, Watch
-from instep.python.results import SyncResult, grid
+from instep.python.quarantine import Quarantine
+from instep.python.results import Changes, Detection, Document, Records, SyncResult, preformatted
+from instep.python.selection import Selection
+from instep.python.table import Table
 
 if TYPE_CHECKING:
+    from instep.backends.protocol import Desk
+    from instep.control.schema_history import Side
     from instep.model import Review
     from instep.operations.spec import Preview, Request
     from instep.plans.planned import Planned
-    from instep.remote.desk import Desk, Detected
-    from instep.sync.verify import Verdict
+    from instep.schema.catalog.catalog import Catalog
+    from instep.sync.operations.maintain import Order
+    from instep.sync.operations.verify import Verdict
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What applying the open changes does, exactly as it was shown."""
+    """The effect of applying the open changes, exactly as it was shown.
+
+    Example:
+        plan = shop.plan()
+        print("\\n".join(plan.lines))
+        plan.apply(allow=["main.orders.*"])
+    """
 
     planned: Planned
-    _desk: Desk
+    """The record that the command `instep plan` prints."""
+    _desk: Desk = field(repr=False)
 
     @property
     def lines(self) -> list[str]:
-        """The plan in sentences, with what it does to models downstream."""
+        """Return the plan in sentences, with its effect on models downstream."""
         return [text for text, _ in self.planned.text()]
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to apply or to decide."""
+        """Return whether there is something to apply or to decide."""
         return self.planned.pending
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """The plan as JSON has it."""
+        """Return the plan as `instep plan --output json` has it."""
         return self.planned.document
 
     def apply(self, allow: Iterable[str] = ()) -> int:
-        """Apply it; return the accepted version. `allow`: patterns of what may be dropped.
+        """Apply the plan to the destination's schema; return the accepted version. Rows follow at the next sync.
 
-        Raises Blocked if something would be dropped that `allow` does not name, StalePlan if schemas or decisions have
-        moved since it was made.
+        `allow`: patterns (`schema.table.column`) of what may be dropped. Raises Blocked if something would be dropped
+        that `allow` does not name, StalePlan if schemas or decisions have moved since the plan was made.
         """
         return self._desk.planning.apply(self.planned, tuple(allow))[0]
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(chr(10).join(self.lines))}</pre>"
+        return preformatted(self.lines)
 
 
 class Connection:
-    """One connection: a source replicated into a destination. Errors are those of `instep.errors`."""
+    """One connection: a source replicated into a destination.
+
+    Example:
+        shop = project.connection("shop")
+        shop.sync().raise_for_failure()
+        for change in shop.changes():
+            print(change.id, change.summary)
+
+    Errors are those of `instep.errors`; every call may also raise ConnectError where a source, a destination or the
+    server cannot be reached.
+    """
 
     def __init__(self, name: str, desk: Desk, watch: Watch) -> None:
         self.name, self._desk, self._watch = name, desk, watch
@@ -78,73 +104,168 @@ class Connection:
         Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
         """
         request = SyncRequest(tables=tuple(tables), full=full, drop_retained=drop_retained)
-        with self._watch.telling(on_progress):
+        with self._watch.reporting_to(on_progress):
             return SyncResult.of(self._desk.rows.sync(self.name, request))
 
-    def backfill(
-        self, table: str, columns: Iterable[str] = (), *, on_progress: ProgressCallback | None = None
-    ) -> SyncResult:
-        """Reload a table, or fill `columns` where rows that were loaded before have NULL in them."""
-        with self._watch.telling(on_progress):
-            return SyncResult.of(self._desk.rows.fill(self.name, table, tuple(columns)))
-
-    def detect(self) -> Detected:
-        """Detect schema changes in the source and evaluate them against the policy; nothing is applied."""
-        return self._desk.detect(self.name)
+    def detect(self) -> Detection:
+        """Detect schema changes in the source, record them and evaluate them against the policy; nothing is applied."""
+        found = self._desk.detect(self.name)
+        return Detection(Changes(found.reviews), found.pending, found.counts.to_dict(), found.missing)
 
     def plan(self, *, sample: int | None = None) -> Plan:
-        """Show what applying the open changes does. `sample`: also what it costs, with type changes tried on so many
-        rows."""
+        """Return a plan of what applying the open changes does; nothing is applied.
+
+        `sample`: also what it costs, with type changes tried on this many rows.
+        """
         return Plan(self._desk.planning.plan(self.name, sample=sample), self._desk)
 
     def changes(self, *, all: bool = False) -> Changes:
-        """Return the changes that wait for a decision, or all of them; newest first."""
+        """Return the changes that wait for a decision, or `all` changes; newest first."""
         return Changes(self._desk.changes(self.name, every=all))
 
     def preview(self, request: Request) -> Preview:
-        """Show what an operation does that is shown before it is carried out: an `UndoRequest`, `RestoreRequest`,
-        `SetKeyRequest`, `SetCursorRequest` or `DeclareRenameRequest` of `instep.operations`."""
+        """Return what an operation would do; nothing is written. `run` carries it out exactly so.
+
+        `request`: an `UndoRequest`, `RestoreRequest`, `SetKeyRequest`, `SetCursorRequest` or `DeclareRenameRequest`.
+        Raises InstepError for what cannot be done.
+        """
         return self._desk.operations.prepare(self.name, request)
 
-    def run(self, preview: Preview, allow: Iterable[str] = ()) -> Mapping[str, Any]:
-        """Carry out what `preview` has shown; return its result. `allow`: patterns of what may be lost."""
-        return self._desk.operations.execute(preview, tuple(allow))
+    def run(self, preview: Preview, allow: Iterable[str] = ()) -> Document:
+        """Carry out what `preview` has shown; return its result.
+
+        `allow`: patterns of what may be lost. Raises Blocked if something would be lost that `allow` does not name,
+        Conflict if something has moved since.
+        """
+        return Document(self._desk.operations.execute(preview, tuple(allow)))
 
     def undo(self, what: str, allow: Iterable[str] = ()) -> int:
-        """Take back a change (`c-...`), or all of a run (`r-...`) or a plan (`p-...`); return the accepted version."""
-        from instep.operations.undo import UndoRequest
+        """Take back a change (`c-...`), or all of a run (`r-...`) or a plan (`p-...`); return the accepted version.
 
+        `allow`: patterns of what may be dropped. The source is not touched, and the next sync does not apply the change
+        again. Raises Blocked with the reason if it cannot be taken back.
+        """
         whole, _ = self._desk.planning.owner(what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
 
-    def verify(self, tables: Iterable[str] = (), *, on_progress: ProgressCallback | None = None) -> list[Verdict]:
-        """Compare source and destination: one verdict a table, with its differences."""
-        with self._watch.telling(on_progress):
-            return self._desk.rows.verify(self.name, tuple(tables))
+    def declare_rename(self, old: str, new: str) -> int:
+        """Declare that a removal and an addition are one rename; return the accepted version.
 
-    def pause(self, reason: str, table: tuple[str, str] | None = None) -> bool:
-        """Pause it, or one table of it (schema, name); return False if it was paused already."""
-        return self._desk.pause(self.name, reason, table)
+        `old`, `new`: `schema.table` twice, or `schema.table.column` twice.
+        """
+        return int(self.run(self.preview(DeclareRenameRequest(old=old, new=new)))["version"])
 
-    def resume(self, table: tuple[str, str] | None = None) -> bool:
-        """Resume it, or one table of it; return False if it was not paused."""
-        return self._desk.resume(self.name, table)
+    @property
+    def tables(self) -> list[Table]:
+        """Return the accepted tables, by path."""
+        found = self._desk.tables(self.name)
+        return [Table(path, found[path], self.name, self._desk, self._watch) for path in sorted(found)]
 
-    def status(self) -> Mapping[str, Any]:
-        """Return its last run, pauses, waiting changes, tables and backfills."""
-        return next(one for one in self._desk.status() if one["connection"] == self.name)
+    def table(self, path: str) -> Table:
+        """Return the accepted table of this path (`schema.table`); InstepError if there is none."""
+        found = self._desk.tables(self.name)
+        if path not in found:
+            from instep.sync.named_tables import unknown_table
 
-    def history(self, limit: int = 50) -> list[dict[str, Any]]:
-        """Return what has happened to it, newest first."""
-        return self._desk.events(self.name, limit)
+            raise unknown_table(f"connection {self.name} has no accepted table", path, found)
+        return Table(path, found[path], self.name, self._desk, self._watch)
+
+    def schema(self, side: Side = "accepted", at: datetime | None = None) -> Catalog:
+        """Return the schema as of now, or as of the time `at` (UTC without an offset).
+
+        `side`: `source`, `accepted` or `destination`. Raises InstepError where nothing is on record.
+        """
+        return self._desk.schema(self.name, side, at.isoformat() if at else None).catalog
+
+    @property
+    def policy(self) -> Policy:
+        """Return the connection's policy, to be shown, explained and tested."""
+        return Policy(self.name, self._desk)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Return the values and rows that did not fit."""
+        return Quarantine(self.name, self._desk)
+
+    @property
+    def selection(self) -> Selection:
+        """Return the selection: which schemas, tables and columns are read."""
+        return Selection(self.name, self._desk)
+
+    def verify(self, tables: Iterable[str] = (), *, on_progress: ProgressCallback | None = None) -> Records[Verdict]:
+        """Compare source and destination, row by row; return one verdict a table, with its differences.
+
+        `tables`: only these (`schema.table`). Raises InstepError for one that there is not, Blocked for a source that
+        has nothing to compare with.
+        """
+        with self._watch.reporting_to(on_progress):
+            return Records(self._desk.rows.verify(self.name, tuple(tables)))
+
+    def maintain(
+        self, tables: str = "", *, preview: bool = False, on_progress: ProgressCallback | None = None
+    ) -> Order:
+        """Compact files, expire snapshots and delete orphan files; no row changes. Returns what was done to each table.
+
+        `tables`: a pattern of tables (`schema.table`); "" for all. `preview`: only find out what would be done. Raises
+        RunInProgress while a run of the connection is alive.
+        """
+        with self._watch.reporting_to(on_progress):
+            return self._desk.rows.maintain(self.name, tables, dry_run=preview)
+
+    def impact(
+        self,
+        *,
+        manifest: str | Path | None = None,
+        sql: Sequence[str | Path] = (),
+        dialect: str = "",
+        change: str = "",
+    ) -> Document:
+        """Return which views and models the open and planned changes break, change silently or leave alone.
+
+        `manifest`: dbt's manifest.json. `sql`: folders of .sql files, or files. Without both, `downstream` of the
+        connection in instep.yml says where models are. `dialect`: of the SQL; "" for that of dbt's adapter, or spark.
+        `change`: only this one, by its id. Raises SetupError without the extra `lineage`.
+        """
+        from instep.plans.downstream import Downstream, read_models
+
+        given = Downstream(Path(manifest) if manifest else None, tuple(map(Path, sql)), dialect)
+        models = read_models(given) if given else None
+        return Document(self._desk.planning.impact(self.name, models, dialect, change))
+
+    def pause(self, reason: str) -> bool:
+        """Pause the connection; return False if it was paused already."""
+        return self._desk.pause(self.name, reason, None)
+
+    def resume(self) -> bool:
+        """Resume the connection; return False if it was not paused.
+
+        Raises Blocked while a change that stops the connection waits for a decision.
+        """
+        return self._desk.resume(self.name, None)
+
+    def status(self) -> Document:
+        """Return the last run, pauses, waiting changes, tables and backfills."""
+        return Document(next(one for one in self._desk.status() if one["connection"] == self.name))
+
+    def history(self, limit: int = 50) -> Records[Document]:
+        """Return at most `limit` events of the connection, newest first."""
+        return _documents(self._desk.events(self.name, limit))
+
+    def runs(self, limit: int = 50) -> Records[Document]:
+        """Return at most `limit` runs, newest first."""
+        return _documents(self._desk.runs(self.name, limit))
+
+    def plans(self, limit: int = 50) -> Records[Document]:
+        """Return at most `limit` applied plans, newest first."""
+        return _documents(self._desk.plans(self.name, limit))
+
+    def versions(self, limit: int = 50) -> Records[Document]:
+        """Return at most `limit` versions of the accepted schema, newest first."""
+        return _documents(self._desk.versions(self.name, limit))
 
 
-class Changes(list["Review"]):
-    """Changes, which a notebook shows as a table."""
-
-    def _repr_html_(self) -> str:
-        rows = [(one.id, one.status, one.summary, one.rule) for one in self]
-        return grid(("id", "status", "change", "decided by"), rows)
+def _documents(found: Iterable[Mapping[str, Any]]) -> Records[Document]:
+    return Records(map(Document, found))
 
 
 def chosen(changes: Sequence[Review | str]) -> tuple[str, ...]:

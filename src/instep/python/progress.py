@@ -1,4 +1,4 @@
-"""Progress of what a call does, told to a callback."""
+"""Progress of a call, passed to a callback."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """One step of a run, or of one table of it."""
+    """One step of a run, or of one table of it.
+
+    Example:
+        shop.sync(on_progress=lambda now: print(now.step or f"{now.table}: {now.rows} rows more"))
+    """
 
     step: str = ""
-    """What is done now; "" where only numbers have changed."""
+    """The step that has begun; "" where only numbers have changed."""
     table: str = ""
     """The table, as `schema.table`; "" for the whole run."""
     rows: int = 0
@@ -22,18 +26,18 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
-"""May be called from any thread."""
+"""A function that takes progress. It may be called from any thread."""
 
 
 class Watch:
-    """Tells the callback of the call that is under way."""
+    """Passes progress to the callback of the call that is under way."""
 
     def __init__(self) -> None:
         self._callback: ProgressCallback | None = None
 
     @contextmanager
-    def telling(self, callback: ProgressCallback | None) -> Iterator[None]:
-        """Tell this callback while the block runs."""
+    def reporting_to(self, callback: ProgressCallback | None) -> Iterator[None]:
+        """Pass progress to this callback while the block runs."""
         before, self._callback = self._callback, callback
         try:
             yield
@@ -42,20 +46,20 @@ class Watch:
 
     @contextmanager
     def __call__(self) -> Iterator[Watch]:
-        """Open it, as those that show progress are opened."""
+        """Open it, as displays of progress are opened."""
         yield self
 
     def step(self, text: str) -> None:
-        """Tell what the run does now."""
-        self._tell(Progress(step=text))
+        """Report the step that the run has begun."""
+        self._report(Progress(step=text))
 
     def tables(self, rows: dict[str, int]) -> None:
-        """Ignore the rows that are expected: only those that have come are told."""
+        """Ignore the rows that are expected: only those that have come are reported."""
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
-        """Tell rows and bytes, or the step that the table is in."""
-        self._tell(Progress(step, path, rows, bytes))
+        """Report rows and bytes of a table, or the step that it is in."""
+        self._report(Progress(step, path, rows, bytes))
 
-    def _tell(self, progress: Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         if self._callback is not None:
             self._callback(progress)

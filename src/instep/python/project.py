@@ -4,50 +4,82 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from instep.errors import ProjectError
-from instep.python.connection import Changes, Connection, chosen
+from instep.python.connection import Connection, chosen
 from instep.python.progress import Watch
-from instep.python.results import QueryResult
+from instep.python.results import Changes, Document, QueryResult, Records
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.backends.protocol import Desk
     from instep.bootstrap import App
     from instep.control.reviews import Answer
     from instep.model import Review
-    from instep.remote.desk import Desk
 
 
-def open(folder: str | Path = ".") -> Project:
+def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Project:
     """Open the project whose `instep.yml` is in `folder` or above it. Use it in a `with` block, or close it.
 
-    Raises ProjectError if there is none, or if it is wrong.
+    Example:
+        with instep.open(".") as project:
+            project.connection("shop").sync()
+
+    `spark`: a running session, classic or Spark Connect, in which all Spark work of this project is done. It is never
+    stopped, and its settings stay as they are. What it lacks is found when Spark is first needed: SetupError names it,
+    and how to start a session that has it (see `spark_conf`). Without it, a session is started when work needs one; it
+    ends with this process.
+
+    Raises ProjectError if there is no project or if it is wrong, SetupError for a session that is stopped or of another
+    version of Spark.
+    """
+    from instep.backends.local import Here
+    from instep.bootstrap import open_project
+
+    watch, app = Watch(), open_project(Path(folder), spark)
+    return Project(Here(app, watch, watch.step), watch, app)
+
+
+def spark_conf(folder: str | Path = ".") -> dict[str, str]:
+    """Return the settings that a Spark session needs from its start on, to be given to the project in `folder`.
+
+    Example:
+        spark = SparkSession.builder.config(map=instep.spark_conf(".")).getOrCreate()
+
+    With them its lakes are catalogs of the session, by their names in instep.yml. The pinned jars are fetched if they
+    are not there. Raises ProjectError as `open` does, SetupError if jars cannot be fetched.
     """
     from instep.bootstrap import open_project
-    from instep.cli.here import Here
 
-    watch, app = Watch(), open_project(Path(folder))
-    return Project(Here(app, watch), watch, app)
+    with open_project(Path(folder)) as app:
+        return app.spark_conf()
 
 
 def connect(url: str, key: str | None = None) -> Project:
     """Open the project of a server. `key`: an API key; without one, that of INSTEP_API_KEY or INSTEP_API_KEY_FILE.
 
-    Workers of the server do the work; calls wait for its end, and leave it going on when they are interrupted. Raises
+    Example:
+        with instep.connect("https://instep.example", key) as project:
+            project.connection("shop").sync()
+
+    Workers of the server do the work; a call waits for its end, and leaves it going on when it is interrupted. Raises
     ConnectError if nobody answers at `url`, AccessRefused for a key that is not known.
     """
     from importlib.metadata import version
 
-    from instep.remote.client import Client
-    from instep.remote.follow import Follower
-    from instep.remote.key import VARIABLE
-    from instep.remote.key import key as found_key
-    from instep.remote.there import There
+    from instep.backends.http.client import Client
+    from instep.backends.http.credentials import VARIABLE
+    from instep.backends.http.credentials import key as found_key
+    from instep.backends.remote import There
+    from instep.backends.remote_jobs import Follower
 
     def ignore(_: object) -> None:
-        """Nobody is told: what matters is in the results."""
+        """Ignore messages for a terminal: results have what matters."""
 
     secret = found_key(os.environ if key is None else {VARIABLE: key})
     watch, client = Watch(), Client(url, secret, version("instep"), ignore)
@@ -55,7 +87,17 @@ def connect(url: str, key: str | None = None) -> Project:
 
 
 class Project(AbstractContextManager["Project"]):
-    """An open project: its connections, the changes that wait, and its tables in SQL."""
+    """An open project: its connections, the changes that wait, and its tables in SQL.
+
+    Example:
+        with instep.open(".") as project:
+            for shop in project.connections:
+                shop.sync()
+            project.approve(*project.changes())
+            project.query("select count(*) from shop.orders").rows
+
+    Errors are those of `instep.errors`.
+    """
 
     def __init__(self, desk: Desk, watch: Watch, app: App | None = None) -> None:
         self._desk, self._watch, self._app = desk, watch, app
@@ -69,7 +111,10 @@ class Project(AbstractContextManager["Project"]):
         self.close()
 
     def close(self) -> None:
-        """Close the store and the Spark session that this project has started."""
+        """Close the project. A Spark session that was given goes on; one that instep has started ends with the process.
+
+        Calls of a closed project fail.
+        """
         self._desk.__exit__(None, None, None)
 
     def connection(self, name: str | None = None) -> Connection:
@@ -78,40 +123,57 @@ class Project(AbstractContextManager["Project"]):
 
     @property
     def connections(self) -> list[Connection]:
-        """All connections, by name."""
+        """Return all connections, by name."""
         return [Connection(one["connection"], self._desk, self._watch) for one in self.status()]
 
-    def status(self) -> list[dict[str, Any]]:
-        """Return of each connection its last run, pauses, waiting changes, tables and backfills."""
-        return self._desk.status()
+    def status(self) -> Records[Document]:
+        """Return the last run, pauses, waiting changes, tables and backfills of each connection."""
+        return Records(map(Document, self._desk.status()))
 
     def changes(self, *, all: bool = False) -> Changes:
-        """Return the changes that wait for a decision, or all of them; newest first."""
+        """Return the changes that wait for a decision, or `all` changes; newest first."""
         return Changes(self._desk.changes(None, every=all))
 
     def approve(self, *changes: Review | str) -> Changes:
-        """Approve changes, given as such or by their ids; the next sync or `apply` carries them out."""
+        """Approve changes, given as records or by their ids; the next sync or `apply` carries them out.
+
+        Raises InstepError for an id that there is not, Conflict for a change that was superseded.
+        """
         return self._answer(changes, "approved")
 
     def reject(self, *changes: Review | str) -> Changes:
-        """Reject changes, given as such or by their ids: what is loaded stays as it is."""
+        """Reject changes, given as records or by their ids: what is loaded stays as it is. Errors: see `approve`."""
         return self._answer(changes, "rejected")
 
+    def ignore(self, *changes: Review | str) -> Changes:
+        """Reject changes and send no more notices of them until the change itself differs. Errors: see `approve`."""
+        return self._answer(changes, "ignored")
+
+    def snooze(self, *changes: Review | str, until: datetime) -> Changes:
+        """Leave open changes out of `changes` until this time (UTC without an offset). Errors: see `approve`."""
+        end = until if until.tzinfo else until.replace(tzinfo=UTC)
+        return Changes(self._desk.snooze(self._named(changes), end))
+
     def _answer(self, changes: tuple[Review | str, ...], status: Answer) -> Changes:
+        return Changes(self._desk.answer(self._named(changes), status, hashed=False))
+
+    def _named(self, changes: tuple[Review | str, ...]) -> list[Review]:
         from instep.control.reviews import Wish
 
-        found = self._desk.choose(Wish(chosen(changes), None, (), (), ()))
-        return Changes(self._desk.answer(found, status, hashed=False))
+        return self._desk.choose(Wish(chosen(changes), None, (), (), ()))
 
     def query(self, sql: str, destination: str | None = None) -> QueryResult:
-        """Run one SELECT over the tables of a destination, named as `namespace.table`; only those are read.
+        """Run one SELECT (`sql`) over the tables of a destination, named as `namespace.table`; only those are read.
 
-        `destination`: its name in `instep.yml`; not needed if there is only one. Raises InstepError if the query cannot
-        be run, ProjectError for the project of a server: rows do not pass through it.
+        Example:
+            project.query("select id, total from shop.orders").to_pandas()
+
+        `destination`: its name in `instep.yml`; not needed if there is only one. The rows are read into this process;
+        rows that the source has deleted are marked in a system column. Raises InstepError if the query cannot be run,
+        ProjectError for the project of a server: rows do not pass through it.
         """
         if self._app is None:
             raise ProjectError("rows do not pass through a server", hint="open the project where it is")
-        from instep.sync.query import ask
+        from instep.sync.query import ask_arrow
 
-        answer = ask(self._app.destination(destination), sql)
-        return QueryResult(answer.columns, answer.rows)
+        return QueryResult(ask_arrow(self._app.destination(destination), sql), self._app.given_spark)

@@ -1,37 +1,112 @@
-"""What calls answer: records that a notebook shows as tables."""
+"""Results of calls: records that a notebook shows as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from instep.errors import InstepError
+from instep.errors import InstepError, SetupError
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
-    from instep.model import TableRun
+    from instep.model import Review, TableRun
     from instep.sync.progress import Report
+    from instep.sync.schema_changes.backfill_plan import Estimate
 
+T = TypeVar("T")
+SHOWN = 100
+"""Rows that a notebook shows of one result."""
 _NUMBERS = ("read", "inserted", "updated", "deleted", "misfits")
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a table in HTML; every text is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(one)}</td>' for one in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(one)}</td>' for one in row)}</tr>" for row in rows[:SHOWN])
+    more = f"<p>and {len(rows) - SHOWN:,} more rows</p>" if len(rows) > SHOWN else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def _cell(value: object) -> str:
-    return "<i>NULL</i>" if value is None else escape(str(value))
+    if value is None:
+        return "<i>NULL</i>"
+    if isinstance(value, tuple | list):
+        return "<br>".join(_cell(one) for one in value)
+    return escape(str(value))
+
+
+def preformatted(lines: Iterable[str]) -> str:
+    """Return lines in HTML, in a font of fixed width."""
+    return f"<pre>{escape(chr(10).join(lines))}</pre>"
+
+
+class Records(list[T], Generic[T]):
+    """A list of records of one kind, which a notebook shows as a table.
+
+    Example:
+        for verdict in shop.verify():
+            print(verdict.table, verdict.equal)
+    """
+
+    def __init__(self, records: Iterable[T] = (), columns: Mapping[str, Callable[[T], object]] | None = None) -> None:
+        """`columns`: for each column of the table its value of a record; without it, all fields or keys are columns."""
+        super().__init__(records)
+        self._columns = columns
+
+    def _repr_html_(self) -> str:
+        if self._columns is not None:
+            return grid([*self._columns], [[of(one) for of in self._columns.values()] for one in self])
+        rows = [_as_dict(one) for one in self]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return grid(names, [[row.get(name) for name in names] for row in rows])
+
+
+class Changes(Records["Review"]):
+    """Schema changes with their decisions."""
+
+    def __init__(self, changes: Iterable[Review] = ()) -> None:
+        super().__init__(
+            changes,
+            {
+                "id": lambda one: one.id,
+                "status": lambda one: one.status,
+                "change": lambda one: one.summary,
+                "decided by": lambda one: one.rule,
+            },
+        )
+
+
+class Document(dict[str, Any]):
+    """A result as JSON has it, which a notebook shows as a table of its keys and values."""
+
+    def _repr_html_(self) -> str:
+        return grid(("", "value"), list(self.items()))
+
+
+def _as_dict(record: object) -> Mapping[str, object]:
+    if isinstance(record, Mapping):
+        return record
+    if is_dataclass(record):
+        return {one.name: getattr(record, one.name) for one in fields(record) if one.repr}
+    return {"value": record}
 
 
 @dataclass(frozen=True)
 class SyncResult:
-    """What one sync or backfill has done."""
+    """The outcome of one sync or backfill.
+
+    A table that fails leaves the others alone, so that a call returns where some tables have failed.
+
+    Example:
+        done = shop.sync()
+        done.raise_for_failure()
+        print({one.table: one.inserted for one in done.tables})
+    """
 
     run: str
     """The id of the run."""
@@ -44,28 +119,32 @@ class SyncResult:
     waiting: Sequence[str] = ()
     """The ids of the changes that wait for a decision."""
     seconds: float = 0.0
+    """Seconds from the begin of the run to its end."""
 
     @classmethod
     def of(cls, report: Report) -> SyncResult:
-        """Return the result that a report tells."""
+        """Return the result that a report describes."""
         return cls(report.run, report.status, report.tables, report.notes, report.waiting, report.seconds)
 
     @property
     def ok(self) -> bool:
-        """Whether every table was loaded. Changes may wait for a decision all the same: see `waiting`."""
+        """Return whether every table was loaded. Changes may wait for a decision all the same: see `waiting`."""
         return self.status == "done"
 
     @property
     def failed(self) -> Mapping[str, str]:
-        """The errors of tables that were not loaded, by `schema.table`."""
+        """Return the errors of tables that were not loaded, by `schema.table`."""
         return {_path(one.table): one.error for one in self.tables if one.status != "done" and one.error}
 
     def raise_for_failure(self) -> SyncResult:
-        """Return itself; InstepError with the errors of its tables if one of them was not loaded."""
+        """Return the result itself.
+
+        Raises InstepError with the errors of its tables if one of them was not loaded.
+        """
         if self.ok:
             return self
         lines = "\n".join(f"{table}: {error}" for table, error in self.failed.items())
-        raise InstepError(f"run {self.run} is {self.status}\n{lines}", hint="mend what is named, then sync again")
+        raise InstepError(f"run {self.run} is {self.status}\n{lines}", hint="correct what is named, then sync again")
 
     def _repr_html_(self) -> str:
         rows = [
@@ -86,23 +165,118 @@ def _path(table: tuple[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class QueryResult:
-    """The rows of a query."""
+class Detection:
+    """The schema changes that a detection has found, evaluated against the policy."""
 
-    columns: Sequence[str]
-    rows: Sequence[tuple[Any, ...]] = field(repr=False)
-
-    def to_arrow(self) -> pa.Table:
-        """Return them as an Arrow table; types are those of the values."""
-        import pyarrow as pa
-
-        values = list(zip(*self.rows, strict=True)) if self.rows else [()] * len(self.columns)
-        return pa.table([pa.array(list(column)) for column in values], names=list(self.columns))
-
-    def to_pandas(self) -> Any:
-        """Return them as a pandas DataFrame; pandas has to be installed."""
-        return self.to_arrow().to_pandas()
+    changes: Changes
+    """Every change that differs from what is accepted, whatever was decided about it."""
+    pending: bool
+    """Whether a change waits for a person, or for the next `apply` or sync."""
+    counts: Mapping[str, Mapping[str, int]]
+    """How many schemas, tables and columns are new, deleted, updated and unchanged."""
+    missing: Sequence[str] = ()
+    """A sentence for each pattern of `include` that no table of the source fits."""
 
     def _repr_html_(self) -> str:
-        more = f"<p>and {len(self.rows) - 100:,} more rows</p>" if len(self.rows) > 100 else ""
-        return grid(self.columns, self.rows[:100]) + more
+        missing = "".join(f"<p>{escape(one)}</p>" for one in self.missing)
+        return f"{self.changes._repr_html_()}{missing}"
+
+
+@dataclass(frozen=True)
+class BackfillEstimate:
+    """The cost of a backfill, found without opening the source or a file."""
+
+    table: str
+    """The table, as `schema.table`."""
+    columns: Sequence[str]
+    """The columns to fill; none: the whole table."""
+    rows: int
+    """Rows to read, by the source's statistics as of the last detection."""
+    read_bytes: int
+    """Bytes to read, by the same statistics."""
+    files: int
+    """Data files to write again; exact."""
+    rewritten_bytes: int
+    """Bytes of these files; exact."""
+    why_not: str = ""
+    """Why the columns cannot be filled; "" if they can."""
+    waits: str = ""
+    """Why a sync would not begin it by itself now; "" if it would."""
+
+    @classmethod
+    def of(cls, found: Estimate, waits: str) -> BackfillEstimate:
+        """Return the estimate that the planner has made."""
+        sizes = found.rows, found.read, found.files, found.rewritten
+        return cls(found.table, found.columns, *sizes, why_not=found.why_not, waits=waits)
+
+    def _repr_html_(self) -> str:
+        return grid(("", "value"), list(_as_dict(self).items()))
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The rows of a query, in memory.
+
+    Example:
+        found = project.query("select id, total from shop.orders")
+        found.to_pandas().plot(x="id", y="total")
+    """
+
+    table: pa.Table = field(repr=False)
+    """The rows as Arrow has them."""
+    _spark: SparkSession | None = field(default=None, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns, in order."""
+        return list(self.table.column_names)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of Python values."""
+        return list(zip(*(column.to_pylist() for column in self.table.columns), strict=True))
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        return self.table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame."""
+        frame: pd.DataFrame = self.table.to_pandas()
+        return frame
+
+    def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
+        """Return the rows as a Spark DataFrame.
+
+        `spark`: the session, classic or Spark Connect; without it, the one that the project was opened with, else the
+        active one. Times of day become text. Raises SetupError where
+        there is no session.
+        """
+        from instep.spark.given import active_session
+
+        session = spark or self._spark or active_session()
+        if session is None:
+            raise SetupError(
+                "there is no Spark session", hint="give one: to_spark(spark), or instep.open(FOLDER, spark=spark)"
+            )
+        return session.createDataFrame(_for_spark(self.table))
+
+    def _repr_html_(self) -> str:
+        rows = self.table.slice(0, SHOWN)
+        more = f"<p>and {len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
+        return grid(self.columns, QueryResult(rows).rows) + more
+
+
+def _for_spark(table: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    def converted(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        if pa.types.is_time(column.type):
+            texts = [None if one is None else str(one) for one in column.to_pylist()]
+            return pa.chunked_array([pa.array(texts, pa.string())])
+        return column.cast(pa.decimal128(20, 0)) if column.type == pa.uint64() else column
+
+    return pa.Table.from_arrays([converted(one) for one in table.columns], names=table.column_names)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from instep.model import Check
-from instep.schema.read import TableRead
-from instep.schema.table import Catalog
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.catalog.types import DataType
+from instep.schema.planning.projection import TableRead
 from instep.stage.spec import Chunk, Reader
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from instep.schema.types import DataType
+from instep.schema.catalog.types import DataType
 from instep.sources.mysql.types import Native, column_type
 from instep.sources.postgres.types import map_type
 from instep.sources.sqlite.types import column_type as sqlite_type

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from instep.errors import InstepError
 from instep.model import LogNames
-from instep.schema.read import TableRead
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.stage.spec import Chunk
 

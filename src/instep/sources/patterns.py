@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from instep.errors import ProjectError, SchemaError
-from instep.schema.selection import Pattern
+from instep.schema.selection.selection import Pattern
 
 _GLOB = re.compile(r"[*?\[]")
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from instep.schema.read import TableRead
+from instep.schema.planning.projection import TableRead
 from instep.stage.spec import Chunk
 
 Ref = tuple[str, str]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.errors import SetupError, StageError
 from instep.spark.failure import explain
-from instep.stage.place import Place
+from instep.stage.files.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,5 +136,5 @@ def check_witness(file: str) -> None:
         raise SetupError(
             f"the executor on {os.uname().nodename} does not see {Path(file).parent}, a folder of the machine that "
             "runs instep: nothing was read; put the warehouse into an object store, or on a disk that all machines "
-            "have under the same path (docs/cluster.md)"
+            "have under the same path (docs/guides/cluster.md)"
         )

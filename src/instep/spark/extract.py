@@ -19,8 +19,8 @@ from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.payload import check_size, packed, unpacked
 from instep.spark.watch import Fresh, TaskProgress, collect, written
-from instep.stage.pace import task_count
 from instep.stage.pack import pack
+from instep.stage.rate_limit import task_count
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals
 from instep.temporary import temporary

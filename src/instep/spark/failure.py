@@ -57,7 +57,7 @@ def _setup(text: str) -> SetupError | None:
 _VERSIONS = re.compile(r"different version: ?(\S+?) than that in driver: ?(\d[\d.]*\d)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-_SAME = "give every worker the same environment as here and name its Python: docs/cluster.md, `spark.pyspark.python`"
+_SAME = "give every worker the same environment as here and set `spark.pyspark.python`: see docs/guides/cluster.md"
 _AGAIN = "nothing was committed: sync again"
 
 

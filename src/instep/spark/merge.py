@@ -105,7 +105,7 @@ def check_server(session: SparkSession, catalog: str, file: str) -> None:
     except PySparkException as error:
         raise SetupError(
             f"this merge is done by the Spark server, which cannot open the lake {name(catalog)}: {first_line(error)}",
-            hint="the server needs Iceberg's jar and its extensions from its start on: docs/cluster.md",
+            hint="the server needs Iceberg's jar and its extensions from its start on: docs/guides/cluster.md",
         ) from error
 
 

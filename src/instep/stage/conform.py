@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import StageError
-from instep.schema.types import DataType, Unknown
-from instep.stage.cast import Cast, cast, original
-from instep.stage.constants import value_of
-from instep.stage.extra import extra_json
-from instep.stage.limits import limited
+from instep.schema.catalog.types import DataType, Unknown
+from instep.stage.casts.cast import Cast, cast, original
+from instep.stage.casts.text import plain, to_text
+from instep.stage.field_metadata import limited, value_of
 from instep.stage.origin import origins
+from instep.stage.overflow import extra_json
 from instep.stage.rowid import RowIds, Runs, row_texts
 from instep.stage.spec import StageColumn, StageSpec
-from instep.stage.text import plain, to_text
 
 NULL_KEY = "NULL in the key"
 NULL_REQUIRED = "NULL in a required column"

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.stage.names import file_name
-from instep.stage.place import Place, children, clear_errors
+from instep.stage.files.names import file_name
+from instep.stage.files.place import Place, children, clear_errors
 from instep.stage.quarantine import SCHEMA, entry_id
 
 Status = Literal["held", "replayed", "superseded", "discarded"]

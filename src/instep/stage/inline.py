@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from instep.stage.pace import task_count
 from instep.stage.pack import pack
+from instep.stage.rate_limit import task_count
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
 from instep.stage.task import Counts, Progress, run_chunks, totals
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from instep.near import is_near
+from instep.loopback import is_near
 
 T = TypeVar("T")
 IN_CLEAR = "server requested a cleartext password"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from typing import Any
@@ -13,9 +14,17 @@ class _Hidden(MetaPathFinder):
             raise ModuleNotFoundError("pandas is not needed here", name=name)
 
 
+OWN = "INSTEP_OWN_WORKERS"
+"""Set in the environment of Spark's Python workers that serve nobody but instep."""
+
+
 def settle() -> None:
-    """Lets pyarrow find no pandas once, which it remembers; later imports of pandas by others work as ever."""
-    if "pandas" in sys.modules:
+    """Let pyarrow find no pandas once, which it remembers: NA and NaT are no NULLs to it from then on.
+
+    Later imports of pandas work as ever. Nothing is done where pandas is there already, as in the Python API, or in a
+    Spark worker that other jobs use as well: their conversions would fail.
+    """
+    if "pandas" in sys.modules or ("pyspark.worker" in sys.modules and OWN not in os.environ):
         return
     import pyarrow as pa
 

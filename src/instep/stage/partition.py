@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from instep.errors import StageError
-from instep.schema.partition import PartitionTerm
+from instep.schema.catalog.partition import PartitionTerm
 from instep.stage.transforms import transformed
 
 

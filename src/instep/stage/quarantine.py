@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.stage.conform import Held
-from instep.stage.names import file_name
-from instep.stage.place import NewFile, Place, clear_errors
+from instep.stage.files.names import file_name
+from instep.stage.files.place import NewFile, Place, clear_errors
 from instep.stage.spec import StageSpec
 
 MOMENT = pa.timestamp("us", "UTC")

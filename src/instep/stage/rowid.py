@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.schema.types import DataType
-from instep.stage.text import plain, to_text
+from instep.schema.catalog.types import DataType
+from instep.stage.casts.text import plain, to_text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from instep.schema.table import Table
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import DataType
 from instep.stage.partition import Partition, Partitioning
 
 Misfit = Literal["quarantine", "null", "fail"]
@@ -126,7 +126,7 @@ class StageSpec:
     credentials). `synced` and `read_at` are microseconds since 1970 UTC. `salt` is the secret for hashed columns.
     `path` is the accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule)
     by `path` of the columns whose new type was not let in. `extra` are columns that the query yields after the others,
-    and that go into the system column of that name (see stage/extra.py). `partition`: a file holds rows of one
+    and that go into the system column of that name (see stage/overflow.py). `partition`: a file holds rows of one
     partition only.
     """
 

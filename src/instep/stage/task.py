@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from instep.errors import AccessLost, ConnectError, InstepError, LockYielded, ReadError, StageError
 from instep.stage.conform import Conformer, Held, compact_json
+from instep.stage.files.partitioned import writer_for
 from instep.stage.origin import TEXT, refused
-from instep.stage.pace import Pace
-from instep.stage.partitioned import writer_for
 from instep.stage.quarantine import Quarantine
+from instep.stage.rate_limit import Pace
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
 
 

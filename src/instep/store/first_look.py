@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instep.schema.births import FirstLook
-from instep.schema.table import Catalog, by_names
+from instep.schema.catalog.catalog import Catalog, by_names
+from instep.schema.policy.new_objects import FirstLook
 from instep.store.store import Store
 
 

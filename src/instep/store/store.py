@@ -10,50 +10,50 @@ from types import TracebackType
 
 from sqlalchemy import func, select
 
-from instep.store.accepted import Accepted
-from instep.store.api_keys import ApiKeys
-from instep.store.audit import Audit
-from instep.store.backfills import Backfills
-from instep.store.choices import Choices
-from instep.store.connections import Connections, DestinationNames
-from instep.store.connector_states import ConnectorStates
-from instep.store.copies import Copies
-from instep.store.cursors import Cursors
-from instep.store.database import BUSY_SECONDS, Database
-from instep.store.detectors import Detectors
-from instep.store.discoveries import Detections, Discoveries
-from instep.store.events import Events
-from instep.store.files import SourceFiles
-from instep.store.idempotency import Idempotency
-from instep.store.installation import Installation
-from instep.store.jobs import Jobs
-from instep.store.keyring import Keys, at_first_use
-from instep.store.loaded import LoadedColumns
-from instep.store.looks import Looks
-from instep.store.mappings import Mappings
-from instep.store.migrate import HEAD, upgrade, version
-from instep.store.objects import Objects
-from instep.store.old_names import OldNames
-from instep.store.outbox import Outbox
-from instep.store.pages import Pages
-from instep.store.pauses import Pauses
-from instep.store.plans import Plans, Steps
-from instep.store.positions import Positions
-from instep.store.prune import Prune
-from instep.store.reviews import Reviews
-from instep.store.rollouts import Rollouts
-from instep.store.runs import LEASE, Runs
-from instep.store.schedules import Schedules
-from instep.store.schemas import Schemas
-from instep.store.secrets import Secrets
-from instep.store.setups import Setups
-from instep.store.standing import Standings
-from instep.store.switches import Switches
-from instep.store.totals import Totals
-from instep.store.troubles import Troubles
-from instep.store.undos import Undos
-from instep.store.watermarks import Watermarks
-from instep.store.workers import Workers
+from instep.store.admin.prune import Prune
+from instep.store.catalogs.accepted import Accepted
+from instep.store.catalogs.aliases import OldNames
+from instep.store.catalogs.backfills import Backfills
+from instep.store.catalogs.clones import Copies
+from instep.store.catalogs.connections import Connections, DestinationNames
+from instep.store.catalogs.connector_states import ConnectorStates
+from instep.store.catalogs.cursors import Cursors
+from instep.store.catalogs.declared_renames import Mappings
+from instep.store.catalogs.discoveries import Detections, Discoveries
+from instep.store.catalogs.key_choices import Choices
+from instep.store.catalogs.loaded import LoadedColumns
+from instep.store.catalogs.plans import Plans, Steps
+from instep.store.catalogs.reviews import Reviews
+from instep.store.catalogs.schemas import Schemas
+from instep.store.catalogs.selections import Switches
+from instep.store.catalogs.source_files import SourceFiles
+from instep.store.catalogs.undos import Undos
+from instep.store.catalogs.watermarks import Watermarks
+from instep.store.engine.database import BUSY_SECONDS, Database
+from instep.store.engine.installation import Installation
+from instep.store.engine.keyring import Keys, at_first_use
+from instep.store.engine.migrate import HEAD, upgrade, version
+from instep.store.history.events import Events
+from instep.store.history.outbox import Outbox
+from instep.store.history.positions import Positions
+from instep.store.history.totals import Totals
+from instep.store.server.api_keys import ApiKeys
+from instep.store.server.audit import Audit
+from instep.store.server.connection_tests import Setups
+from instep.store.server.gauges import Standings
+from instep.store.server.idempotency import Idempotency
+from instep.store.server.pages import Pages
+from instep.store.server.resources import Objects
+from instep.store.server.secrets import Secrets
+from instep.store.work.detectors import Detectors
+from instep.store.work.jobs import Jobs
+from instep.store.work.pauses import Pauses
+from instep.store.work.rollouts import Rollouts
+from instep.store.work.runs import LEASE, Runs
+from instep.store.work.schedules import Schedules
+from instep.store.work.shared_discoveries import Looks
+from instep.store.work.troubles import Troubles
+from instep.store.work.workers import Workers
 
 
 def utc_now() -> datetime:
@@ -154,8 +154,8 @@ class Store:
         return abs((there - self._db.now()).total_seconds())
 
     def back_up(self, file: Path) -> None:
-        """Writes a backup; see `instep.store.backup`."""
-        from instep.store.backup import back_up
+        """Writes a backup; see `instep.store.admin.backup`."""
+        from instep.store.admin.backup import back_up
 
         back_up(self._db, file)
 

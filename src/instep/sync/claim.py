@@ -12,9 +12,9 @@ from instep.events import RunEnded, RunStarted
 from instep.logs import bound
 from instep.model import Run, RunKind, RunStatus, TableRun
 from instep.spans import span, tell
-from instep.store.heartbeat import Heartbeat
-from instep.store.runs import SYNCS
-from instep.sync.pipe import Pipe
+from instep.store.work.heartbeat import Heartbeat
+from instep.store.work.runs import SYNCS
+from instep.sync.context import Pipe
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from instep.errors import DestinationError
-from instep.schema.change import TableRenamed, TableReplaced
-from instep.schema.plan import Group, Plan
-from instep.schema.table import Catalog, Table
-from instep.sync.pipe import Pipe, Ref
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import TableRenamed, TableReplaced
+from instep.schema.planning.plan import Group, Plan
+from instep.sync.context import Pipe, Ref
 
 
 def confirm(pipe: Pipe, made: Plan) -> None:

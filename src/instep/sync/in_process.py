@@ -9,14 +9,14 @@ from typing import ClassVar
 
 from instep.errors import InstepError
 from instep.model import Measure, RunOutcome, TableHealth
-from instep.schema.names import destination_ref
-from instep.schema.table import Table
-from instep.sync.changes.evolve import preview
-from instep.sync.changes.undo import find, prepare, takeback, undone
-from instep.sync.pipe import Pipe
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.naming import destination_ref
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Engine
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Engine
 from instep.sync.run import sync
+from instep.sync.schema_changes.evolve import preview
+from instep.sync.schema_changes.undo import find, prepare, takeback, undone
 
 COUNTED_ROWS = 1_000_000
 """Rows up to which NULLs of a table are counted: all its columns are read for it, twice."""

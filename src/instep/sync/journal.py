@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from instep.crash import crashpoint
 from instep.errors import DestinationError, Fenced, InstepError
 from instep.model import Run
-from instep.schema.change import TableAdded, key
-from instep.schema.names import destination_ref
-from instep.schema.plan import Plan, plan_from_dict, plan_to_dict
-from instep.schema.step import RewriteColumn, Step
-from instep.schema.table import Catalog
-from instep.store.plans import PlannedStep, StoredPlan
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.changes.describe import TableAdded, key
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.plan import Plan, plan_from_dict, plan_to_dict
+from instep.schema.planning.step import RewriteColumn, Step
+from instep.store.catalogs.plans import PlannedStep, StoredPlan
+from instep.sync.aliases import make_room, refresh, remember
 from instep.sync.confirm import carried_out, refs_of
-from instep.sync.old_names import make_room, refresh, remember
-from instep.sync.pipe import Pipe, Ref
+from instep.sync.context import Pipe, Ref
 
 
 def plan_id(connection: str, version: int, made: Plan) -> str:

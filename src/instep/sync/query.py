@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from instep.destinations.base import Destination, Ref
-from instep.destinations.views import HoldsViews
+from instep.destinations.facets import HoldsViews
 from instep.errors import DestinationError, InstepError
-from instep.schema.names import quote
-from instep.schema.old_names import View
+from instep.schema.planning.aliases import View
+from instep.schema.planning.naming import quote
+from instep.suggest import did_you_mean
 
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 
@@ -28,17 +29,54 @@ class Answer:
 
 
 def ask(destination: Destination, sql: str) -> Answer:
-    """Runs one SELECT over the tables that it names, with or without their namespace; InstepError if it cannot
-    be run. Rows that the source has deleted are there, marked in the system column."""
+    """Run one SELECT over the tables that it names, with or without their namespace; InstepError if it cannot be run.
+
+    Rows that the source has deleted are there, marked in the system column.
+    """
+    with _tables_as_views(destination, sql) as connection:
+        cursor = connection.execute(sql)
+        columns = [d[0] for d in cursor.description or ()]
+        return Answer(columns, cursor.fetchall())
+
+
+def ask_arrow(destination: Destination, sql: str) -> pa.Table:
+    """Run one SELECT as `ask` does; return Arrow.
+
+    Integers of 128 bits come as int64 where every value fits, enumerations and intervals as text.
+    """
+    with _tables_as_views(destination, sql) as connection:
+        relation = connection.sql(sql)
+        wide = [str(kind).endswith("HUGEINT") for kind in relation.types]
+        found: pa.Table = relation.to_arrow_table()
+    columns = [_plain(column, wide=is_wide) for column, is_wide in zip(found.columns, wide, strict=True)]
+    return pa.Table.from_arrays(columns, names=found.column_names)
+
+
+def _plain(column: pa.ChunkedArray, *, wide: bool) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    if pa.types.is_interval(column.type):
+        return pa.chunked_array([pa.array([_interval(one) for one in column.to_pylist()], pa.string())])
+    if wide:
+        with suppress(pa.ArrowInvalid):
+            return column.cast(pa.int64())
+    return column
+
+
+def _interval(value: Any) -> str | None:
+    return None if value is None else f"{value.months} months {value.days} days {value.nanoseconds / 1e9:g} seconds"
+
+
+@contextmanager
+def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open DuckDB with the tables that a query names as views; what it raises in the block becomes an InstepError."""
     with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
         connection.execute("set timezone = 'UTC'")
         try:
             views = _views_of(destination)
             for number, (named, ref) in enumerate(_wanted(connection, destination, views, sql).items()):
                 _register(connection, _read(destination, views, ref), named, f"arrow_{number}")
-            cursor = connection.execute(sql)
-            columns = [d[0] for d in cursor.description or ()]
-            return Answer(columns, cursor.fetchall())
+            yield connection
         except duckdb.Error as error:
             raise InstepError(f"the query failed: {error}", hint=_hint(str(error), destination)) from None
 
@@ -49,10 +87,8 @@ def _hint(error: str, destination: Destination) -> str:
     if missing is None:
         return 'names that are reserved words or have capitals need quotes: shop."order"'
     known = sorted(".".join(ref) for ref in destination.tables())
-    near = get_close_matches(missing[1], [*known, *(name.partition(".")[2] for name in known)], 1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"the lake has {', '.join(known[:8])}{' and others' * (len(known) > 8)}" if known else "the lake is empty"
+    listed = f"the lake has {', '.join(known[:8])}{' and others' * (len(known) > 8)}" if known else "the lake is empty"
+    return did_you_mean(missing[1], [*known, *(name.partition(".")[2] for name in known)], listed)
 
 
 def _views_of(destination: Destination) -> Mapping[Ref, View]:

@@ -1,7 +1,7 @@
 """One sync of a connection: claim, detect, apply, read, commit, record.
 
-The order is that of docs/architecture.md: nothing is committed before it was staged and counted, the cursor is
-part of the data's own commit, and what the store says afterwards can be derived from the destination.
+The order is that of docs/explanation/architecture.md: nothing is committed before it was staged and counted, the cursor
+is part of the data's own commit, and what the store says afterwards can be derived from the destination.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from instep.crash import crashpoint
 from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
 from instep.model import PATTERN, Run, TableRun
-from instep.schema.change import describe
-from instep.schema.read import TableRead
-from instep.schema.selection import Pattern
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import describe
+from instep.schema.planning.projection import TableRead
+from instep.schema.selection.selection import Pattern
 from instep.sources.base import Snapshot
 from instep.sources.stream import Streams
 from instep.spans import span, tell
-from instep.store.backfills import Backfill
-from instep.sync.changes.apply import drop_named, let_go, plan_and_apply
-from instep.sync.changes.extras import EXTRA
-from instep.sync.changes.map import resume_mappings
-from instep.sync.changes.mapped import want_approved
-from instep.sync.changes.owned import check_unmoved
-from instep.sync.changes.partial import partial_columns
-from instep.sync.changes.reselected import remember_loaded
-from instep.sync.changes.undo import resume_undos
+from instep.store.catalogs.backfills import Backfill
+from instep.sync.aliases import troubles
 from instep.sync.claim import claimed, status_of
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.backfill_since import settle
 from instep.sync.detection.detect import Detection, asked, detect, record
-from instep.sync.detection.fill_since import settle
-from instep.sync.detection.fresh import seen_now
 from instep.sync.detection.pause import hold, reconsider
-from instep.sync.detection.places import Places
+from instep.sync.detection.recent_discovery import seen_now
 from instep.sync.detection.refused import refusals
-from instep.sync.held.quarantine import expire
-from instep.sync.maintain import maintain_loaded
-from instep.sync.named import check_named
-from instep.sync.old_names import troubles
-from instep.sync.pipe import Pipe, Ref
+from instep.sync.detection.table_renames import Places
+from instep.sync.housekeeping import forget_dropped, forget_old_names
+from instep.sync.loading.backfill import Filling
+from instep.sync.loading.cdc import Following
+from instep.sync.loading.connector_stream import Streaming, sent_again
+from instep.sync.loading.engine import Engine, OnSpark
+from instep.sync.loading.load_table import Loaded
+from instep.sync.loading.load_tables import Loading
+from instep.sync.loading.plan_loads import Pass, rows_of
+from instep.sync.loading.promote_overflow import promote_first, promote_rest
+from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.loading.table_load import Load
+from instep.sync.named_tables import check_named
+from instep.sync.operations.maintain import maintain_loaded
 from instep.sync.progress import Progress, Report, Silent
-from instep.sync.rows.clean import PASSES, discard
-from instep.sync.rows.engine import Engine, OnSpark
-from instep.sync.rows.fill import Filling
-from instep.sync.rows.follow import Following
-from instep.sync.rows.load import Loaded
-from instep.sync.rows.loading import Loading
-from instep.sync.rows.loads import Load
-from instep.sync.rows.outcome import Outcome, Wanted
-from instep.sync.rows.planning import Pass, rows_of
-from instep.sync.rows.promote import promote_first, promote_rest
-from instep.sync.rows.streaming import Streaming, sent_again
-from instep.sync.tidy import forget_dropped, forget_old_names
+from instep.sync.quarantine.quarantine import expire
+from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply
+from instep.sync.schema_changes.declare_column_rename import resume_mappings
+from instep.sync.schema_changes.overflow_columns import EXTRA
+from instep.sync.schema_changes.owned_tables import check_unmoved
+from instep.sync.schema_changes.partial_columns import partial_columns
+from instep.sync.schema_changes.recorded_renames import want_approved
+from instep.sync.schema_changes.selection_change import remember_loaded
+from instep.sync.schema_changes.undo import resume_undos
+from instep.sync.staging_cleanup import PASSES, discard
 from instep.temporary import remove_abandoned
 
 __all__ = ["Wanted", "sync"]

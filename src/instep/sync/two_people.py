@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from instep.errors import Blocked
 from instep.events import ActAskedFor, ActDone, ConnectionDeleted
-from instep.schema.table import Catalog, Table
+from instep.schema.catalog.catalog import Catalog, Table
 from instep.store.store import Store
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
 
 COUNTS = timedelta(days=7)
 DROP = "drop columns"

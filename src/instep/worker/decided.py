@@ -9,7 +9,7 @@ from typing import Any, Literal
 from instep.bootstrap import App
 from instep.errors import InstepError
 from instep.model import Job
-from instep.sync.pipe import Pipe
+from instep.sync.context import Pipe
 
 
 def make_plan(app: App, job: Job) -> Mapping[str, Any]:
@@ -17,9 +17,9 @@ def make_plan(app: App, job: Job) -> Mapping[str, Any]:
     `options`: sample (rows to try type changes on; without it, nothing of what it costs), all (how every table is
     synced), current (refused if an approval does not count any more)."""
     from instep.plans.planned import planned
-    from instep.schema.plan import unnamed_drops
-    from instep.sync.changes.answer import refuse_stale
-    from instep.sync.changes.evolve import preview
+    from instep.schema.planning.plan import unnamed_drops
+    from instep.sync.schema_changes.answer import refuse_stale
+    from instep.sync.schema_changes.evolve import preview
 
     said = job.options
     found = preview(pipe_of(app, job))
@@ -35,8 +35,8 @@ def impact(app: App, job: Job) -> Mapping[str, Any]:
     those of the connection's `downstream`, and are judged), dialect. Else what is going to happen to the tables, for a
     client that has models."""
     from instep.plans.downstream import configured_models, impact_document
-    from instep.sync.changes.evolve import preview
-    from instep.sync.impact import judged, looked
+    from instep.sync.operations.impact import judged, looked
+    from instep.sync.schema_changes.evolve import preview
 
     pipe, said = pipe_of(app, job), job.options
     models = configured_models(app, job.connection, str(said.get("dialect", ""))) if said.get("configured") else None
@@ -46,8 +46,8 @@ def impact(app: App, job: Job) -> Mapping[str, Any]:
 
 def apply(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: plan (the job that has made it), allow (patterns of what may be dropped)."""
-    from instep.schema.plan import plan_from_dict
-    from instep.sync.changes.evolve import evolve
+    from instep.schema.planning.plan import plan_from_dict
+    from instep.sync.schema_changes.evolve import evolve
 
     made = made_plan(app, job.connection, str(job.options.get("plan", "")))
     allowed = tuple(job.options.get("allow", ()))
@@ -65,7 +65,7 @@ def made_plan(app: App, connection: str, job: str) -> Mapping[str, Any]:
 
 def replay_quarantine(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (paths), column, preview (only say what it would do)."""
-    from instep.sync.held.replay import replay
+    from instep.sync.quarantine.replay import replay
 
     said = job.options
     done = replay(
@@ -76,7 +76,7 @@ def replay_quarantine(app: App, job: Job) -> Mapping[str, Any]:
 
 def discard_quarantine(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: ids, or tables (paths) of which all that is held goes."""
-    from instep.sync.held.quarantine import discard
+    from instep.sync.quarantine.quarantine import discard
 
     said = job.options
     return {"discarded": [e.id for e in discard(pipe_of(app, job), said.get("tables", ()), said.get("ids", ()))]}
@@ -84,7 +84,7 @@ def discard_quarantine(app: App, job: Job) -> Mapping[str, Any]:
 
 def erase(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: table (a path), ids of entries of which nothing is left."""
-    from instep.sync.held.quarantine import erase_entries
+    from instep.sync.quarantine.quarantine import erase_entries
 
     said = job.options
     return {"erased": erase_entries(pipe_of(app, job), str(said.get("table", "")), frozenset(said.get("ids", ())))}
@@ -93,7 +93,7 @@ def erase(app: App, job: Job) -> Mapping[str, Any]:
 def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations
-    from instep.sync.leave import leave
+    from instep.sync.operations.delete_connection import leave
 
     said = job.options
     fate: Literal["keep", "drop"] = "drop" if said.get("tables") == "drop" else "keep"
@@ -108,3 +108,13 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
 def pipe_of(app: App, job: Job) -> Pipe:
     """In the name of who has asked for the job."""
     return replace(app.pipe(job.connection), who=job.who or "worker")
+
+
+def list_savepoints(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: table (a path)."""
+    from instep.sync.operations.restore import savepoints
+
+    table, points = savepoints(pipe_of(app, job), str(job.options.get("table", "")))
+    times = ("at", "made")
+    found = [asdict(p) | {t: moment.isoformat() for t in times if (moment := getattr(p, t))} for p in points]
+    return {"table": table.path, "savepoints": [{**one, "id": str(one["id"])} for one in found]}

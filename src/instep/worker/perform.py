@@ -4,24 +4,61 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from instep.bootstrap import App
 from instep.control import detector
+from instep.control.rollouts.course import course_of
+from instep.control.rollouts.create import patch_of
+from instep.control.rollouts.flow import Rolling, stop
+from instep.control.rollouts.patch import Later
+from instep.control.rollouts.policies import ServedPolicies
+from instep.control.rollouts.queued import QueuedRuns
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
-from instep.model import Check, Job
+from instep.model import Check, Job, RunOutcome
 from instep.operations.registry import spec_of, work_of
 from instep.operations.spec import OperationSpec, Work
 from instep.redaction import blot
 from instep.spans import span, tell
-from instep.sync.pipe import Pipe
-from instep.worker import rollouts
+from instep.sync.context import Pipe
 
 if TYPE_CHECKING:
     from instep.sync.detection.detect import Detection
+
+
+TURN = 1.0
+"""Seconds between two turns of a rollout."""
+
+
+def turn(app: App, job: Job) -> Mapping[str, Any] | None:
+    """What became of the rollout; None where it comes again: it waits for runs, or for the process of its last turn,
+    which was killed a moment ago."""
+    store = app.store
+    patch = patch_of(store.rollouts.get(job.key).what, app.project, store, ServedPolicies(app.objects))
+    runs = QueuedRuns(store, job.key, app.project.source_of, job.who)
+    try:
+        made = Rolling(store, patch, runs, job.who, in_turns=True).carry_on(job.key, course_of(job.options), job.id)
+    except (Later, Conflict):
+        return None
+    return {"rollout": made.id, "status": made.status, "wave": made.wave, "why": made.why}
+
+
+def given_up(app: App, job: Job, why: str) -> None:
+    """Its job has failed for good: the rollout stands until somebody resumes it."""
+    with suppress(InstepError):
+        stop(app.store, job.key, "worker", why)
+
+
+def measured(app: App, job: Job, pipe: Pipe) -> RunOutcome:
+    """One sync with what it did to each table: what the gates of a rollout look at."""
+    from instep.sync.in_process import measured_sync
+
+    return measured_sync(pipe, app.engine(job.connection), nulls=bool(job.options.get("nulls")))
+
 
 _log = logging.getLogger("instep.worker")
 IN_PROGRESS = 2.0
@@ -107,7 +144,7 @@ def _after(app: App, job: Job, error: Exception) -> None:
     elif job.kind == "detect" and _final(job, error):
         detector.failed(app.store, job, _text(error))
     elif job.kind == "rollout" and _final(job, error):
-        rollouts.given_up(app, job, _text(error))
+        given_up(app, job, _text(error))
 
 
 def _pipe(app: App, job: Job) -> Pipe:
@@ -121,7 +158,7 @@ def sync(app: App, job: Job) -> Ended:
 
     said = job.options
     if said.get("measured"):
-        outcome = rollouts.measured(app, job, _pipe(app, job))
+        outcome = measured(app, job, _pipe(app, job))
         failed = outcome.error if outcome.status == "failed" else ""
         return Ended(failed, run=outcome.run, result=asdict(outcome))
     wanted = run.Wanted(
@@ -186,7 +223,7 @@ def _seen(app: App, pipe: Pipe, job: Job) -> tuple[Detection, bool]:
 
 def _propagate(pipe: Pipe, job: Job) -> int:
     """What policy lets in, unless something of it has paused the connection; answers the accepted version."""
-    from instep.sync.changes.evolve import evolve, preview
+    from instep.sync.schema_changes.evolve import evolve, preview
 
     if pipe.store.pauses.connection(pipe.name):
         return 0
@@ -201,7 +238,7 @@ def _propagate(pipe: Pipe, job: Job) -> int:
 
 def maintain(app: App, job: Job) -> Ended:
     """`options`: table (a pattern), preview (only say what it would do)."""
-    from instep.sync import maintain as maintenance
+    from instep.sync.operations import maintain as maintenance
     from instep.sync.progress import Silent
 
     told = Silent()
@@ -214,7 +251,7 @@ def maintain(app: App, job: Job) -> Ended:
 
 def verify(app: App, job: Job) -> Ended:
     """`options`: tables (paths). Viewers read results, so that no key of a row is in them."""
-    from instep.sync import verify as verification
+    from instep.sync.operations import verify as verification
 
     verdicts = verification.verify(_pipe(app, job), frozenset(job.options.get("tables", ())), keys=False)
     return Ended(result={"tables": [asdict(v) for v in verdicts]})
@@ -252,8 +289,8 @@ def _wrong(checks: list[Check]) -> str:
 
 def rollout(app: App, job: Job) -> Ended:
     """`key`: its id; `options`: a course (control/rollouts/course.py)."""
-    result = rollouts.turn(app, job)
-    return Ended(again=rollouts.TURN) if result is None else Ended(result=result)
+    result = turn(app, job)
+    return Ended(again=TURN) if result is None else Ended(result=result)
 
 
 def _carried_out(app: App, job: Job) -> Ended:

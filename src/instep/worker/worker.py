@@ -13,15 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from instep.control import timetable
+from instep.control import schedules
 from instep.errors import Fenced, InstepError
 from instep.events import RunEnded
 from instep.model import Job, JobStatus, RunStatus, Worker
-from instep.ops.retention import forget_some
-from instep.store.jobs import WAITED_FOR
+from instep.monitoring.retention import forget_some
 from instep.store.store import Store
+from instep.store.work.jobs import WAITED_FOR
 from instep.worker.lane import Lane, Opened, Opener, ready
-from instep.worker.notices import NoticeThread
+from instep.worker.notifier import NoticeThread
 from instep.worker.perform import Ended
 
 BEAT = 15.0
@@ -56,7 +56,7 @@ class JobWorker:
         self._lanes: dict[int, Lane] = {}
         self._unsaved: dict[Lane, Ended] = {}
         self._beaten = self._scheduled = float("-inf")
-        self._timetable = timetable.Timetable()
+        self._timetable = schedules.Timetable()
         self._pruned: date | None = None
         self._me: Worker | None = None
 
@@ -135,7 +135,7 @@ class JobWorker:
             self._said(wrong)
         if self._pruned != now.date() and not forget_some(self._store, project.model.retention, now):
             self._pruned = now.date()  # until then a slice each time, so that no lease waits for it
-        if timetable.fire(self._store, now):
+        if schedules.fire(self._store, now):
             self._scheduled = float("-inf")  # there may be more
 
     def _bury(self) -> None:

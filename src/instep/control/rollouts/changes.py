@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from instep.control.reviews import answer
 from instep.control.rollouts.patch import Line
-from instep.errors import InstepError
+from instep.errors import ChangeNotFound, InstepError
 from instep.model import Review
-from instep.schema.kinds import KINDS
-from instep.store.reviews import STANDING
+from instep.schema.changes.kinds import KINDS
+from instep.store.catalogs.reviews import STANDING
 from instep.store.store import Store
+from instep.suggest import did_you_mean
 
 Verdict = Literal["approved", "rejected"]
-LOOK_FIRST = "; look at their sources first: --detect"
-"""The end of a hint that is no help to one whose sources were looked at just now."""
 _NEAR = 3
 
 
@@ -114,7 +112,7 @@ def change_patch(
     store: Store, verdict: Verdict, text: str, connections: Sequence[str], sees: Callable[[str], bool] | None = None
 ) -> ChangePatch:
     """From the id of a change (`c-7f3a2b`), or from its kind and object (`column.added:public.order.note`): then it is
-    the one that most of the connections have. InstepError if none of them has it. With `sees` the id must be whole,
+    the one that most of the connections have. ChangeNotFound if none of them has it. With `sees` the id must be whole,
     and a change of a connection that is not seen is as unknown as one that does not exist."""
     if ":" not in text:
         review = store.reviews.get(text) if sees is None else _seen(store, text, sees)
@@ -125,9 +123,9 @@ def change_patch(
     wanted = ChangePatch(store, verdict, kind, path)
     found = Counter(r.summary for name in connections for r in wanted._found(name, *STANDING, "applied"))
     if not found:
-        raise InstepError(
+        raise ChangeNotFound(
             f"none of {len(connections)} connections has a change {kind} of {path}",
-            hint=f"{_near(store, text, connections)}{LOOK_FIRST}",
+            hint=_near(store, text, connections),
         )
     return replace(wanted, summary=max(sorted(found), key=found.__getitem__))
 
@@ -137,8 +135,7 @@ def _near(store: Store, text: str, connections: Sequence[str]) -> str:
     known = {f"{r.kind}:{path_of(r)}" for name in connections for r in store.reviews.find(name, ("open",))}
     if not known:
         return "none of them has an open change: `instep changes list`"
-    near = get_close_matches(text, sorted(known), _NEAR)
-    shown = f"did you mean {' or '.join(near)}? " if near else ""
+    shown = did_you_mean(text, known, form="did you mean {}? ", most=_NEAR)
     return f"{shown}`instep changes list` shows the open changes"
 
 

@@ -12,14 +12,14 @@ from instep.control.rollouts.patch import Patch, Runs
 from instep.control.rollouts.policies import ManagedPolicies, policy_patch
 from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import Group, cut
-from instep.control.selections import WORDS
+from instep.control.selection.selections import WORDS
 from instep.errors import InstepError
 from instep.events import RolloutMoved
 from instep.model import Fit, Member, MemberStatus, Rollout
 from instep.project.project import Project
-from instep.schema.kinds import KINDS
-from instep.store.rollouts import Draft
+from instep.schema.changes.kinds import KINDS
 from instep.store.store import Store
+from instep.store.work.rollouts import Draft
 
 _BEGINS: Mapping[Fit, MemberStatus] = {
     "applies": "waiting", "already": "already", "conflict": "blocked", "undecided": "blocked",

@@ -76,3 +76,17 @@ def standing(counts: Mapping[MemberStatus, int]) -> RolloutStatus:
     if counts.get("waiting") or counts.get("running"):
         return "ready"
     return "partial" if any(counts.get(status) for status in UNDONE) else "done"
+
+
+def member_line(member: Member) -> str:
+    """Return one line on a connection that has ended in a rollout."""
+    reason = member.error or (member.why if member.status in ("blocked", "already") else "")
+    findings = f": {'; '.join(member.findings)}" if member.findings else ""
+    return (
+        f"wave {member.wave}: {member.connection} {status_word(member.status)}{f': {reason}' if reason else findings}"
+    )
+
+
+def status_word(status: str) -> str:
+    """Return what people read for the status of a connection in a rollout."""
+    return {"rolled_back": "rolled back", "blocked": "does not fit", "already": "already applied"}.get(status, status)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from instep.control.objects import Objects
+from instep.control.resources.resources import Objects
 from instep.control.rollouts.patch import Line
 from instep.project.project import Project
-from instep.project.words import CHOOSERS
-from instep.schema.preset import preset_named
+from instep.project.sections.foreign_settings import CHOOSERS
+from instep.schema.policy.presets import preset_named
 
 
 class ManagedPolicies(Protocol):

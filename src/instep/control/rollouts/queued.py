@@ -12,8 +12,8 @@ from instep.control.rollouts.patch import Later
 from instep.errors import Conflict, ProjectError
 from instep.model import Job, JobKind, Measure, RunOutcome, TableHealth
 from instep.operations.registry import policy_of
-from instep.store.jobs import ASKED, WAITED_FOR
 from instep.store.store import Store
+from instep.store.work.jobs import ASKED, WAITED_FOR
 
 ATTEMPTS = 3
 """A run whose worker dies is carried out anew; one that fails has failed."""

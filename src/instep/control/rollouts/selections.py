@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from instep.control.rollouts.patch import Line
-from instep.control.selections import WORDS, Place, Target, Verb, place_of, steps, switch, targets
-from instep.control.selections import Step as Turn
+from instep.control.selection.selections import WORDS, Place, Target, Verb, place_of, steps, switch, targets
+from instep.control.selection.selections import Step as Turn
 from instep.errors import InstepError
 from instep.events import SelectionChanged
 from instep.project.project import Project
-from instep.schema.selection import column_is_on, hashed, is_on
-from instep.schema.switch import Switch
+from instep.schema.selection.overrides import Switch
+from instep.schema.selection.selection import column_is_on, hashed, is_on
 from instep.store.store import Store
 
 _FIELDS = ("schema", "table", "column", "enabled", "hashed", "table_id", "column_id", "identity", "listed_off")

@@ -10,7 +10,7 @@ from typing import Any
 
 from instep.errors import InstepError
 from instep.project.project import Project
-from instep.schema.selection import patterns
+from instep.schema.selection.selection import patterns
 
 SIZES = ("1", "10%", "rest")
 """The waves of a rollout unless it says otherwise."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.errors import DestinationError
-from instep.stage.objects import AnyPath, opened
+from instep.stage.files.object_store import AnyPath, opened
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _WORDS = pa.list_(pa.string())

@@ -26,17 +26,19 @@ from instep.destinations.delta.partition import fault, guards, terms
 from instep.destinations.delta.rewrite import again
 from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
 from instep.destinations.delta.warehouse import Folders, Warehouse, now_ms
+from instep.destinations.iceberg.evolve import spark_sql
 from instep.destinations.sharded import landed
 from instep.destinations.shared import Reshaped
 from instep.destinations.sql.evolve import Evolution, Source, evolve
 from instep.destinations.sql.records import Parked, Record
 from instep.destinations.types import DELTA_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
-from instep.schema.change import ColumnRenamed, TableAdded, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.guard import offence
-from instep.schema.hazard import Capabilities
-from instep.schema.step import SetLayout, Step
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import ColumnRenamed, TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.planning.guard import offence
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.naming import quote
+from instep.schema.planning.step import SetLayout, Step
 
 CAPABILITIES = Capabilities(
     name="delta",
@@ -298,3 +300,23 @@ def _parking(held: Held, evolution: Evolution, by_name: Mapping[str, DeltaField]
     for column in lost:
         field = by_name[column.name]
         yield field.physical, ParkedField(field, held.snapshot.version)
+
+
+def statements(steps: Sequence[Step]) -> list[str]:
+    """As for Iceberg: both are Spark's. Partitions come with the table, or with its next whole load."""
+    by = {s.table: _sql_columns(s.change) for s in steps if isinstance(s.change, SetLayout)}
+    anew = {s.table for s in steps if isinstance(s.change, TableAdded | TableReplaced)}
+    out: list[str] = []
+    for one in steps:
+        if not isinstance(one.change, SetLayout):
+            found = spark_sql.statements([one], "delta")
+            made = isinstance(one.change, TableAdded | TableReplaced) and by.get(one.table)
+            out += [line.replace("\n) USING delta", f"\n) USING delta\nPARTITIONED BY ({made})") for line in found]
+        elif one.table not in anew:
+            said = f"partitioned by ({by[one.table]})" if by[one.table] else "not partitioned"
+            out.append(f"-- the next whole load leaves {'.'.join(one.table)} {said}")
+    return out
+
+
+def _sql_columns(change: SetLayout) -> str:
+    return ", ".join(quote(term.column, "spark") for term in change.after.partition)

@@ -24,33 +24,35 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
-from instep.destinations.delta import ddl, keep, load, merge, partition, promote, refill, restore, rows
+from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
+from instep.destinations.delta import ddl, keep, load, merge, partition, promote, restore, rows
 from instep.destinations.delta import fill as _fill
 from instep.destinations.delta import maintain as _maintain
-from instep.destinations.delta.ddl import CAPABILITIES
+from instep.destinations.delta import promote as refill
+from instep.destinations.delta.ddl import CAPABILITIES, statements
 from instep.destinations.delta.files import io_of
 from instep.destinations.delta.held import Held, find, not_ours, require
+from instep.destinations.delta.keep import sweep
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.shape import arrow_schema
-from instep.destinations.delta.sql import statements
-from instep.destinations.delta.sweep import sweep
 from instep.destinations.delta.warehouse import Folders, Warehouse, local_root
-from instep.destinations.kept import Kept, Promoted
-from instep.destinations.maintained import Layout, Maintained, Upkeep
-from instep.destinations.savepoints import Savepoint
+from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
+from instep.destinations.overflow import Kept, Promoted
 from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.writable import check_writable
 from instep.errors import DestinationError
 from instep.model import Check
-from instep.schema.guard import Guards
-from instep.schema.layout import TableLayout
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.layout import TableLayout
+from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.describe import TableRemoved
 from instep.schema.maintenance import Maintenance
-from instep.schema.partition import PartitionTerm
-from instep.schema.plan import Step
-from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
-from instep.stage.objects import ObjectPath, is_object
-from instep.stage.place import Place
+from instep.schema.planning.guard import Guards
+from instep.schema.planning.plan import Step
+from instep.schema.planning.step import step
+from instep.stage.files.object_store import ObjectPath, is_object
+from instep.stage.files.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -107,7 +109,6 @@ class DeltaDestination:
         return {}
 
     def test(self) -> list[Check]:
-        from instep.destinations.delta.check import check_warehouse
 
         return check_warehouse(self)
 
@@ -281,3 +282,28 @@ class DeltaDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.warehouse, ref, columns)
+
+
+def check_warehouse(destination: DeltaDestination) -> list[Check]:
+    """One line for each thing that the folder must allow, until the first that fails."""
+    on, folder = scratch("instep_test"), "the folder must allow new files and links to them"
+
+    def write() -> None:
+        destination.append(on.ref, [scratch_file(destination.target(on.ref))], COMMIT)
+
+    return checks_of([
+        ("create a table", folder, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
+        ("write a file", folder, write),
+        ("alter the table", folder, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
+        ("read it back", folder, lambda: destination.read(on.ref).read_all()),
+        ("drop the table", folder, lambda: _drop(destination, on.ref, on.table)),
+    ])  # fmt: skip
+
+
+def _drop(destination: DeltaDestination, ref: Ref, table: Table) -> None:
+    """Nothing of it stays on the disk."""
+    destination.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
+    for one in destination.warehouse.waiting():
+        if one.ref == ref:
+            destination.warehouse.delete(one.folder)
+    destination.warehouse.unname(ref)

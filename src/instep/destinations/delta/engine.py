@@ -17,7 +17,7 @@ from instep.destinations.delta.rewrite import Places
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.destinations.digests import brief
 from instep.errors import DestinationError
-from instep.stage.in_duckdb import in_duckdb
+from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.spec import StagedFile
 
 MEMORY = "2GB"

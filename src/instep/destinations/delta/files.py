@@ -18,11 +18,11 @@ from instep.destinations.delta.partition import is_one_of, partitioning, texts, 
 from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import DestinationError, InstepError, StageError
-from instep.stage.objects import AnyPath, ObjectPath, opened
-from instep.stage.partitioned import writer_for
-from instep.stage.place import local
+from instep.stage.files.object_store import AnyPath, ObjectPath, opened
+from instep.stage.files.partitioned import writer_for
+from instep.stage.files.place import local
+from instep.stage.files.writer import assert_written
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
-from instep.stage.writer import assert_written
 
 BATCH = 1 << 16
 _TEXT = 32

@@ -28,8 +28,8 @@ from instep.destinations.delta.shape import (
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sql.records import Record, load
 from instep.errors import DestinationError
-from instep.schema.table import Column, Table
-from instep.stage.objects import AnyPath, opened
+from instep.schema.catalog.catalog import Column, Table
+from instep.stage.files.object_store import AnyPath, opened
 from instep.stage.partition import Partition
 
 DOMAIN = "instep"

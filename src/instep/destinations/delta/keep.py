@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Ref, Revival
 from instep.destinations.delta.change import Change, begin
 from instep.destinations.delta.ddl import drop
-from instep.destinations.delta.files import path_of
+from instep.destinations.delta.files import io_of, path_of
 from instep.destinations.delta.held import Held, find, held_at, named, require, with_stored
 from instep.destinations.delta.log import Action, Log
 from instep.destinations.delta.objects import ObjectWarehouse
@@ -21,8 +22,8 @@ from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sharded import landed
 from instep.destinations.sql.evolve import latest
 from instep.errors import Conflict, DestinationError, InstepError
-from instep.stage.objects import ObjectPath
-from instep.stage.place import clear_errors
+from instep.stage.files.object_store import ObjectPath
+from instep.stage.files.place import children, clear_errors, keep_only
 
 
 def is_kept(warehouse: Warehouse, ref: Ref, source_id: str | None) -> bool:
@@ -129,3 +130,29 @@ def purge(warehouse: Warehouse, place: Ref) -> None:
     if isinstance(warehouse, ObjectWarehouse):
         drop(warehouse, held, Commit("", held.record.fence))
     warehouse.delete(held.folder)
+
+
+ALIVE = 3_600
+"""Seconds: no commit takes longer, and other shards may be at one."""
+
+
+def sweep(warehouse: Warehouse, ref: Ref, runs: Mapping[str, int]) -> None:
+    """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
+    held = find(warehouse, ref)
+    if held is None:
+        return
+    held.log.tidy(ALIVE if held.record.within else 0)
+    place, area = held.folder / held.area, held.area
+    data, held_back = place.as_uri(), (held.folder / held.aside).as_uri()
+    known = {unquote(p) for p in (*held.snapshot.files, *held.snapshot.gone)}
+    io = io_of(held)
+    names = children(data, io)
+    mine = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
+    for folder in (n for n in mine if (place / n).is_dir()):
+        keep_only(f"{data}/{folder}", io, [p for p in known if p.startswith(f"{area}/{folder}/")])
+    lost = {n for n in mine if not (place / n).is_dir() and f"{area}/{n}" not in known}
+    if lost:
+        keep_only(data, io, [f"{data}/{n}" for n in names if n not in lost])
+    gone, kept = tuple(f"{run}-" for run in runs if run not in held.record.runs), children(held_back, io)
+    if gone and any(n.startswith(gone) for n in kept):
+        keep_only(held_back, io, [f"{held_back}/{n}" for n in kept if not n.startswith(gone)])

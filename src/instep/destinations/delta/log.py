@@ -21,8 +21,8 @@ from urllib.parse import quote, unquote, urlparse
 
 from instep.destinations.delta import checkpoint
 from instep.errors import DestinationError
-from instep.stage.objects import AnyPath, ObjectPath, is_object
-from instep.stage.place import clear_errors
+from instep.stage.files.object_store import AnyPath, ObjectPath, is_object
+from instep.stage.files.place import clear_errors
 
 FOLDER = "_delta_log"
 EVERY = 20

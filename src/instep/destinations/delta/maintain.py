@@ -19,10 +19,10 @@ from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.partition import place
 from instep.destinations.delta.restore import changes
 from instep.destinations.delta.warehouse import Warehouse, now_ms
-from instep.destinations.maintained import Layout, Maintained, Upkeep
+from instep.destinations.facets import Layout, Maintained, Upkeep
 from instep.errors import DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
-from instep.stage.objects import AnyPath, files_below
+from instep.stage.files.object_store import AnyPath, files_below
 
 DOMAIN = "instep.maintained"
 WHAT = ("small files", "files and commits of old versions", "orphaned files")

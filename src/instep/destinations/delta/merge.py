@@ -33,8 +33,8 @@ from instep.destinations.delta.shape import arrow_type
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.types import duckdb_primitive
 from instep.errors import DestinationError, StageError
-from instep.schema.table import Table
-from instep.schema.types import Uuid
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import Uuid
 from instep.stage.spec import StagedFile, SystemColumns
 
 

@@ -22,8 +22,8 @@ from instep.destinations.base import Ref
 from instep.destinations.delta.log import FOLDER, Log, Snapshot
 from instep.destinations.delta.warehouse import OWN, Waiting, Warehouse, folder_name
 from instep.errors import DestinationError
-from instep.stage.objects import AnyPath, ObjectPath
-from instep.stage.place import Place
+from instep.stage.files.object_store import AnyPath, ObjectPath
+from instep.stage.files.place import Place
 
 PLACE = "instep.place"
 THREADS = 16

@@ -1,7 +1,7 @@
 """Partitions of Delta tables: which columns can be, how the log spells their values, where a file belongs.
 
 The log has a file's values as texts, by physical name. An empty text is NULL there: no column's own empty texts can be
-told from NULL, so that loads hold them back (stage/limits.py), and nothing here writes one.
+told from NULL, so that loads hold them back (stage/field_metadata.py), and nothing here writes one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow as pa
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.destinations.types import delta_primitive
 from instep.errors import StageError
-from instep.schema.guard import Guard
-from instep.schema.partition import PartitionTerm
-from instep.schema.types import Array, DataType, Json, Struct
-from instep.stage.limits import IN_PARTITIONS
+from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.types import Array, DataType, Json, Struct
+from instep.schema.planning.guard import Guard
+from instep.stage.field_metadata import IN_PARTITIONS
 from instep.stage.partition import Partition, Partitioning
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from instep.destinations.delta.files import path_of
 from instep.destinations.delta.held import Held, held_at, loaded, named, require
 from instep.destinations.delta.log import Log, Snapshot, rows_of
 from instep.destinations.delta.warehouse import Warehouse
-from instep.destinations.savepoints import Savepoint
+from instep.destinations.facets import Savepoint
 from instep.errors import Conflict, DestinationError
 
 

@@ -20,7 +20,7 @@ from instep.destinations.delta.held import Held
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
 from instep.destinations.sql.evolve import Source, latest
 from instep.errors import IllegalChange
-from instep.stage.cast import cast
+from instep.stage.casts.cast import cast
 
 Places = npt.NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from instep.destinations.delta.rewrite import Edit, Places, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
 from instep.destinations.delta.warehouse import Warehouse
 from instep.errors import Conflict, DestinationError
-from instep.schema.types import DataType
+from instep.schema.catalog.types import DataType
 
 
 def _plain(fields: Sequence[DeltaField]) -> pa.Schema:

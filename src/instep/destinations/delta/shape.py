@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from instep.destinations.types import delta_primitive, from_delta_primitive
 from instep.errors import IllegalChange, SchemaError
-from instep.schema.table import Column, Table
-from instep.schema.types import Array, DataType, Field, Json, Struct, parse
-from instep.stage.names import STORED
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Array, DataType, Field, Json, Struct, parse
+from instep.stage.files.names import STORED
 
 ID, PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 CHANGES = "delta.typeChanges"

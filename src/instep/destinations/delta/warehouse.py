@@ -23,8 +23,8 @@ from urllib.parse import unquote
 from instep.destinations.base import Ref
 from instep.destinations.delta.log import FOLDER, Log, Snapshot
 from instep.errors import Conflict, ConnectError, DestinationError, SchemaError
-from instep.stage.objects import AnyPath
-from instep.stage.place import Place, clear_errors
+from instep.stage.files.object_store import AnyPath
+from instep.stage.files.place import Place, clear_errors
 
 OWN = "_instep"
 T = TypeVar("T")

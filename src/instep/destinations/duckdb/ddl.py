@@ -1,16 +1,18 @@
-# ruff: noqa: S608 - names are quoted
+# ruff: noqa: S608 - names are quoted or ours, values are parameters
 """Executes the steps of one table, all of them in one transaction with the record of what they lead to."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import duckdb
+import pyarrow as pa
 
 from instep.destinations.base import Commit, Ref
+from instep.destinations.casts import cast_all
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.records import (
     PARKED,
@@ -28,18 +30,43 @@ from instep.destinations.duckdb.records import (
     remove_dropped,
     require,
 )
-from instep.destinations.duckdb.rewrite import rewrite
-from instep.destinations.duckdb.shape import as_it_is, check_names, comments, physical, sql_type, types_of
+from instep.destinations.duckdb.shape import arrow_type, as_it_is, check_names, comments, physical, sql_type, types_of
 from instep.destinations.duckdb.views import apart
 from instep.destinations.sql.evolve import Source, evolve, moved_values
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record, load, numbered
 from instep.destinations.types import DUCKDB_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
-from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.hazard import Capabilities
-from instep.schema.step import Step
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Boolean, DataType, Json
+from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.step import Step
+
+BATCH = 100_000
+
+
+def rewrite(session: Session, table: str, place: str, before: DataType, column: Column) -> None:
+    """Adds `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
+    not fit."""
+    target = arrow_type(column.type)
+    schema = pa.schema([("n", pa.int64()), ("v", target)])
+    value = f"{q(place)}::VARCHAR" if isinstance(before, Json) else q(place)
+    sql = f"SELECT rowid AS n, {value} AS v FROM {table} WHERE {q(place)} IS NOT NULL"
+
+    # a boolean comes as an 8-bit integer of its own type, whose text would be a number
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in session.batches(sql, BATCH):
+            own = batch.column(1).cast(pa.bool_()) if isinstance(before, Boolean) else batch.column(1)
+            values = cast_all(column.name, own, before, column.type, target)
+            yield pa.record_batch([batch.column(0), values], schema=schema)
+
+    made = pa.Table.from_batches(list(batches()), schema)
+    session.run(f"ALTER TABLE {table} ADD COLUMN {q(column.name)} {sql_type(column.type)}")
+    session.db.register("_instep_values", made)
+    session.run(f"UPDATE {table} AS t SET {q(column.name)} = s.v FROM _instep_values AS s WHERE t.rowid = s.n")
+    session.db.unregister("_instep_values")
+
 
 CAPABILITIES = Capabilities(
     name="duckdb",

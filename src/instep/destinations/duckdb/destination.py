@@ -27,26 +27,29 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
+from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
 from instep.destinations.duckdb import ddl, keep, load, promote, rows
-from instep.destinations.duckdb import fill as _fill
+from instep.destinations.duckdb import promote as _fill
 from instep.destinations.duckdb import views as _views
 from instep.destinations.duckdb.ddl import CAPABILITIES
 from instep.destinations.duckdb.file import DatabaseFile
-from instep.destinations.duckdb.records import every, find, not_ours, require, twin
+from instep.destinations.duckdb.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require, twin
 from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, sql_type
 from instep.destinations.duckdb.views import not_views
-from instep.destinations.kept import Kept, Promoted
+from instep.destinations.overflow import Kept, Promoted
 from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import Dialect
 from instep.destinations.sql.staged import Files, StagingArea
 from instep.destinations.writable import check_writable
 from instep.model import Check
-from instep.schema.old_names import View
-from instep.schema.plan import Step
-from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
-from instep.stage.objects import is_object
-from instep.stage.place import Place, local
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.describe import TableRemoved
+from instep.schema.planning.aliases import View
+from instep.schema.planning.plan import Step
+from instep.schema.planning.step import step
+from instep.stage.files.object_store import is_object
+from instep.stage.files.place import Place, local, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -110,7 +113,6 @@ class DuckDbDestination:
         return {}
 
     def test(self) -> list[Check]:
-        from instep.destinations.duckdb.check import check_file
 
         return check_file(self)
 
@@ -278,3 +280,37 @@ class DuckDbDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.file, ref, columns)
+
+
+def check_file(destination: DuckDbDestination) -> list[Check]:
+    """One line for each thing that the file and the folder beside it must allow, until the first that fails."""
+    on = scratch(SCHEMA)
+    file, folder = "the file must be a DuckDB database that may be written to", "the folder must allow new files"
+
+    def write() -> None:
+        destination.append(on.ref, [scratch_file(destination.target(on.ref))], COMMIT)
+
+    return checks_of([
+        ("open the file", file, lambda: _open(destination)),
+        ("create a table", file, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
+        ("write a file", folder, write),
+        ("alter the table", file, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
+        ("read it back", file, lambda: destination.read(on.ref).read_all()),
+        ("drop the table", file, lambda: _drop(destination, on.ref, on.table)),
+    ])  # fmt: skip
+
+
+def _open(destination: DuckDbDestination) -> None:
+    with destination.file.writing():
+        return
+
+
+def _drop(destination: DuckDbDestination, ref: Ref, table: Table) -> None:
+    """Nothing of it stays, neither parked nor on the disk."""
+    folder = destination.target(ref).location.removesuffix("/data")
+    destination.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
+    with destination.file.writing() as session:
+        for one in dropped(session, ref):
+            session.run(f"DROP TABLE {session.name(ref[0], one.place)}")
+            remove_dropped(session, one)
+    remove(folder, destination.area.io)

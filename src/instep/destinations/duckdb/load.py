@@ -19,7 +19,7 @@ from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, consume, filled
 from instep.errors import DestinationError, StageError
-from instep.stage.place import local
+from instep.stage.files.place import local
 from instep.stage.spec import StagedFile, SystemColumns
 
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
@@ -136,12 +136,11 @@ def _since(session: Session, record: Record, files: Sequence[StagedFile], how: M
 
 
 def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str) -> Outcome:
-    paths = _paths(files)
-    if not is_wide(session, paths):
+    if not is_wide(files):
         stage(session, record, STAGED, [c.name for c in record.table.columns], files)
         return _met(session, record, how, prefix, None)
     with frugal(session):
-        wide = WideRows(session, record, how, paths, STAGED)
+        wide = WideRows(session, record, how, _paths(files), STAGED)
         wide.stage_digests()
         return _met(session, record, how, prefix, wide)
 

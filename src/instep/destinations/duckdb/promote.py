@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - names are quoted, values are parameters
+# ruff: noqa: S608 - names are quoted or ours, values are parameters
 """Values that were kept as JSON beside a table's rows, taken out into columns of their own: one transaction."""
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from typing import Any
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.duckdb.file import DatabaseFile, Session
-from instep.destinations.duckdb.load import loading, rows
-from instep.destinations.duckdb.records import put
+from instep.destinations.duckdb.load import loading, rows, stage
+from instep.destinations.duckdb.records import put, require
 from instep.destinations.duckdb.shape import arrow_type
-from instep.destinations.kept import Kept, Promoted
+from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.sql.fill import NOT_LOADED, NOTE, NOTES, PLACE, FillSql, check_loaded, fill_size
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
-from instep.stage.extra import from_texts
+from instep.stage.overflow import from_texts
 
 BATCH = 100_000
 _NEW = "_instep_promoted"
@@ -91,3 +93,39 @@ def _write(session: Session, record: Record, found: _Found, columns: Mapping[str
     sets.append(f"{q(extra)} = s.o")
     session.run(f"UPDATE {session.name(*record.ref)} AS t SET {', '.join(sets)} FROM {_NEW} AS s WHERE t.rowid = s.n")
     session.db.unregister(_NEW)
+
+
+VALUES = "_instep_values"
+
+
+def size(file: DatabaseFile, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+    with file.reading() as session:
+        if session is None:
+            return FillSize(why_not=NOT_LOADED)
+        record = require(session, ref)
+        return fill_size(session, record, columns, rows(session, record))
+
+
+def fill(file: DatabaseFile, ref: Ref, work: Fill, commit: Commit) -> Filled:
+    """Rows with NULL in a column get its value; a value that is there is never replaced. Cursor and accepted
+    fingerprint stay."""
+    with loading(file, ref, commit) as (session, record):
+        check_loaded(record)
+        stage(session, record, VALUES, [*work.key, *work.columns, work.meta], work.values)
+        sql = FillSql(work, session.name(*ref), VALUES)
+        _note(session, sql.changed(session.run(sql.notes)))
+        crashpoint("fill.rewritten")
+        filled = session.count(sql.update)
+        for table in (VALUES, NOTES):
+            session.run(f"DROP TABLE {table}")
+        put(session, record.after_fill(commit, rows(session, record), work.columns.values()))
+    crashpoint("fill.committed")
+    consume(work.values)
+    return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
+
+
+def _note(session: Session, notes: list[tuple[int, str | None]]) -> None:
+    arrays = [pa.array([p for p, _ in notes], pa.int64()), pa.array([n for _, n in notes], pa.string())]
+    session.db.register("_instep_new_notes", pa.table(arrays, names=[PLACE, NOTE]))
+    session.run(f"CREATE TEMP TABLE {NOTES} AS SELECT * FROM _instep_new_notes")
+    session.db.unregister("_instep_new_notes")

@@ -17,7 +17,7 @@ from instep.destinations.duckdb.shape import arrow_schema, arrow_type
 from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError
-from instep.schema.types import DataType, Json
+from instep.schema.catalog.types import DataType, Json
 
 BATCH = 100_000
 _NEW, _KEYS = "_instep_new", "_instep_asked"

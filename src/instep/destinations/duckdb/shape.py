@@ -16,8 +16,8 @@ from instep.destinations.sql.shape import Physical
 from instep.destinations.sql.shape import as_it_is as as_database_tells
 from instep.destinations.types import duckdb_primitive
 from instep.errors import SchemaError
-from instep.schema.table import Table
-from instep.schema.types import (
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import (
     Array,
     Binary,
     Boolean,
@@ -35,7 +35,7 @@ from instep.schema.types import (
     TimestampTz,
     Uuid,
 )
-from instep.stage.limits import WHOLE_JSON
+from instep.stage.field_metadata import WHOLE_JSON
 
 FIELD_ID = "PARQUET:field_id"
 

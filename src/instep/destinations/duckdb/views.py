@@ -14,8 +14,8 @@ from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.shape import Physical
 from instep.errors import Conflict
-from instep.schema.old_names import View, carried
-from instep.schema.step import Step
+from instep.schema.planning.aliases import View, carried
+from instep.schema.planning.step import Step
 
 _TEXTS = "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE database_name = ? AND NOT internal"
 

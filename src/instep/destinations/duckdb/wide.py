@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from instep.destinations.base import Merge
 from instep.destinations.duckdb.file import Session
@@ -19,6 +20,7 @@ from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER
+from instep.stage.spec import StagedFile
 
 WIDE = 1 << 20
 """Bytes of a row, on average, from which rows are compared by digests."""
@@ -93,10 +95,12 @@ def frugal(session: Session) -> Iterator[None]:
         session.run("RESET threads")
 
 
-def is_wide(session: Session, paths: Sequence[str]) -> bool:
-    """Tell from the footers of staged files whether their rows are long."""
-    if not paths:
-        return False
-    size = session.count("SELECT coalesce(sum(total_uncompressed_size), 0) FROM parquet_metadata(?)", list(paths))
-    rows = session.count("SELECT coalesce(sum(num_rows), 0) FROM parquet_file_metadata(?)", list(paths))
-    return bool(rows) and size > rows * WIDE
+def is_wide(files: Sequence[StagedFile]) -> bool:
+    """Tell from the footers of staged files whether their rows are long; no file is opened."""
+    rows = sum(file.rows for file in files)
+    return bool(rows) and sum(map(_uncompressed, files)) > rows * WIDE
+
+
+def _uncompressed(file: StagedFile) -> int:
+    footer = pq.read_metadata(pa.BufferReader(file.footer))
+    return sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))

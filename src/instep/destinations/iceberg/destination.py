@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from instep.destinations.base import (
     Amendment,
@@ -25,13 +26,16 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
-from instep.destinations.iceberg import views as iceberg_views
-from instep.destinations.iceberg.catalog import IcebergConfig, Lake
-from instep.destinations.iceberg.laid_out import layout_of, property_fault
-from instep.destinations.iceberg.layout import guards
-from instep.destinations.iceberg.part import part_of
-from instep.destinations.iceberg.partition import check_loadable, fault
-from instep.destinations.iceberg.records import (
+from instep.destinations.connection_test import COMMIT, checks_of, scratch
+from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
+from instep.destinations.iceberg.commit.shard_lake import part_of
+from instep.destinations.iceberg.evolve import views as iceberg_views
+from instep.destinations.iceberg.evolve.ddl import execute
+from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake
+from instep.destinations.iceberg.metadata.files import arrow_schema
+from instep.destinations.iceberg.metadata.layout import guards
+from instep.destinations.iceberg.metadata.partition import check_loadable, fault
+from instep.destinations.iceberg.metadata.records import (
     FENCE,
     Metadata,
     is_copy,
@@ -42,27 +46,57 @@ from instep.destinations.iceberg.records import (
     read_pending,
     read_table,
 )
-from instep.destinations.iceberg.shards import part_table, projected, shape_of, shards_of, within_of
-from instep.destinations.kept import Kept, Promoted
-from instep.destinations.maintained import Layout, Maintained, Upkeep
-from instep.destinations.savepoints import Savepoint
+from instep.destinations.iceberg.metadata.shards import part_table, projected, shape_of, shards_of, within_of
+from instep.destinations.iceberg.metadata.table_layout import layout_of, property_fault
+from instep.destinations.iceberg.write.load import append, load_ours
+from instep.destinations.overflow import Kept, Promoted
 from instep.destinations.shared import Standing, Whole, is_shared, shard_column, with_shard
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
-from instep.schema.guard import Guards
-from instep.schema.hazard import Capabilities
-from instep.schema.layout import TableLayout
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.layout import TableLayout
+from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.types import DataType
 from instep.schema.maintenance import Maintenance
-from instep.schema.old_names import View
-from instep.schema.partition import PartitionTerm
-from instep.schema.plan import Step
-from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
-from instep.stage.place import Place
+from instep.schema.planning.aliases import View
+from instep.schema.planning.guard import Guards
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.plan import Step
+from instep.stage.files.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def check_lake(lake: Lake) -> list[Check]:
+    """One line for each thing a lake must allow, until the first that fails."""
+    on = scratch(lake.staging)
+    hint = "the warehouse must allow writing and deleting files"
+    grants = "the catalog's user needs to create, alter and drop tables"
+    attempts = [
+        ("open the catalog", "see the catalog's settings", lambda: lake.catalog.list_namespaces()),
+        ("create a table", grants, lambda: execute(lake, on.ref, [on.added], on.table, COMMIT)),
+        ("write a file", hint, lambda: append(lake, on.ref, [_scratch_file(lake, on.ref)], COMMIT)),
+        ("alter the table", grants, lambda: execute(lake, on.ref, [on.widened], on.wider, COMMIT)),
+        ("read it back", hint, lambda: load_ours(lake, on.ref)[0].scan().to_arrow()),
+        ("drop the table", grants, lambda: lake.drop_table(on.ref)),
+    ]
+    return checks_of(attempts, Exception, lake.redacted)
+
+
+def _scratch_file(lake: Lake, ref: Ref) -> StagedFile:
+    table, _ = load_ours(lake, ref)
+    schema, path, footers = arrow_schema(table.schema()), f"{table.location()}/data/scratch.parquet", list[Any]()
+    with (
+        table.io.new_output(path).create(overwrite=True) as stream,
+        pq.ParquetWriter(stream, schema, metadata_collector=footers) as writer,
+    ):
+        writer.write_table(pa.table({"id": pa.array([1], pa.int64())}, schema=schema))
+    sink = pa.BufferOutputStream()
+    footers[0].write_metadata_file(sink)
+    return StagedFile("test", 0, path, 1, len(table.io.new_input(path)), bytes(sink.getvalue()))
+
 
 __all__ = ["CAPABILITIES", "IcebergConfig", "IcebergDestination"]
 
@@ -121,7 +155,6 @@ class IcebergDestination:
         return self.lake.spark_conf()
 
     def test(self) -> list[Check]:
-        from instep.destinations.iceberg.check import check_lake
 
         return check_lake(self.lake)
 
@@ -165,54 +198,54 @@ class IcebergDestination:
         return fault(term, kind)
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
-        from instep.destinations.iceberg.sql import statements
+        from instep.destinations.iceberg.evolve.spark_sql import statements
 
         return statements(steps)
 
     def claim(self, ref: Ref, fence: int) -> None:
-        from instep.destinations.iceberg import load as iceberg_load
+        from instep.destinations.iceberg.write import load as iceberg_load
 
         iceberg_load.claim(self.lake, ref, fence)
 
     def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        from instep.destinations.iceberg import sweep as iceberg_sweep
+        from instep.destinations.iceberg.maintain import purge as iceberg_sweep
 
         iceberg_sweep.sweep(self.lake, ref, runs)
 
     def born_with_rows(self) -> AbstractContextManager[None]:
-        from instep.destinations.iceberg import births as iceberg_births
+        from instep.destinations.iceberg.commit import deferred_create as iceberg_births
 
         return iceberg_births.born_with_rows(self.lake)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-        from instep.destinations.iceberg import ddl as iceberg_ddl
+        from instep.destinations.iceberg.evolve import ddl as iceberg_ddl
 
         with iceberg_views.in_step(self.lake, ref, steps, after, commit.fence):
             iceberg_ddl.execute(self.lake, ref, steps, after, commit)
 
     def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
-        from instep.destinations.iceberg import ddl as iceberg_ddl
+        from instep.destinations.iceberg.evolve import ddl as iceberg_ddl
 
         iceberg_ddl.unpark(self.lake, ref, table, commit)
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
-        from instep.destinations.iceberg import undo as iceberg_undo
+        from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
         there = self.lake.metadata([ref]).get(ref)
         return there is not None or iceberg_undo.parked(self.lake, ref, source_id) is not None
 
     def revival(self, ref: Ref, column: str) -> Revival:
-        from instep.destinations.iceberg import undo as iceberg_undo
+        from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
         return iceberg_undo.revival(self.lake, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
-        from instep.destinations.iceberg import refill as iceberg_refill
+        from instep.destinations.iceberg.backfill import restore_values as iceberg_refill
 
         return iceberg_refill.refill(self.lake, ref, column, commit)
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-        from instep.destinations.iceberg import fill as iceberg_fill
+        from instep.destinations.iceberg.backfill import fill as iceberg_fill
 
         return iceberg_fill.size(self.lake, ref, columns)
 
@@ -225,7 +258,7 @@ class IcebergDestination:
         told: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        from instep.destinations.iceberg import fill as iceberg_fill
+        from instep.destinations.iceberg.backfill import fill as iceberg_fill
 
         return iceberg_fill.fill(self.lake, session, ref, fill, commit, told, go_on)
 
@@ -246,44 +279,44 @@ class IcebergDestination:
         iceberg_views.drop_view(self.lake, ref)
 
     def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
-        from instep.destinations.iceberg import promote as iceberg_promote
+        from instep.destinations.iceberg.backfill import promote_overflow as iceberg_promote
 
         return iceberg_promote.promote(self.lake, ref, columns, extra, commit)
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
-        from instep.destinations.iceberg import undo as iceberg_undo
+        from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
         return iceberg_undo.misfits(self.lake, ref, column, kind)
 
     def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
-        from instep.destinations.iceberg import restore as iceberg_restore
+        from instep.destinations.iceberg.maintain import restore as iceberg_restore
 
         return iceberg_restore.savepoints(self.lake, ref)
 
     def rows_at(self, ref: Ref, snapshot: int) -> int:
-        from instep.destinations.iceberg import restore as iceberg_restore
+        from instep.destinations.iceberg.maintain import restore as iceberg_restore
 
         return iceberg_restore.rows_at(self.lake, ref, snapshot)
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        from instep.destinations.iceberg import restore as iceberg_restore
+        from instep.destinations.iceberg.maintain import restore as iceberg_restore
 
         iceberg_restore.restore(self.lake, ref, snapshot, base, rows, commit)
 
     def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        from instep.destinations.iceberg import forget as iceberg_forget
+        from instep.destinations.iceberg.maintain import purge as iceberg_forget
 
         return iceberg_forget.forget(self.lake, refs, fence)
 
     maintenance = ("small files and deleted rows", "manifests", "old snapshots", "orphaned files")
 
     def layout(self, ref: Ref) -> Layout:
-        from instep.destinations.iceberg import maintain as iceberg_maintain
+        from instep.destinations.iceberg.maintain import maintain as iceberg_maintain
 
         return iceberg_maintain.layout(self.lake, ref)
 
     def due(self, ref: Ref, how: Maintenance) -> bool:
-        from instep.destinations.iceberg import maintain as iceberg_maintain
+        from instep.destinations.iceberg.maintain import maintain as iceberg_maintain
 
         return iceberg_maintain.due(self.lake, ref, how)
 
@@ -292,27 +325,27 @@ class IcebergDestination:
         return int(metadata["properties"].get(FENCE, "0")) if metadata else 0
 
     def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
-        from instep.destinations.iceberg import maintain as iceberg_maintain
+        from instep.destinations.iceberg.maintain import maintain as iceberg_maintain
 
         return iceberg_maintain.maintain(self.lake, ref, work)
 
     def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
-        from instep.destinations.iceberg import sample as iceberg_sample
+        from instep.destinations.iceberg.maintain import sample as iceberg_sample
 
         return iceberg_sample.trial(self.lake, ref, column, kind, key, rows)
 
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Takes over an Iceberg table that something else made; `table` describes all of its columns."""
-        from instep.destinations.iceberg import ddl as iceberg_ddl
+        from instep.destinations.iceberg.evolve import ddl as iceberg_ddl
 
         iceberg_ddl.adopt(self.lake, ref, table, commit)
 
     def target(self, ref: Ref) -> Target:
-        from instep.destinations.iceberg import load as iceberg_load
-        from instep.destinations.iceberg.ddl import pending_fields
-        from instep.destinations.iceberg.files import arrow_schema, iceberg_schema
-        from instep.destinations.iceberg.partition import partitioning
-        from instep.destinations.iceberg.shard_table import own_data, own_quarantine, staged_schema
+        from instep.destinations.iceberg.commit.shard_table import own_data, own_quarantine, staged_schema
+        from instep.destinations.iceberg.evolve.ddl import pending_fields
+        from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
+        from instep.destinations.iceberg.metadata.partition import partitioning
+        from instep.destinations.iceberg.write import load as iceberg_load
 
         table, metadata = iceberg_load.load_ours(self.lake, ref)
         check_loadable(".".join(ref), metadata)
@@ -340,12 +373,12 @@ class IcebergDestination:
         return None if read_pending(ref, metadata) else load_state(metadata)
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
-        from instep.destinations.iceberg import load as iceberg_load
+        from instep.destinations.iceberg.write import load as iceberg_load
 
         return iceberg_load.append(self.lake, ref, files, commit)
 
     def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
-        from instep.destinations.iceberg import load as iceberg_load
+        from instep.destinations.iceberg.write import load as iceberg_load
 
         with iceberg_views.in_step(self.lake, ref, (), None, commit.fence):
             return iceberg_load.overwrite(self.lake, ref, files, commit)
@@ -353,7 +386,7 @@ class IcebergDestination:
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
     ) -> Outcome:
-        from instep.destinations.iceberg import merge as iceberg_merge
+        from instep.destinations.iceberg.write import merge as iceberg_merge
 
         with iceberg_views.in_step(self.lake, ref, (), None, commit.fence):
             return iceberg_merge.merge(self.lake, spark, ref, files, merge, commit)
@@ -363,27 +396,27 @@ class IcebergDestination:
         return self.config.quarantine_days
 
     def meet(self, ref: Ref, keys: pa.Table) -> Met:
-        from instep.destinations.iceberg import quarantine as iceberg_quarantine
+        from instep.destinations.iceberg.write import row_edits as iceberg_quarantine
 
         return iceberg_quarantine.meet(self.lake, ref, keys)
 
     def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
-        from instep.destinations.iceberg import quarantine as iceberg_quarantine
+        from instep.destinations.iceberg.write import row_edits as iceberg_quarantine
 
         return iceberg_quarantine.amend(self.lake, ref, met, change, commit)
 
     def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
-        from instep.destinations.iceberg import copies as iceberg_copies
+        from instep.destinations.iceberg.maintain import clone as iceberg_copies
 
         return iceberg_copies.keep(self.lake, ref, place, commit)
 
     def purge(self, place: Ref, fence: int) -> None:
-        from instep.destinations.iceberg import copies as iceberg_copies
+        from instep.destinations.iceberg.maintain import clone as iceberg_copies
 
         iceberg_copies.purge(self.lake, place, fence)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
-        from instep.destinations.iceberg import load as iceberg_load
+        from instep.destinations.iceberg.write import load as iceberg_load
 
         table = iceberg_load.load_readable(self.lake, ref)
         scan = table.scan(selected_fields=tuple(columns)) if columns else table.scan()

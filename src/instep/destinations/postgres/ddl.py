@@ -36,10 +36,10 @@ from instep.destinations.sql.records import Parked, Record, load, numbered
 from instep.destinations.sql.shape import as_it_is
 from instep.destinations.types import POSTGRES_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
-from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
-from instep.schema.hazard import Capabilities
-from instep.schema.step import Step
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.step import Step
 
 CAPABILITIES = Capabilities(
     name="postgres",

@@ -8,7 +8,7 @@ from instep.destinations.base import Ref
 from instep.destinations.postgres.records import named
 from instep.destinations.postgres.server import Session
 from instep.errors import IllegalChange
-from instep.schema.guard import Guard
+from instep.schema.planning.guard import Guard
 
 _FIND = """
 SELECT DISTINCT n.nspname, c.relname, coalesce(a.attname, ''), CASE WHEN d.classid = 'pg_rewrite'::regclass

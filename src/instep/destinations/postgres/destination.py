@@ -23,24 +23,27 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
-from instep.destinations.kept import Kept, Promoted
+from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
+from instep.destinations.overflow import Kept, Promoted
 from instep.destinations.postgres import ddl, keep, load, promote, rows
-from instep.destinations.postgres import fill as _fill
+from instep.destinations.postgres import promote as _fill
 from instep.destinations.postgres.ddl import CAPABILITIES, table_as_it_is
 from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import sweep
-from instep.destinations.postgres.records import every, find, not_ours, require
+from instep.destinations.postgres.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require
 from instep.destinations.postgres.server import PostgresConfig, Server
 from instep.destinations.postgres.shape import arrow_schema, data_type, relations, sql_type
 from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import Dialect
 from instep.destinations.sql.shape import as_it_is
 from instep.model import Check
-from instep.schema.guard import Guard
-from instep.schema.plan import Step
-from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
-from instep.stage.place import Place
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.describe import TableRemoved
+from instep.schema.planning.guard import Guard
+from instep.schema.planning.plan import Step
+from instep.schema.planning.step import step
+from instep.stage.files.place import Place, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -77,7 +80,6 @@ class PostgresDestination:
         return {}
 
     def test(self) -> list[Check]:
-        from instep.destinations.postgres.check import check_server
 
         return check_server(self)
 
@@ -215,3 +217,33 @@ class PostgresDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.server, ref, columns)
+
+
+def check_server(destination: PostgresDestination) -> list[Check]:
+    """One line for each thing that the server and the folder of staged files must allow, until the first that fails."""
+    on = scratch(SCHEMA)
+    make = f"GRANT CREATE ON DATABASE to {destination.config.user}, or make the schemas and give them to it"
+    own, folder = "the table must belong to the user who loads it", "the folder of `staging` must allow new files"
+
+    def write() -> None:
+        destination.append(on.ref, [scratch_file(destination.target(on.ref))], COMMIT)
+
+    return checks_of([
+        ("log in", "check host, port, user and password", lambda: destination.tables()),
+        ("create a schema and a table", make, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
+        ("stage a file and load it", folder, write),
+        ("alter the table", own, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
+        ("read it back", own, lambda: destination.read(on.ref).read_all()),
+        ("drop the table", own, lambda: _drop(destination, on.ref, on.table)),
+    ])  # fmt: skip
+
+
+def _drop(destination: PostgresDestination, ref: Ref, table: Table) -> None:
+    """Nothing of it stays, neither parked nor on the disk."""
+    folder = destination.target(ref).location.removesuffix("/data")
+    destination.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
+    with destination.server.writing() as session:
+        for one in dropped(session, ref):
+            session.run(f"DROP TABLE {session.name(ref[0], one.place)}")
+            remove_dropped(session, one)
+    remove(folder, destination.server.area.io)

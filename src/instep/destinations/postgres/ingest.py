@@ -24,7 +24,7 @@ from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, StagingArea, filled
 from instep.errors import DestinationError, InstepError, StageError
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
 from instep.stage.spec import StagedFile
 
 BATCH = 50_000

@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - names are quoted
+# ruff: noqa: S608 - names are quoted or ours, values are parameters
 """Values that were kept as JSON beside a table's rows, taken out into columns of their own: one transaction."""
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from typing import Any
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Ref
-from instep.destinations.kept import Kept, Promoted
-from instep.destinations.postgres.load import loading, rows
-from instep.destinations.postgres.records import put
+from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
+from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.postgres.ingest import Staging, rows_of, whole
+from instep.destinations.postgres.load import known, loading, rows, same
+from instep.destinations.postgres.records import put, require
 from instep.destinations.postgres.rewrite import BATCH, copy_rows
 from instep.destinations.postgres.server import Server, Session
-from instep.destinations.postgres.shape import arrow_type, limits, sql_type
+from instep.destinations.postgres.shape import arrow_type, as_document, limits, sql_type
+from instep.destinations.sql.fill import NOTE, NOTES, PLACE, FillSql, check_loaded, fill_size
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
 from instep.stage.conform import compact_json
-from instep.stage.extra import from_texts
-from instep.stage.limits import limited
+from instep.stage.field_metadata import limited
+from instep.stage.overflow import from_texts
 
 _NEW = "_instep_promoted"
 Row = tuple[Any, ...]
@@ -82,3 +84,33 @@ def _of(found: Sequence[Row], columns: Mapping[str, Kept]) -> tuple[list[Row], i
     texts = [compact_json(o) if o else None for o in left]
     made = zip((row[0] for row in found), texts, *values, strict=True)
     return [row for row, names in zip(made, got, strict=True) if names], misfits
+
+
+def size(server: Server, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+    with server.reading() as session:
+        record = require(session, ref)
+        return fill_size(session, record, columns, rows(session, record))
+
+
+def fill(server: Server, ref: Ref, work: Fill, commit: Commit) -> Filled:
+    """Rows with NULL in a column get its value; a value that is there is never replaced. Cursor and accepted
+    fingerprint stay."""
+    record = known(server, ref, commit)
+    check_loaded(record)
+    staging = Staging(server, record, commit)
+    documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
+    with staging.used("fill"):
+        values = staging.files("fill", record.table, [*work.key, *work.columns, work.meta], work.values)
+        with loading(server, ref, commit) as (session, found):
+            same(found, record)
+            whole(session, values, rows_of(work.values))
+            sql = FillSql(work, session.name(*ref), values, documents)
+            notes = sql.changed(session.run(sql.notes))
+            session.run(f"CREATE TEMP TABLE {NOTES} ({PLACE} bigint, {NOTE} json) ON COMMIT DROP")
+            copy_rows(session, NOTES, notes)
+            crashpoint("fill.rewritten")
+            filled = session.count(sql.update)
+            put(session, found.after_fill(commit, rows(session, found), work.columns.values()))
+    crashpoint("fill.committed")
+    server.area.consume(work.values)
+    return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))

@@ -12,8 +12,8 @@ from instep.destinations.casts import cast_all
 from instep.destinations.postgres.server import Session
 from instep.destinations.postgres.shape import arrow_type, as_document, sql_type
 from instep.destinations.sql.merge import q
-from instep.schema.table import Column
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import DataType
 
 BATCH = 20_000
 _NEW = "_instep_values"

@@ -20,8 +20,8 @@ from instep.destinations.postgres.shape import arrow_schema, arrow_type, as_docu
 from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError
-from instep.schema.types import DataType
-from instep.stage.cast import cast
+from instep.schema.catalog.types import DataType
+from instep.stage.casts.cast import cast
 
 _KEYS = "_instep_asked"
 

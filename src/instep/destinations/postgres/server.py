@@ -7,28 +7,80 @@ notes its number: if the answer to its COMMIT is lost, the server is asked what 
 from __future__ import annotations
 
 import os
+import re
 import ssl
+import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import psycopg
 from adbc_driver_manager import Error as ArrowError
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from instep.destinations.postgres.errors import clear
-from instep.destinations.postgres.pool import Pool
 from instep.destinations.postgres.wire import Arrow, answers, open_arrow
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.staged import StagingArea
-from instep.errors import ConnectError, InstepError
+from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
 from instep.stage.libpq import opened, proof_of_password
-from instep.stage.patience import LIBPQ, Silence, patient
+from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, Silence, patient
+
+if TYPE_CHECKING:
+    pass
+
+
+T = TypeVar("T")
+_REST = 1.0
+"""Seconds after which a connection is asked whether it is still there."""
+
+
+class Pool(Generic[T]):
+    """`open` makes a connection, `close` ends it; `is_alive` asks the server."""
+
+    def __init__(self, open: Callable[[], T], close: Callable[[T], object], is_alive: Callable[[T], bool]) -> None:
+        self._open, self._close, self._is_alive = open, close, is_alive
+        self._idle: list[tuple[float, T]] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def take(self) -> Iterator[T]:
+        """A connection for one thread; one that something was raised over is not used again."""
+        connection = self._waiting() or self._open()
+        try:
+            yield connection
+        except BaseException:
+            self._end(connection)
+            self.close()  # what has broken it may have broken those that wait
+            raise
+        with self._lock:
+            self._idle.append((time.monotonic(), connection))
+
+    def _waiting(self) -> T | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                since, connection = self._idle.pop()
+            if time.monotonic() - since < _REST or self._is_alive(connection):
+                return connection
+            self._end(connection)
+
+    def _end(self, connection: T) -> None:
+        with suppress(Exception):  # it may be broken, and what broke it is being told already
+            self._close(connection)
+
+    def close(self) -> None:
+        """Ends those that nobody uses."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection in idle:
+            self._end(connection)
+
 
 APPLICATION = "instep"
 _PATIENCE = 10.0
@@ -264,3 +316,56 @@ def _is_alive(connection: psycopg.Connection[Any]) -> bool:
 def _close_all(*pools: Pool[Any]) -> None:
     for pool in pools:
         pool.close()
+
+
+_CONNECT = (
+    ("password authentication failed|no password supplied", "check the destination's user and password"),
+    ('database ".*" does not exist', "check the destination's database ({c.database})"),
+    ("could not translate|failed to resolve|not known", "check the destination's host ({c.host})"),
+    ("Connection refused|No such file", "check host and port, and that PostgreSQL runs and listens there"),
+    (f"timeout expired|connection timeout|{ENDLESS}|No route|unreachable",
+     "check host and firewall, or raise connect_timeout"),
+    ("requested a cleartext password",
+     "give the server TLS and set tls.mode to require, or have it ask for scram-sha-256"),
+    ("no pg_hba.conf entry", "add a pg_hba.conf entry, or set tls.mode"),
+    ("does not support SSL", "set tls.mode to prefer or disable"),
+    ("certificate verify failed|root certificate", "set tls.ca to the authority of the certificate, if that is valid"),
+    ("does not match host", "set host to a name that the certificate has, or tls.mode to verify-ca"),
+    ("SSL", "see tls.mode, tls.cert and tls.key, and the server's log"),
+    ("too many clients|remaining connection slots", "raise max_connections on the server"),
+    (SILENT, "see what the server is at, then run this again; raise read_timeout if it needs longer"),
+    ("the database system is|terminating connection|closed the connection|connection is lost|the connection is closed",
+     "the server has ended the connection: wait until it is up, then run this again"),
+)  # fmt: skip
+_STATES: tuple[tuple[str, type[InstepError], str], ...] = (
+    ("55P03", Conflict, "another session holds the table: end it (see pg_stat_activity), or raise lock_timeout"),
+    ("40", Conflict, "another session was faster: run this again"),
+    ("42501", DestinationError, "grant {c.user} the right; `instep destination test` shows which are missing"),
+    ("25006", DestinationError, "this server is read-only: connect to the primary"),
+    ("2BP01", DestinationError, "drop what depends on it first: nothing is dropped in cascade"),
+    ("42701", SchemaError, "give the column an alias: PostgreSQL keeps that name for itself"),
+    ("42939", SchemaError, "choose another namespace: PostgreSQL keeps names that begin with pg_ for itself"),
+    ("54", DestinationError, "PostgreSQL has no room for this: exclude the column, or hash it"),
+    ("53100", DestinationError, "free disk space on the server, then run this again"),
+    ("57014", DestinationError, "raise statement_timeout if it needs longer"),
+)
+
+
+def clear(config: PostgresConfig, text: str, sqlstate: str) -> InstepError:
+    """The error for one of the server's (`sqlstate`) or of the driver's; without the password."""
+    said = _first_line(text.replace(config.password, "***") if config.password else text)
+    for state, kind, hint in _STATES:
+        if sqlstate.startswith(state):
+            return kind(f"{config.place}: {said}", hint=hint.format(c=config))
+    for mark, hint in _CONNECT:
+        if re.search(mark, said):
+            return ConnectError(f"{config.place}: {said}", hint=hint.format(c=config))
+    if sqlstate.startswith(("08", "28", "3D", "53", "57")):
+        return ConnectError(f"{config.place}: {said}", hint="see the server's log")
+    return DestinationError(f"{config.place}: {said}", hint="try again; if it fails again, see the server's log")
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = next((found for found in lines if "FATAL" in found or "ERROR" in found), lines[0] if lines else "")
+    return re.sub(r"^.*?(?=(ERROR|FATAL): )", "", line)

@@ -15,8 +15,8 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.shape import Physical
 from instep.destinations.types import postgres_primitive
 from instep.errors import SchemaError
-from instep.schema.table import Table
-from instep.schema.types import (
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.types import (
     Array,
     Binary,
     Boolean,
@@ -34,7 +34,7 @@ from instep.schema.types import (
     Unknown,
     Uuid,
 )
-from instep.stage.limits import VALID_JSON, WITHOUT_NUL
+from instep.stage.field_metadata import VALID_JSON, WITHOUT_NUL
 
 MAX_COLUMNS = 1_600
 FIELD_ID = "PARQUET:field_id"

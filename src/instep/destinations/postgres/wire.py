@@ -9,7 +9,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as ArrowError
 from adbc_driver_manager.dbapi import Connection
 
-from instep.stage.patience import Patience, Silence
+from instep.stage.timeouts import Patience, Silence
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from instep.schema.types import (
+from instep.schema.catalog.types import (
     Binary,
     Boolean,
     DataType,

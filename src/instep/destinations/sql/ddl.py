@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from instep.destinations.sql.merge import q
-from instep.schema.change import (
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.describe import (
     ColumnAdded,
     ColumnComment,
     ColumnNullability,
@@ -21,9 +23,7 @@ from instep.schema.change import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.step import Ref, ReviveColumn, RewriteColumn, Step, StepChange
-from instep.schema.table import Column, Table
-from instep.schema.types import DataType
+from instep.schema.planning.step import Ref, ReviveColumn, RewriteColumn, Step, StepChange
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from instep.destinations.base import PartChange
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Parked, Record
 from instep.errors import DestinationError
-from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
-from instep.schema.step import ReviveColumn, RewriteColumn, Step
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step
 
 
 @dataclass(frozen=True)

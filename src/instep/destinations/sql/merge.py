@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from instep.destinations.base import Merge, Outcome
-from instep.schema.names import quote
-from instep.schema.table import Table
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.naming import quote
 from instep.stage.spec import SystemColumns
 
 

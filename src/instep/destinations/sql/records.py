@@ -11,7 +11,7 @@ from typing import Any
 from instep.destinations.base import Commit, LoadState, PartChange, Ref
 from instep.destinations.shared import Reshaped, Standing, Whole
 from instep.errors import Fenced
-from instep.schema.table import Column, Table, table_from_dict, table_to_dict
+from instep.schema.catalog.catalog import Column, Table, table_from_dict, table_to_dict
 from instep.stage.spec import StagedFile
 
 KEPT = 200

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from instep.destinations.sql.records import Record
-from instep.schema.table import Column, Table
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType
 
 
 @dataclass(frozen=True)

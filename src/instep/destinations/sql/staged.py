@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import ConnectError, InstepError
-from instep.stage.objects import ObjectPath, is_object, opened, path_at
-from instep.stage.place import children, clear_errors, keep_only, remove
+from instep.stage.files.object_store import ObjectPath, is_object, opened, path_at
+from instep.stage.files.place import children, clear_errors, keep_only, remove
 from instep.stage.spec import StagedFile
 
 THREADS = 4

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from instep.lineage.migration.define import Key, column, constraint, declared, default, is_constraint
 from instep.lineage.migration.words import Unclear, Words
-from instep.schema.ddl import (
+from instep.schema.changes.edits import (
     AddColumn,
     AddKey,
     AlterDefault,

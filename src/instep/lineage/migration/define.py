@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from instep.lineage.migration.words import Unclear, Words
-from instep.schema.ddl import ColumnDefinition
+from instep.schema.changes.edits import ColumnDefinition
 
 _AFTER_TYPE = {
     "NOT", "NULL", "DEFAULT", "PRIMARY", "UNIQUE", "REFERENCES", "CHECK", "GENERATED", "AS", "CONSTRAINT", "COLLATE",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from instep.lineage.migration.script import read
 from instep.lineage.migration.statements import edits
 from instep.lineage.migration.words import Unclear
-from instep.schema.ddl import Edit
+from instep.schema.changes.edits import Edit
 
 
 @dataclass(frozen=True, order=True)

@@ -8,7 +8,7 @@ from instep.lineage.migration.alter import alter, renamed
 from instep.lineage.migration.define import Key, column, constraint, is_constraint
 from instep.lineage.migration.script import ROUTINES, Statement
 from instep.lineage.migration.words import Unclear, Words
-from instep.schema.ddl import (
+from instep.schema.changes.edits import (
     ColumnDefinition,
     CreateTable,
     DropSchema,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import ProjectError
+from instep.project.files.starter import write_project
 from instep.project.load import FILE_NAME
-from instep.project.write import write_project
 
 _MARK = "made by `instep connector demo`"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from instep.schema.selection import patterns
+from instep.schema.selection.selection import patterns
 
 MIB, GIB = 1 << 20, 1 << 30
 

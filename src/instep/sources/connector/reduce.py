@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from instep.sources.connector.scan import BATCH, Scan, canonical
 from instep.sources.connector.segment import DELETE, GIVEN, OP, UPDATE, UPSERT
-from instep.stage.text import plain
+from instep.stage.casts.text import plain
 
 Numbers = NDArray[np.int64]
 

@@ -17,20 +17,41 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from instep.crash import crashpoint
-from instep.sources.connector.afar import Cluster, RemoteSegments
 from instep.sources.connector.child import not_done
+from instep.sources.connector.cluster.runner import Cluster, RemoteSegments
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.held import keep, kept_table, opened
-from instep.sources.connector.sealed import key_of, new_half
+from instep.sources.connector.sealed import key_of, new_half, seal, unseal
 from instep.sources.connector.seen import Seen
-from instep.sources.connector.segment import Counts, LogLine, Segment, SegmentTable
+from instep.sources.connector.segment import Counts, LogLine, Segment, SegmentTable, read_manifest, write_manifest
 from instep.sources.connector.snapshot import brought
 from instep.sources.connector.spool import Segments
 from instep.sources.stream import Brought
-from instep.store.connector_states import HeldOperations
+from instep.store.catalogs.connector_states import HeldOperations
 
 if TYPE_CHECKING:
     from instep.sources.connector.source import Memory
+
+
+def keep(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None:
+    """The table's part of a segment in a folder of its own, that only its owner can read."""
+    place.mkdir(parents=True, mode=0o700)
+    for path in table.paths:
+        seal(Path(segment.folder) / path, place / path, key)
+    write_manifest(replace(segment, folder=str(place), state=None, ends=False, tables=(table,), warnings=()))
+
+
+def kept_table(place: str) -> SegmentTable:
+    """What `keep` has kept; StageError if it is not there any more."""
+    (table,) = read_manifest(place).tables
+    return table
+
+
+def opened(place: str, key: bytes, folder: Path) -> None:
+    """Its files as they were, for as long as a run reads them."""
+    folder.mkdir(parents=True, mode=0o700)
+    for path in kept_table(place).paths:
+        unseal(Path(place) / path, folder / path, key)
+
 
 Ref = tuple[str, str]
 GROUP_BYTES = 256 << 20

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from instep.errors import ReadError
-from instep.schema.names import ROW_ID
-from instep.schema.types import Unknown
+from instep.schema.catalog.types import Unknown
+from instep.schema.planning.naming import ROW_ID
 from instep.sources.connector.segment import GIVEN, OP, SEQ, SegmentTable
+from instep.stage.casts.text import plain, to_text
 from instep.stage.rowid import row_texts
-from instep.stage.text import plain, to_text
 
 What = Literal["rows", "gone", "changed"]
 STEP = 1 << 40

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from instep.schema.names import ROW_ID, row_id
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import DataType, Float, Int, Unknown, parse
-from instep.schema.widen import promote
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import promote
+from instep.schema.catalog.types import DataType, Float, Int, Unknown, parse
+from instep.schema.planning.naming import ROW_ID, row_id
 from instep.sources.connector.segment import SegmentColumn, SegmentTable, stored_name
 
 Ref = tuple[str, str]

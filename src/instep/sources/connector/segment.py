@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import StageError
-from instep.schema.names import ROW_ID
-from instep.schema.types import DataType, String, parse
+from instep.schema.catalog.types import DataType, String, parse
+from instep.schema.planning.naming import ROW_ID
 
 OP, SEQ, GIVEN = "__op", "__seq", "__given"
 UPSERT, UPDATE, DELETE = 0, 1, 2

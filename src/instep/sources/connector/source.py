@@ -6,6 +6,7 @@ Its catalog is what it has declared and what it has sent so far. A look at it ca
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,17 +15,42 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.errors import InstepError
 from instep.model import Check
+from instep.schema.catalog.types import Unknown, parse
 from instep.sources.base import WholeCatalog
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.seen import Seen
-from instep.sources.connector.segment import Counts, LogLine, SegmentTable
+from instep.sources.connector.segment import Counts, LogLine, SegmentColumn, SegmentTable, stored_name
 from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.uploads import tidy
-from instep.store.connector_states import ConnectorState, HeldOperations
+from instep.store.catalogs.connector_states import ConnectorState, HeldOperations
 
 if TYPE_CHECKING:
-    from instep.sources.connector.afar import Cluster
+    from instep.sources.connector.cluster.runner import Cluster
     from instep.sources.connector.run import ConnectorRun
+
+
+LOG = logging.getLogger("instep.connector")
+
+
+def declared(config: ConnectorConfig) -> tuple[SegmentTable, ...]:
+    """The tables as a segment without rows would have them; raises ReadError with the connector's own error."""
+    from instep.sources.connector.child import answer
+
+    return tuple(map(_table, answer(config, "schema", _log)))
+
+
+def _log(line: LogLine) -> None:
+    LOG.info("%s: %s", line.origin, line.message)
+
+
+def _table(said: Mapping[str, Any]) -> SegmentTable:
+    key = tuple(map(stored_name, said["key"]))
+    types = {stored_name(name): parse(kind) for name, kind in said["columns"].items()}
+    names = dict.fromkeys((*key, *types))
+    columns = tuple(
+        SegmentColumn(n, types.get(n, Unknown()), n in types, key=n in key, nullable=n not in key) for n in names
+    )
+    return SegmentTable(said["schema"], said["table"], bool(said["declared"]), key, columns)
 
 
 class Memory(Protocol):
@@ -74,7 +100,6 @@ class ConnectorSource(WholeCatalog):
     @cached_property
     def declared(self) -> tuple[SegmentTable, ...]:
         """What `schema()` says, asked once."""
-        from instep.sources.connector.declared import declared
 
         return declared(self.config)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from instep.errors import ReadError, StageError
-from instep.schema.types import parse
+from instep.schema.catalog.types import parse
 from instep.sources.connector.child import HERE, Child, Ended, Host, failed, line_of
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.frames import Frame
-from instep.sources.connector.paced import Paced
-from instep.sources.connector.part import Part
 from instep.sources.connector.segment import (
     DELETE,
     UPDATE,
@@ -33,6 +33,89 @@ from instep.sources.connector.segment import (
 from instep.sources.connector.table_spool import Declaration, TableSpool
 from instep.sources.connector.uploads import Uploads
 from instep.stage.pandas_free import settle
+
+GATHER = 1.0
+"""Seconds after its first checkpoint in which a segment takes the parts of later ones."""
+_ROWS, _BYTES, _STEPS = 20_000, 8 << 20, 100
+
+
+@dataclass
+class Part:
+    """`number` is that of the segment that it becomes, if no other one takes it. `since`: when its first checkpoint
+    came, monotonic."""
+
+    number: int
+    tables: dict[tuple[str, str], TableSpool] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    state: Mapping[str, Any] | None = field(default=None, repr=False)
+    since: float = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(spool.operations for spool in self.tables.values())
+
+    @property
+    def left(self) -> float:
+        """Seconds until it takes no more; 0 once it has enough."""
+        return max(self.since + GATHER - time.monotonic(), 0.0) if self._has_room else 0.0
+
+    @property
+    def _has_room(self) -> bool:
+        spools = self.tables.values()
+        few = sum(s.rows for s in spools) < _ROWS and sum(s.bytes for s in spools) < _BYTES
+        return few and all(s.steps < _STEPS for s in spools)
+
+    def takes(self, later: Part) -> bool:
+        """True if both make the segment that they would be one after the other. A part that deletes from a table in
+        which this one has written is apart: its rows land, and are marked as deleted."""
+        return all(ref not in self.tables or self.tables[ref].takes(spool) for ref, spool in later.tables.items()) and (
+            not any(spool.is_on_disk for spool in later.tables.values())
+        )
+
+    def add(self, later: Part, spool_of: Callable[[Part, Declaration], TableSpool]) -> None:
+        """Take the operations of a part that it `takes`. `spool_of` makes a table that this one does not have yet."""
+        for spool in later.tables.values():
+            if spool.operations:
+                spool_of(self, spool.said).absorb(spool)
+        self.warnings += later.warnings
+
+    def discard(self) -> None:
+        for spool in self.tables.values():
+            spool.discard()
+
+
+MOST_A_MINUTE = 1500
+_ALWAYS = frozenset({"warning", "error"})
+
+
+class Paced:
+    """Passes lines on, one at a time, whichever thread they come from. Warnings and errors have as many again."""
+
+    def __init__(self, log: Callable[[LogLine], None]) -> None:
+        self._log, self._lock = log, threading.Lock()
+        self._since, self._passed, self._left = time.monotonic(), 0, 0
+
+    def __call__(self, line: LogLine) -> None:
+        with self._lock:
+            if time.monotonic() - self._since >= 60:
+                self._begin()
+            most = MOST_A_MINUTE * (2 if line.level in _ALWAYS else 1)
+            if self._passed >= most:
+                self._left += 1
+                return
+            self._passed += 1
+            self._log(line)
+
+    def close(self) -> None:
+        with self._lock:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._left:
+            many = f"{self._left:,} log lines were left out: more than {MOST_A_MINUTE:,} came in a minute"
+            self._log(LogLine("warning", many, "instep"))
+        self._since, self._passed, self._left = time.monotonic(), 0, 0
+
 
 _TOLD_EVERY = 1.0  # seconds
 _LONGEST = 20_000  # characters of a warning or a traceback

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from instep.schema.types import DataType, String, Unknown
+from instep.schema.catalog.types import DataType, String, Unknown
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
     DELETE,

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import ReadError
-from instep.schema.types import (
+from instep.schema.catalog.promotion import promote
+from instep.schema.catalog.types import (
     Binary,
     Boolean,
     DataType,
@@ -29,8 +30,7 @@ from instep.schema.types import (
     TimestampTz,
     Unknown,
 )
-from instep.schema.widen import promote
-from instep.stage.text import to_text
+from instep.stage.casts.text import to_text
 
 _EXACT = 1 << 53
 _BIG = Decimal(38, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
 from instep.sources.base import CursorRange
 from instep.sources.files.config import NUMBER
 from instep.sources.files.read import Scan

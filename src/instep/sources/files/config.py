@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from instep.schema.selection import Pattern, patterns
-from instep.schema.types import DataType, Int, String
+from instep.schema.catalog.types import DataType, Int, String
+from instep.schema.selection.selection import Pattern, patterns
 
 SCHEMA = "files"
 FILE, LINE, NUMBER = "_file", "_line", "_file_number"

@@ -14,7 +14,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.schema.types import (
+from instep.schema.catalog.promotion import FLOAT_DIGITS, INT_DIGITS, promote
+from instep.schema.catalog.types import (
     MAX_PRECISION,
     Boolean,
     DataType,
@@ -28,7 +29,6 @@ from instep.schema.types import (
     TimestampTz,
     Unknown,
 )
-from instep.schema.widen import FLOAT_DIGITS, INT_DIGITS, promote
 
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 _DAY = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"

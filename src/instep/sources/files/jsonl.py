@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import ReadError
-from instep.schema.types import Boolean, DataType, Json, String
+from instep.schema.catalog.types import Boolean, DataType, Json, String
 from instep.sources.files.config import Options
 from instep.sources.files.infer import NOTHING, infer, join
 from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, distinct

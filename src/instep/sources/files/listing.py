@@ -13,7 +13,7 @@ from typing import Any
 
 from instep.errors import ConnectError, InstepError, ProjectError
 from instep.sources.files.config import FilesConfig
-from instep.stage.place import Place
+from instep.stage.files.place import Place
 
 FORMATS = {
     "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl",

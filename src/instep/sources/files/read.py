@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import ReadError
-from instep.schema.types import DataType, parse
+from instep.schema.catalog.types import DataType, parse
 from instep.sources.files.config import FILE, NUMBER, FilesConfig
 from instep.sources.files.formats import pieces
 from instep.sources.files.listing import FileState
 from instep.sources.files.seen import File
 from instep.sources.files.shape import Part, Piece, Shape
 from instep.sources.files.values import integers, rows_of, within
+from instep.stage.files.place import Place
 from instep.stage.origin import told
-from instep.stage.place import Place
 from instep.stage.spec import Chunk
 
 

@@ -13,11 +13,11 @@ from instep.sources.files.config import FilesConfig
 from instep.sources.files.formats import inspect
 from instep.sources.files.listing import FileState, listing
 from instep.sources.files.shape import Shape
-from instep.store.files import SeenFile
+from instep.store.catalogs.source_files import SeenFile
 
 
 class Records(Protocol):
-    """Where files and what is in them are recorded (see store/files.py)."""
+    """Where files and what is in them are recorded (see store/catalogs/source_files.py)."""
 
     def of(self, source: str) -> list[SeenFile]: ...
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.schema.types import DataType, parse
+from instep.schema.catalog.types import DataType, parse
 
 
 @dataclass(frozen=True)

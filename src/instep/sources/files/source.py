@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -16,21 +17,128 @@ import pyarrow.compute as pc
 
 from instep.errors import InstepError, ReadError
 from instep.model import Check
-from instep.schema.read import TableRead
-from instep.schema.table import Catalog, Table, fingerprint
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
+from instep.schema.catalog.promotion import promote
+from instep.schema.catalog.types import DataType, parse
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
-from instep.sources.files.catalog import table_of_files
 from instep.sources.files.chunks import scans
-from instep.sources.files.config import NUMBER, SCHEMA, FilesConfig
-from instep.sources.files.numbers import number_bounds
+from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig, Options
+from instep.sources.files.infer import join, settled
+from instep.sources.files.listing import FileState, table_of
 from instep.sources.files.read import FilesReader, count_keys, records
 from instep.sources.files.seen import File, Records, Seen, look, told
+from instep.sources.files.shape import FileColumn
 from instep.sources.files.values import comparable
-from instep.sources.lookback import moved_back
-from instep.sources.query import cursor_source, digest, wanted
+from instep.sources.query import cursor_source, digest, moved_back, wanted
+from instep.stage.casts.text import to_text
 from instep.stage.spec import Chunk
-from instep.stage.text import to_text
+
+_TEXTS = ("text", "json")
+
+
+def table_of_files(config: FilesConfig, name: str, files: Sequence[File]) -> Table:
+    """Columns stand in the order in which they were first seen; raises ReadError if the declared key is not there."""
+    options = config.options_of(name)
+    found: dict[str, list[tuple[File, FileColumn]]] = {}
+    for file in files:
+        for column in file.shape.columns:
+            found.setdefault(column.name, []).append((file, column))
+    columns = [_column(column, seen, options) for column, seen in found.items()]
+    own = [Column(n, METADATA[n], native="file") for n in config.metadata]
+    return Table(SCHEMA, name, tuple(_keyed([*columns, *own], name, options)))
+
+
+def _column(name: str, seen: Sequence[tuple[File, FileColumn]], options: Options) -> Column:
+    natives = list(dict.fromkeys(c.native for _, c in seen))
+    notes = dict.fromkeys(c.note for _, c in seen if c.note)
+    if declared := options.types.get(name):
+        return Column(name, parse(declared), native=natives[0], note="; ".join(notes))
+    kind, why = _joined(seen)
+    notes |= {why: None} if why else {}
+    return Column(name, kind, native=natives[0] if len(natives) == 1 else str(kind), note="; ".join(notes))
+
+
+def _joined(seen: Sequence[tuple[File, FileColumn]]) -> tuple[DataType, str]:
+    """(the type, which file made it another one than the files before it had)."""
+    kind, why = seen[0][1].type, ""
+    texts = all(c.native in _TEXTS for _, c in seen)
+    for file, column in seen[1:]:
+        before = settled(kind)
+        now = column.type if texts or column.native not in _TEXTS else settled(column.type)
+        kind = join(kind, now) if texts else promote(before, now)
+        if type(settled(kind)) is not type(before) and str(before) != "unknown":
+            why = f"{before} before {file.state.name}"
+    return settled(kind) if seen[0][1].native in _TEXTS or texts else kind, why
+
+
+def _keyed(columns: Sequence[Column], table: str, options: Options) -> list[Column]:
+    missing = [k for k in options.key if k not in {c.name for c in columns}]
+    if missing:
+        raise ReadError(
+            f"table {SCHEMA}.{table}: its key {', '.join(missing)} is no column of its files",
+            hint="correct `key` of the source's options",
+        )
+    places = {name: place for place, name in enumerate(options.key, 1)}
+    return [replace(c, key=places[c.name], nullable=False) if c.name in places else c for c in columns]
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What was read before: the number of the version of each file, for those that are there as another version by now
+    (`replaced`) and for those that are there no more (`gone`)."""
+
+    replaced: dict[str, int]
+    gone: dict[str, int]
+
+
+def number_bounds(
+    config: FilesConfig, seen: Seen, table: Table, after: str | None, lookback: float
+) -> tuple[str | None, CursorBounds]:
+    """From the number behind `after` on, or from that of the earliest version that was read and is another one by now:
+    rows from there on are replaced. The rows of files that are gone stay, and those that came after them are not
+    replaced then: that would take them along."""
+    files = seen.tables.get(table.name, ())
+    newest = max((f.number for f in files), default=None)
+    if after is None:
+        return None, CursorBounds(None if newest is None else str(newest), 0)
+    reached = int(after)
+    if not any(v.number == reached for versions in seen.history.values() for v in versions):
+        lost = f"the store does not know which files were read up to {NUMBER} {after}"
+        return None, CursorBounds(str(newest), 0, lost=lost)
+    past = _past(config, seen, table.name, files, reached)
+    lower, notes = reached + 1, []
+    if past.gone:
+        notes.append(f"{len(past.gone):,} files that were read are gone ({min(past.gone)}, ...): their rows stay")
+    if past.replaced:
+        first = min(past.replaced.values())
+        kept = [name for name, number in past.gone.items() if number >= first]
+        if kept and not table.key:
+            notes.append(
+                f"{', '.join(sorted(past.replaced))} changed: read again beside the rows that are there, for replacing"
+                f" them would take those of {', '.join(sorted(kept))} along"
+            )
+        else:
+            lower = first
+    lower = min(lower, reached + 1 - int(lookback)) if lookback else lower
+    upper = str(max(reached, newest or 0))
+    return str(lower), CursorBounds(upper, 0, notes=tuple(notes), fresh=lower > reached)
+
+
+def _past(config: FilesConfig, seen: Seen, table: str, files: tuple[File, ...], reached: int) -> _Past:
+    now = {f.state.name: f for f in files}
+    replaced: dict[str, int] = {}
+    gone: dict[str, int] = {}
+    for name, versions in seen.history.items():
+        read = max((v.number for v in versions if v.number <= reached), default=None)
+        if read is None:
+            continue
+        if name in now:
+            if now[name].number > reached:
+                replaced[name] = read
+        elif table_of(config, FileState(name, 0, "")) == table:
+            gone[name] = read
+    return _Past(replaced, gone)
 
 
 class FilesSource(WholeCatalog):

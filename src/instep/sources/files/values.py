@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.schema.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
-from instep.stage.cast import cast
-from instep.stage.text import is_text, plain
+from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
+from instep.stage.casts.cast import cast
+from instep.stage.casts.text import is_text, plain
 
 
 def comparable(values: pa.Array, kind: DataType) -> pa.Array:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from instep.errors import ReadError
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.types import Native, column_type
 from instep.sources.patterns import selects

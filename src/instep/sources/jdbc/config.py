@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from instep.errors import ProjectError, SetupError
-from instep.project.jdbc_address import address, check_options, properties, subprotocol_of
-from instep.project.jdbc_dialects import DIALECTS, Dialect, dialect_of
+from instep.project.sections.jdbc_address import address, check_options, properties, subprotocol_of
+from instep.project.sections.jdbc_dialects import DIALECTS, Dialect, dialect_of
 from instep.spark.jars import Jar, ensure
 from instep.spark.jdbc import Login
 

@@ -8,9 +8,9 @@ from datetime import date, datetime, timedelta
 from itertools import pairwise
 
 from instep.errors import ProjectError
-from instep.schema.selection import Pattern
-from instep.schema.table import Column, Table
-from instep.schema.types import DataType, Date, Decimal, Int, Timestamp
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType, Date, Decimal, Int, Timestamp
+from instep.schema.selection.selection import Pattern
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.sql import Sql
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.schema.types import Boolean, DataType, Int, TimestampTz, parse
+from instep.schema.catalog.types import Boolean, DataType, Int, TimestampTz, parse
 from instep.sources.jdbc.types import form_of
 from instep.spark.jdbc import Connection, Login, Scan, connect, frame, running, said
 from instep.stage.spec import Chunk, Limits

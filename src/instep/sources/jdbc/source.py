@@ -9,6 +9,7 @@ of two versions win, and a sync with a cursor reads what it missed with the next
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,24 +17,87 @@ from typing import TYPE_CHECKING
 
 from instep.errors import ConnectError, InstepError, ReadError
 from instep.model import Check
-from instep.schema.read import TableRead
-from instep.schema.table import Catalog, Column, fingerprint
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
+from instep.schema.catalog.types import DataType
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, WholeCatalog
 from instep.sources.jdbc.catalog import tables
-from instep.sources.jdbc.checks import checks
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.parts import conditions, part_column
 from instep.sources.jdbc.read import JdbcReader, Query
 from instep.sources.jdbc.sql import Sql, cursor_column
 from instep.sources.jdbc.types import query_type
-from instep.sources.lookback import moved_back
-from instep.sources.query import differing, digest, filters, wanted
+from instep.sources.query import differing, digest, filters, moved_back, wanted
 from instep.spark.jdbc import Connection, connect
 from instep.stage.spec import Chunk, Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+SOUND = {"postgresql": (42, 7, 12)}
+"""The first version of a driver without a published flaw."""
+_TLS = {
+    "postgresql": ("sslmode", ("verify-full", "verify-ca", "require")),
+    "mysql": ("sslMode", ("VERIFY_IDENTITY", "VERIFY_CA", "REQUIRED")),
+    "mariadb": ("sslMode", ("verify-full", "verify-ca", "trust")),
+    "sqlserver": ("encrypt", ("true", "strict")),
+}
+"""By subprotocol: the option that asks for TLS, and its values that insist on it."""
+_TRIED = 200
+
+
+def checks(config: JdbcConfig, connection: Connection, found: Discovery) -> list[Check]:
+    """One line for the driver, the login, TLS where it is a server's, the tables, and each table that refuses."""
+    meta = connection.metadata()
+    driver = f"{meta.getDriverName()} {meta.getDriverVersion()}"
+    server = f"{meta.getDatabaseProductName()} {str(meta.getDatabaseProductVersion()).splitlines()[0]}"
+    quote = meta.getIdentifierQuoteString() or ""
+    count = len(found.catalog.tables)
+    hint = "" if count else "check `schemas`, `include` and `exclude`, and the rights of the login"
+    return [
+        _driver(config, driver),
+        Check("connect", True, f"{config.address}: {server}"),
+        *_tls(config),
+        Check("list tables", bool(count), f"{count} tables and views", hint),
+        *(Check(f"read {'.'.join(ref)}", False, why, "`exclude` the table") for ref, why in found.denied.items()),
+        *_unreadable(connection, Sql(config.dialect, quote), found.catalog),
+    ]
+
+
+def _driver(config: JdbcConfig, text: str) -> Check:
+    sound, found = SOUND.get(config.kind), re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    if sound and found and tuple(map(int, found.groups())) < sound:
+        wanted = ".".join(map(str, sound))
+        return Check("driver", False, f"{text} has published flaws", f"use {wanted} or newer", needed=False)
+    return Check("driver", True, text)
+
+
+def _tls(config: JdbcConfig) -> Iterator[Check]:
+    if config.kind not in _TLS:
+        return
+    option, strict = _TLS[config.kind]
+    said = {name.lower(): value for name, value in config.options.items()}.get(option.lower(), "")
+    if said.lower() in [s.lower() for s in strict]:
+        yield Check("tls", True, f"{option}={said}")
+    else:
+        hint = f"set {option}: {strict[0]} under `options`"
+        yield Check("tls", False, "the connection may be in clear, or to anybody", hint, needed=False)
+
+
+def _unreadable(connection: Connection, sql: Sql, catalog: Catalog) -> Iterator[Check]:
+    """Tables that cannot be read, of the first ones; a driver lists what the login may not read, too."""
+    for table in catalog.tables[:_TRIED]:
+        try:
+            with connection.describing(f"reading {table.path}"):
+                connection.texts(sql.none(_whole(table)))
+        except InstepError as error:
+            grant = f"GRANT SELECT ON {sql.table(table)} TO the login, or `exclude` the table"
+            yield Check(f"read {table.path}", False, error.message, grant)
+
+
+def _whole(table: Table) -> TableRead:
+    return TableRead(table, table, tuple(ColumnRead(c, c) for c in table.columns))
 
 
 class JdbcSource(WholeCatalog):

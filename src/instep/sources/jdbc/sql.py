@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instep.errors import ReadError
-from instep.project.jdbc_dialects import Dialect
-from instep.schema.read import TableRead
-from instep.schema.table import Column, Table
-from instep.schema.types import Binary, DataType, Date, Decimal, Float, Int, Json, Time, Timestamp
+from instep.project.sections.jdbc_dialects import Dialect
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Binary, DataType, Date, Decimal, Float, Int, Json, Time, Timestamp
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorRange
 from instep.sources.query import cursor_source, filters, rows_where
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from instep.schema.types import (
+from instep.schema.catalog.types import (
     MAX_PRECISION,
     Binary,
     Boolean,

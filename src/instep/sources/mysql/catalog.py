@@ -13,13 +13,13 @@ from functools import reduce
 from operator import xor
 from typing import TYPE_CHECKING, Any
 
-from instep.schema.table import Catalog, Column, Table
+from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
 from instep.sources.mysql.connect import MySqlConfig, driver, first, is_mariadb, run
 from instep.sources.mysql.sql import literal, matches
 from instep.sources.mysql.types import Native, column_type
 from instep.sources.mysql.wire import MALFORMED, RowStream, spoken
-from instep.stage import patience
+from instep.stage import timeouts
 
 if TYPE_CHECKING:
     import pymysql
@@ -108,7 +108,7 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
     rows: list[Row] = []
     for block in stream.blocks(65_536):
         size += sum(values.nbytes for values in block)
-        if size > patience.MOST:
+        if size > timeouts.MOST:
             raise driver().OperationalError(MALFORMED, "the catalog has no end")
         rows.extend(zip(*(values.cast("string").to_pylist() for values in block), strict=True))
     return rows

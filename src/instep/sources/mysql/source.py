@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from instep.errors import ReadError
 from instep.model import Check, LogNames
-from instep.schema.read import TableRead
-from instep.schema.table import Catalog, Column
-from instep.schema.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
+from instep.schema.catalog.catalog import Catalog, Column
+from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.log import ChangeLog
 from instep.sources.mysql.binlog.log import MySqlLog

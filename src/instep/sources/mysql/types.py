@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from instep.schema.table import Column
-from instep.schema.types import (
+from instep.schema.catalog.catalog import Column
+from instep.schema.catalog.types import (
     MAX_PRECISION,
     Binary,
     Boolean,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.schema.table import Catalog, Column, Table
+from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
 from instep.sources.postgres.sql import matches, quote, quote_table
 from instep.sources.postgres.types import map_type

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError
 from instep.sources.postgres.sql import literal
-from instep.sources.postgres.tls import refusal
 from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, through
 from instep.stage.libpq import opened, proof_of_password
-from instep.stage.patience import ENDLESS, LIBPQ, SILENT, patient
+from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, patient
 
 if TYPE_CHECKING:
     import psycopg
+
+
+_REQUEST = struct.pack("!ii", 8, 80877103)
+
+
+def refusal(host: str, port: int, authority: str, timeout: float) -> str:
+    """What is wrong with the certificate in OpenSSL's words, "" if it cannot be told. `authority` is a file, "" for the
+    system's authorities."""
+    with suppress(OSError, ValueError), socket.create_connection((host, port), timeout=timeout or None) as plain:
+        plain.sendall(_REQUEST)
+        if plain.recv(1) != b"S":
+            return ""
+        context = ssl.create_default_context(cafile=authority or None)
+        context.check_hostname = False
+        context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+        try:
+            context.wrap_socket(plain).close()
+        except ssl.SSLCertVerificationError as error:
+            return str(error.verify_message)
+    return ""
+
 
 Opened = TypeVar("Opened")
 LOCKED = "55P03"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 from instep.errors import SchemaError
-from instep.schema.read import TableRead
-from instep.schema.table import Column, Table
-from instep.schema.types import Date, Decimal, Float, Int, Timestamp, TimestampTz
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Date, Decimal, Float, Int, Timestamp, TimestampTz
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.sql import literal, quote, quote_table, select
 

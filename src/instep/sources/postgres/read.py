@@ -18,8 +18,8 @@ from instep.sources.postgres.connect import LOCKED, PostgresConfig, dial, set_st
 from instep.sources.postgres.locks import LANE, PAUSE, TASK, marking
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.types import DIMENSIONS
-from instep.stage.patience import Patience, Silence, within
 from instep.stage.spec import Chunk, Limits
+from instep.stage.timeouts import Patience, Silence, within
 
 if TYPE_CHECKING:
     import pyarrow as pa

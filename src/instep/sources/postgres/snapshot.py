@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.table import Catalog, Column
-from instep.schema.types import DataType
+from instep.schema.catalog.catalog import Catalog, Column
+from instep.schema.catalog.types import DataType
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprint
 from instep.sources.postgres.chunks import chunk_list, parts, rewritten, storage
@@ -20,8 +20,8 @@ from instep.sources.postgres.sql import literal, quote, quote_table, select
 from instep.sources.postgres.types import expression, octets, yielded
 from instep.sources.query import differing
 from instep.sources.replicas import nearest
-from instep.stage.patience import patient
 from instep.stage.spec import Chunk
+from instep.stage.timeouts import patient
 
 if TYPE_CHECKING:
     import psycopg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from instep.schema.names import quote
+from instep.schema.planning.naming import quote
 from instep.sources.patterns import glob_to_like, glob_to_regex, is_glob, is_regex, whole_regex
 
 __all__ = ["literal", "matches", "quote", "quote_table", "select"]

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from instep.schema.types import (
+from instep.schema.catalog.types import (
     MAX_PRECISION,
     Array,
     Binary,

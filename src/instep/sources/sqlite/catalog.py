@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
 from instep.sources.base import TableStats
 from instep.sources.patterns import selects
 from instep.sources.sqlite.connect import SqliteConfig

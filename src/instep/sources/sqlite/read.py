@@ -12,7 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from instep.errors import ReadError
-from instep.schema.types import Binary, DataType, Float, Int, Json, String, Uuid, parse
+from instep.schema.catalog.types import Binary, DataType, Float, Int, Json, String, Uuid, parse
 from instep.sources.sqlite.connect import FileState, SqliteConfig, describing, file_state, transaction
 from instep.stage.spec import Chunk
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from instep.schema.types import (
+from instep.schema.catalog.types import (
     MAX_PRECISION,
     Binary,
     Boolean,

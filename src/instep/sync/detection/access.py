@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from instep.schema.diff import pair_columns
-from instep.schema.read import Ref, pair_tables
-from instep.schema.selection import Selection, column_is_on
-from instep.schema.table import Catalog, Table
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.diff import pair_columns
+from instep.schema.planning.projection import Ref, pair_tables
+from instep.schema.selection.selection import Selection, column_is_on
 
 
 @dataclass(frozen=True)

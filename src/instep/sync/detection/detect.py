@@ -6,7 +6,7 @@ Everything between the two catalogs and the decisions is pure; the store is read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 
@@ -21,10 +21,10 @@ from instep.events import (
     ReviewNeeded,
 )
 from instep.model import Review
-from instep.schema.accept import settle
-from instep.schema.births import stay_off
-from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
-from instep.schema.change import (
+from instep.schema.catalog.catalog import Catalog, Table, fingerprint, unbound
+from instep.schema.catalog.types import String
+from instep.schema.changes.counts import Counts, counts
+from instep.schema.changes.describe import (
     AccessLost,
     Change,
     ColumnAdded,
@@ -37,51 +37,86 @@ from instep.schema.change import (
     key,
     table_of,
 )
-from instep.schema.collisions import collide
-from instep.schema.counts import Counts, counts
-from instep.schema.diff import WEAK, diff
-from instep.schema.extra import explained, left_behind
-from instep.schema.likeness import Suspicion
-from instep.schema.names import unusable
-from instep.schema.policy import Decision, Explicit, decide
-from instep.schema.read import pair_tables
-from instep.schema.removal import MASS_REMOVAL, awaited, confirm_removals, decide_all
-from instep.schema.reselect import LoadedColumn
-from instep.schema.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
-from instep.schema.switch import Switch, moves, said, sides
-from instep.schema.table import Catalog, Table, fingerprint
-from instep.schema.type_choice import (
+from instep.schema.changes.diff import WEAK, diff
+from instep.schema.planning.accept import settle
+from instep.schema.planning.collisions import collide
+from instep.schema.planning.naming import unusable
+from instep.schema.planning.overflow import explained, left_behind
+from instep.schema.planning.projection import pair_tables
+from instep.schema.planning.reread import LoadedColumn
+from instep.schema.policy.new_objects import stay_off
+from instep.schema.policy.policy import Decision, Explicit, decide
+from instep.schema.policy.removal import MASS_REMOVAL, awaited, confirm_removals, decide_all
+from instep.schema.policy.safeguards import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
+from instep.schema.policy.similarity import Suspicion
+from instep.schema.policy.type_choice import (
     added_columns,
     is_type_choice,
     text_sentences,
     waits_for_rebuild,
     with_types,
 )
-from instep.schema.types import String
+from instep.schema.selection.overrides import Switch, moves, said, sides
+from instep.schema.selection.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
 from instep.sources.base import Discovery, Snapshot, TableStats
 from instep.sources.stream import Streams
 from instep.spans import span, tell
-from instep.store.discoveries import CachedDiscovery
-from instep.store.reviews import Finding
-from instep.sync.choose import with_settings
+from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.catalogs.reviews import Finding
+from instep.sync.context import Pipe, Ref
 from instep.sync.detection.access import Access, restrict
-from instep.sync.detection.births import Listing, left_out_at_birth, listing_of, record_listing
-from instep.sync.detection.chosen import with_choices
+from instep.sync.detection.approval_fingerprint import Sight, asked_again
+from instep.sync.detection.backfill_since import note_cursors
+from instep.sync.detection.chosen_keys import with_choices
 from instep.sync.detection.drift import Drift, compare, remembered
-from instep.sync.detection.fill_since import note_cursors
 from instep.sync.detection.four_eyes import out_of_sight, own_word, second_person
-from instep.sync.detection.identity import moved, rebind
-from instep.sync.detection.included import missing_columns, missing_includes
-from instep.sync.detection.places import Places
+from instep.sync.detection.ineffective_settings import missing_columns, missing_includes, unheeded
+from instep.sync.detection.new_objects import Listing, left_out_at_birth, listing_of, record_listing
+from instep.sync.detection.pii import hold as hold_personal
+from instep.sync.detection.pii import split, suspects
 from instep.sync.detection.privacy import Guard
-from instep.sync.detection.protect import hold as hold_personal
-from instep.sync.detection.protect import split, suspects
 from instep.sync.detection.refused import state_of, still_refused
-from instep.sync.detection.returned import returned
-from instep.sync.detection.sight import Sight, asked_again
-from instep.sync.detection.suspect import Doubt, Opened, suspect
-from instep.sync.detection.unheeded import unheeded
-from instep.sync.pipe import Pipe, Ref
+from instep.sync.detection.rename_inference import Doubt, Opened, suspect
+from instep.sync.detection.table_renames import Places
+from instep.sync.table_mode import with_settings
+
+
+def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
+    """Whether the ids of `now` are those of another server than the accepted ones."""
+    return last is not None and last.identity != now.identity
+
+
+def rebind(accepted: Catalog, source: Catalog) -> Catalog:
+    """Ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
+    return Catalog.of(_rebound(t, source.get(t.ref)) for t in accepted.tables)
+
+
+def _rebound(table: Table, source: Table | None) -> Table:
+    if source is None or table.retained:
+        return unbound(table)
+    ids = {c.name: c.id for c in source.columns}
+    columns = (replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)
+    return replace(table, id=source.id, columns=tuple(columns))
+
+
+KINDS = ("table.removed", "column.removed")
+
+
+def returned(
+    standing: Mapping[str, Review], found: Collection[str], accepted: Catalog, source: Catalog
+) -> Iterator[tuple[Ref, str]]:
+    """Accepted tables, and why: of the `standing` removals (by content key) those that are not `found` any more."""
+    for content_key, review in standing.items():
+        if review.kind not in KINDS or content_key in found:
+            continue
+        table, now = accepted.get(review.table), source.get(review.table)
+        if table is None or now is None or table.retained:
+            continue
+        if not review.column:
+            yield table.ref, f"{table.path} was missing and is back"
+        elif review.column in now.by_name and review.column in {c.name for c in table.live}:
+            yield table.ref, f"{table.path}.{review.column} was missing and is back"
+
 
 KEYS = ("key.changed", "key.removed")
 

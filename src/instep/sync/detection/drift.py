@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from instep.errors import DestinationError
 from instep.model import Review
-from instep.schema.change import Change, ColumnAdded, DestinationDrifted, change_from_dict
-from instep.schema.drift import LOADABLE, Difference, detail, differences
-from instep.schema.names import destination_ref
-from instep.schema.plan import Plan
-from instep.schema.policy import Decision
-from instep.schema.step import RecordIdentity, ReviveColumn, Step, step
-from instep.schema.table import Catalog, Table
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import Change, ColumnAdded, DestinationDrifted, change_from_dict
+from instep.schema.changes.drift import LOADABLE, Difference, detail, differences
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.plan import Plan
+from instep.schema.planning.step import RecordIdentity, ReviveColumn, Step, step
+from instep.schema.policy.policy import Decision
+from instep.sync.context import Pipe, Ref
 from instep.sync.journal import touched, unborn
-from instep.sync.pipe import Pipe, Ref
 
 KIND = DestinationDrifted.kind
 

@@ -1,10 +1,4 @@
-"""What rows say about a suspected rename: values of the source and of the destination, compared by key.
-
-One small read of each side, only where there are candidates: the first batch of the source with values (among 65,536
-rows, the key and the new columns), of which 1,000 spread rows are looked up at the destination, which still holds the
-old values. Values are compared in memory and never kept, shown or logged: only counts leave this file. Hashed columns
-are compared by their hashes.
-"""
+"""Of tables that keep their history: the versions that stand."""
 
 from __future__ import annotations
 
@@ -15,23 +9,35 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from instep.destinations.base import Met
 from instep.errors import InstepError
-from instep.schema.change import ColumnRemoved, TableAdded, TableRemoved, key
-from instep.schema.diff import pair_columns
-from instep.schema.likeness import SAMPLE, Candidate, Sample
-from instep.schema.names import destination_ref
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.selection import Selection, hashed
-from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import DataType, String
-from instep.schema.widen import fitting
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import fitting
+from instep.schema.catalog.types import DataType, String
+from instep.schema.changes.describe import ColumnRemoved, TableAdded, TableRemoved, key
+from instep.schema.changes.diff import pair_columns
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.schema.policy.similarity import SAMPLE, Candidate, Sample
+from instep.schema.selection.selection import Selection, hashed
 from instep.sources.base import CursorRange, Snapshot
-from instep.stage.cast import cast
+from instep.stage.casts.cast import cast
 from instep.stage.conform import hashed as digests
-from instep.sync.current import current
+from instep.sync.context import Pipe, Ref
 from instep.sync.detection.filters import where_of
-from instep.sync.pipe import Pipe, Ref
+
+
+def current(met: Met, prefix: str) -> Met:
+    """Without versions that have ended; the same for a table without versions. To look at, not to amend."""
+    mark = f"{prefix}current"
+    if mark not in met.rows.column_names:
+        return met
+    stands = pc.fill_null(met.rows.column(mark), False)
+    kept = pc.indices_nonzero(stands).to_pylist()
+    return replace(met, rows=met.rows.take(pa.array(kept, pa.int64())), numbers=[met.numbers[i] for i in kept])
+
 
 LARGEST = 50_000_000
 """Rows of a destination table whose keys are still read for this."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from instep.errors import Blocked, ProjectError, SetupError
 from instep.lineage.needed import needs_sqlglot
-from instep.schema.read import TableRead
-from instep.schema.selection import is_on
-from instep.schema.table import Catalog, Table
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.planning.projection import TableRead
+from instep.schema.selection.selection import is_on
 from instep.sources.base import Filters, Snapshot
-from instep.sync.pipe import Pipe, Ref
+from instep.sync.context import Pipe, Ref
 
 
 def filter_said(pipe: Pipe, *tables: Table) -> str | None:

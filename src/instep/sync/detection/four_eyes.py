@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from instep.errors import Blocked
 from instep.model import Review
-from instep.schema.change import describe, key
-from instep.schema.diff import diff
-from instep.schema.plan import Plan
-from instep.schema.policy import Decision
-from instep.schema.read import pair_tables
-from instep.schema.removal import follow_keys
-from instep.schema.table import Catalog
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.changes.describe import describe, key
+from instep.schema.changes.diff import diff
+from instep.schema.planning.plan import Plan
+from instep.schema.planning.projection import pair_tables
+from instep.schema.policy.policy import Decision
+from instep.schema.policy.removal import follow_keys
+from instep.sync.context import Pipe
 from instep.sync.detection.refused import RULE as REFUSED
-from instep.sync.pipe import Pipe
 
 DESTRUCTIVE = frozenset(
     {

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Set
 
 from instep.events import Paused, Resumed
 from instep.model import Review
-from instep.schema.change import describe, key
-from instep.schema.policy import OPTION
+from instep.schema.changes.describe import describe, key
+from instep.schema.policy.policy import OPTION
+from instep.sync.context import Pipe, Ref
 from instep.sync.detection.detect import Detection, look, recall, record
-from instep.sync.detection.places import Places
 from instep.sync.detection.refused import RULE as REFUSED
-from instep.sync.pipe import Pipe, Ref
+from instep.sync.detection.table_renames import Places
 
 
 def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> None:

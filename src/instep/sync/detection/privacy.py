@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from instep.model import Review
-from instep.schema.change import Change, ColumnAdded, ColumnRenamed, TableAdded, TableRenamed, key
-from instep.schema.policy import Decision
-from instep.schema.selection import column_is_on, hashed
-from instep.schema.switch import Sides
-from instep.schema.table import Catalog, Column, Table
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.describe import Change, ColumnAdded, ColumnRenamed, TableAdded, TableRenamed, key
+from instep.schema.policy.policy import Decision
+from instep.schema.selection.overrides import Sides
+from instep.schema.selection.selection import column_is_on, hashed
 
 RULE = "privacy"
 

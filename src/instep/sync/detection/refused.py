@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from instep.events import ChangeReopened, ReviewNeeded
 from instep.model import Review
-from instep.schema.change import describe, key
-from instep.schema.policy import Decision
-from instep.schema.removal import follow_keys
-from instep.sync.detection.places import Places
-from instep.sync.pipe import Pipe, Ref
+from instep.schema.changes.describe import describe, key
+from instep.schema.policy.policy import Decision
+from instep.schema.policy.removal import follow_keys
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.table_renames import Places
 
 RULE = "destination"
 """Who decided, where the destination refuses what policy or a person has let in."""

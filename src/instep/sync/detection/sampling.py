@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from instep.schema.names import quote
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.table import Column, Table
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.planning.naming import quote
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Chunk, ReadSession
+from instep.sync.context import Pipe
 from instep.sync.detection.filters import where_of
-from instep.sync.pipe import Pipe
 
 
 def alone(table: Table, column: Column, where: str = "") -> TableRead:

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from instep.errors import ProjectError
-from instep.schema.change import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
-from instep.schema.policy import Decision
-from instep.schema.table import Catalog, Table
-from instep.schema.widen import fitting
-from instep.sync.choose import choose
-from instep.sync.detection.chosen import settings_of
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.promotion import fitting
+from instep.schema.changes.describe import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
+from instep.schema.policy.policy import Decision
+from instep.sync.context import Pipe
+from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.detect import Detection
-from instep.sync.detection.places import Places
-from instep.sync.pipe import Pipe
+from instep.sync.detection.table_renames import Places
+from instep.sync.table_mode import choose
 
 WHY = "the order of its columns is another one, and without column ids names may have been swapped"
 

@@ -8,27 +8,117 @@ Neither is the end of the log, where transactions stand that nobody sees yet.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import InstepError, ReadError
-from instep.schema.read import TableRead
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import Changed, Followed, LogRead, LogState, Ref, source_key
+from instep.sources.log import Changed, Followed, Key, LogRead, LogState, Ref, source_key
 from instep.sources.mysql.binlog.collect import BEYOND, Collected, Pass, Spot, Upon
 from instep.sources.mysql.binlog.server import DENIED, Server, missing, server_of
-from instep.sources.mysql.binlog.sql import key_chunks, row_chunks
 from instep.sources.mysql.binlog.stream import dump
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
 from instep.sources.mysql.binlog.wire import Begin
 from instep.sources.mysql.connect import MySqlConfig, connect, first, is_mariadb, run, translated
+from instep.sources.mysql.sql import probing, quoted, quoted_table
+from instep.sources.mysql.types import selected
 from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
 if TYPE_CHECKING:
     import pymysql
+
+
+@dataclass(frozen=True)
+class GtidSet:
+    """By source (hexadecimal, without dashes; with a tag behind a colon, if it has one) the (first, last) numbers, in
+    order."""
+
+    ranges: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> GtidSet:
+        """From `uuid:1-5:7,uuid:tag:1-3`."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
+            source, *rest = part.split(":")
+            name = source.replace("-", "").lower()
+            for piece in rest:
+                first, dash, last = piece.partition("-")
+                if first.isdecimal():
+                    found.setdefault(name, []).append((int(first), int(last if dash else first)))
+                else:
+                    name = f"{source.replace('-', '').lower()}:{piece}"
+        return cls({name: tuple(sorted(ranges)) for name, ranges in found.items()})
+
+    def has(self, gtid: str) -> bool:
+        """Whether `source:number` is in it."""
+        name, _, number = gtid.rpartition(":")
+        ranges = self.ranges.get(name, ())
+        at = bisect_right(ranges, (int(number), 1 << 63)) - 1
+        return at >= 0 and ranges[at][0] <= int(number) <= ranges[at][1]
+
+
+SQL_KEYS = 5_000
+LENGTH = 1 << 20
+"""Keys, and letters of them, that one query asks for."""
+
+
+def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
+    """The rows of these keys that are there, all accepted columns that have a source; all of one view."""
+    what = ", ".join(selected(c.source) for c in read.columns if c.source is not None)
+    key = ", ".join(map(quoted, changed.columns))
+    where = f" AND {read.condition}" if read.where else ""
+    select = f"SELECT {what} FROM {quoted_table(*read.source.ref)} WHERE ({key}) IN"  # noqa: S608
+    probe = probing(read.source.ref)
+    return [
+        Chunk(name, number, f"{select} ({', '.join(map(_line, keys))}){where}", len(keys), lane=name, probe=probe)
+        for number, keys in enumerate(_parts(changed.keys))
+    ]
+
+
+def key_chunks(read: TableRead, name: str, changed: Changed, *, mariadb: bool) -> list[Chunk]:
+    """These keys, whether they are there or not, as a read of the key columns yields them."""
+    key = read.table.key
+    what = ", ".join(selected(c.source) for c in read.columns if c.source is not None and c.column.name in key)
+    names = ", ".join(map(quoted, changed.columns))
+    row = "" if mariadb else "ROW"
+    return [
+        Chunk(
+            name, number,
+            f"WITH asked ({names}) AS (VALUES {', '.join(row + _tuple(k) for k in keys)}) SELECT {what} FROM asked",  # noqa: S608
+            len(keys),
+            lane=name,
+        )
+        for number, keys in enumerate(_parts(changed.keys))
+    ]  # fmt: skip
+
+
+def _parts(keys: tuple[Key, ...]) -> Iterator[list[Key]]:
+    part: list[Key] = []
+    length = 0
+    for key in keys:
+        if part and (len(part) == SQL_KEYS or length > LENGTH):
+            yield part
+            part, length = [], 0
+        part.append(key)
+        length += sum(map(len, key))
+    if part:
+        yield part
+
+
+def _tuple(key: Key) -> str:
+    return f"({', '.join(key)})"
+
+
+def _line(key: Key) -> str:
+    """A value alone is in no brackets: its index would not be used."""
+    return key[0] if len(key) == 1 else _tuple(key)
+
 
 EVENTS = 1_000_000
 """Events of the log that one read looks at, to the end of the transaction that goes beyond."""
@@ -214,7 +304,6 @@ class MySqlLog:
             said = dict(run(session, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
             said = {name.lower(): value for name, value in said.items()}
             return (said["binlog_snapshot_file"], int(said["binlog_snapshot_position"])), lambda gtid: True
-        from instep.sources.mysql.binlog.gtid import GtidSet
 
         upto = server_of(session).end
         done = GtidSet.of(first(session, "SELECT @@global.gtid_executed")[0])

@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - names and positions pass through `literal` or `quote`
+# ruff: noqa: S608 - names are quoted or ours, values are parameters
 """Log-based change capture: a logical slot with `pgoutput`, looked at over an ordinary connection.
 
 Nothing is taken out of the slot while it is read (`pg_logical_slot_peek_binary_changes`); it moves on when the
@@ -25,22 +25,74 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import ConnectError, InstepError, ReadError
 from instep.model import LogNames
-from instep.schema.read import TableRead
+from instep.schema.catalog.catalog import Column
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import Changed, Followed, LogRead, LogState, LogUnreadable, Ref, source_key
+from instep.sources.log import Changed, Followed, Key, LogRead, LogState, LogUnreadable, Ref, source_key
 from instep.sources.postgres.connect import PostgresConfig, dial, settings, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot
-from instep.sources.postgres.sql import literal, quote
+from instep.sources.postgres.sql import literal, quote, quote_table, select
+from instep.sources.postgres.types import expression
 from instep.sources.postgres.wal.collect import MARK, Collected, Reach, Visible, collect
 from instep.sources.postgres.wal.partitions import Partition, partitions
-from instep.sources.postgres.wal.sql import key_chunks, row_chunks, sorted_keys
 from instep.sources.postgres.wal.tables import LogTable, additions, followed, log_tables
 from instep.sources.postgres.wal.wire import Message, decode
-from instep.stage.patience import patient
 from instep.stage.spec import Chunk
+from instep.stage.timeouts import patient
 
 if TYPE_CHECKING:
     import psycopg
+
+
+SQL_KEYS = 10_000
+"""Keys that one query asks for."""
+
+
+def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
+    """The rows of these keys that are there, all accepted columns that have a source."""
+    what = ", ".join(_expression(c.source) for c in read.columns if c.source is not None)
+    key = ", ".join(map(quote, changed.columns))
+    table = quote_table(*read.source.ref)
+    return [
+        Chunk(name, number, select(what, table, f"({key}) IN ({values})", read.condition), count)
+        for number, (values, count) in enumerate(_values(read, changed))
+    ]
+
+
+def key_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
+    """These keys, whether they are there or not, as a read of the key columns yields them."""
+    key = read.table.key
+    what = ", ".join(_expression(c.source) for c in read.columns if c.source is not None and c.column.name in key)
+    names = ", ".join(map(quote, changed.columns))
+    return [
+        Chunk(name, number, select(what, f"({values}) AS asked({names})"), count)
+        for number, (values, count) in enumerate(_values(read, changed))
+    ]
+
+
+def _values(read: TableRead, changed: Changed) -> Iterator[tuple[str, int]]:
+    """The keys as VALUES lists; the first line says what types they have."""
+    kinds = [read.source.by_name[name].native for name in changed.columns]
+    for start in range(0, len(changed.keys), SQL_KEYS):
+        first, *rest = changed.keys[start : start + SQL_KEYS]
+        lines = [_line([f"{literal(text)}::{kind}" for text, kind in zip(first, kinds, strict=True)])]
+        lines += [_line([literal(text) for text in key]) for key in rest]
+        yield f"VALUES {', '.join(lines)}", len(lines)
+
+
+def _line(values: Sequence[str]) -> str:
+    return f"({', '.join(values)})"
+
+
+def _expression(column: Column) -> str:
+    name = quote(column.name)
+    return f"{expression(name, column.native, column.type, column.name)} AS {name}"
+
+
+def sorted_keys(keys: Sequence[Key]) -> tuple[Key, ...]:
+    """In the order of their texts, so that a run that is repeated asks the same."""
+    return tuple(sorted(keys))
+
 
 MESSAGES = 1_000_000
 """Messages of the log that one read looks at, to the end of the transaction that goes beyond."""

@@ -1,1 +1,0 @@
-"""The management API whose clients and scripts exist already, under `/v1`."""

@@ -1,1 +1,0 @@
-"""What the API says and takes, noun by noun, as it stands in openapi.json."""

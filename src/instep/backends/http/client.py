@@ -1,0 +1,217 @@
+"""Requests to the API of a server: pages, writes that are never done twice, patience with one that is busy."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from instep.backends.http.credentials import Key
+from instep.backends.http.problems import error_of, problem_of, strange
+from instep.backends.http.transport import Answer, Transport, Unreached
+from instep.errors import Blocked, ConnectError, InstepError
+from instep.loopback import is_loopback
+
+PREFIX = "/api/v1"
+
+
+def address(given: str) -> str:
+    """The server's URL without a slash at its end, from one that may end in /api/v1. InstepError, which never repeats
+    a login, for what is no such URL; Blocked for http to another machine."""
+    try:
+        parts = urlsplit(given.strip())
+        host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")
+    except ValueError:
+        raise _wrong("it is malformed") from None
+    if parts.username is not None or parts.password is not None:
+        raise _wrong("it holds a login: the key comes from INSTEP_API_KEY or a file")
+    if parts.scheme not in ("http", "https") or not host or not given.strip().isprintable() or " " in given.strip():
+        raise _wrong("it is neither https nor http with a host")
+    if not parts.path.isascii():
+        raise _wrong("its path has letters that a URL writes as %XX")
+    if parts.query or parts.fragment:
+        raise _wrong("it has a query or a fragment")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise Blocked(
+            f"http://{host} is on another machine, and the API key would travel in clear",
+            hint="use https, which a proxy before the server ends, or a tunnel to this machine (ssh -L)",
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(PREFIX)}"
+
+
+def _wrong(why: str) -> InstepError:
+    return InstepError(f"--server is not the URL of a server: {why}", hint="for example https://instep.example.org")
+
+
+_FORM = re.compile(r"(\d+)\.(\d+)")
+
+
+def compare(client: str, server: str) -> str:
+    """What to tell the user about two versions, "" for equal ones. Blocked if they are too far apart: another major
+    version, or another minor one before 1.0."""
+    if client == server:
+        return ""
+    mine, theirs = _FORM.match(client), _FORM.match(server)
+    if mine is None or theirs is None or _line(mine) != _line(theirs):
+        raise Blocked(
+            f"this is instep {client}, the server is {server or 'of an unknown version'}: their documents differ",
+            hint=f"install instep {server} here, or bring the server to {client}" if theirs else "check the URL",
+        )
+    return f"this is instep {client}, the server is instep {server}: what only one of them knows may be missing"
+
+
+def _line(found: re.Match[str]) -> tuple[str, ...]:
+    return (found[1],) if found[1] != "0" else (found[1], found[2])
+
+
+TRIES = 4
+PATIENCE = 60.0
+"""The most seconds that one request waits before it is sent again, all waits together."""
+PAGE = 1000
+Sends = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
+
+
+class Client:
+    """`note` is told once if the server is of another version; one that is too far off is refused before the key is
+    sent."""
+
+    def __init__(
+        self,
+        server: str,
+        key: Key,
+        version: str,
+        note: Callable[[str], None] = lambda _: None,
+        *,
+        sends: Sends | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.base = address(server)
+        self._key, self._version, self._note, self._sleep = key, version, note, sleep
+        self._send = sends or Transport(self.base).send
+        self._met = False
+
+    def get(self, path: str, /, **query: Any) -> Any:
+        """The document at a path below /api/v1."""
+        return self._ask("GET", _target(path, query))
+
+    def read(self, path: str) -> tuple[Any, str]:
+        """(the document, the tag of what was read), for a `patch` of it."""
+        answer = self._answer("GET", path)
+        return self._document(answer), answer.header("ETag")
+
+    def pages(self, path: str, /, most: int | None = None, size: int = PAGE, **query: Any) -> Iterator[dict[str, Any]]:
+        """The items of a list, page by page; at most so many."""
+        cursor, left = None, most
+        while left is None or left > 0:
+            limit = size if left is None else min(size, left)
+            page = self.get(path, **query, limit=limit, cursor=cursor)
+            yield from page["items"]
+            left = None if left is None else left - len(page["items"])
+            if (cursor := page["next_cursor"]) is None:
+                return
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        """The answer to a write. It carries a token of its own: sent again after a lost answer, it is not done
+        again."""
+        return self._ask("POST", _target(path, query), body, token=secrets.token_urlsafe(24))
+
+    def patch(self, path: str, body: Mapping[str, Any], tag: str) -> Any:
+        """As `post`; refused if the document is another by now than that of this `tag`."""
+        return self._ask("PATCH", path, body, token=secrets.token_urlsafe(24), tag=tag)
+
+    def delete(self, path: str, **query: Any) -> Any:
+        """As `post`."""
+        return self._ask("DELETE", _target(path, query), token=secrets.token_urlsafe(24))
+
+    def _ask(
+        self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "", tag: str = ""
+    ) -> Any:
+        return self._document(self._answer(method, target, body, token, tag))
+
+    def _answer(
+        self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "", tag: str = ""
+    ) -> Answer:
+        self._meet()
+        more = {name: value for name, value in (("Idempotency-Key", token), ("If-Match", tag)) if value}
+        return self._patiently(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
+
+    def _meet(self) -> None:
+        """Looks who answers there before the key is sent."""
+        if self._met:
+            return
+        found = self._document(self._patiently("GET", "/healthz", {}, None))
+        if not isinstance(found, dict) or not isinstance(found.get("version"), str):
+            raise strange(200, self.base)
+        if said := compare(self._version, found["version"]):
+            self._note(said)
+        self._met = True
+
+    def _patiently(
+        self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
+    ) -> Answer:
+        """Sends until there is an answer to go by. Every request may be sent again: writes have tokens."""
+        said = {"Accept": "application/json", "User-Agent": f"instep/{self._version}", **headers}
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            said["Content-Type"] = "application/json"
+        left = PATIENCE
+        for attempt in range(1, TRIES + 1):
+            wait: float | None
+            try:
+                answer = self._send(method, target, said, content)
+            except Unreached:
+                if attempt == TRIES:
+                    raise
+                wait = 0.25 * 4.0 ** (attempt - 1)
+            else:
+                wait = _again_in(answer, attempt)
+                if wait is None or attempt == TRIES or wait > left:
+                    return answer
+            left -= wait
+            self._sleep(wait)
+        raise AssertionError("the last attempt answers or raises")
+
+    def _document(self, answer: Answer) -> Any:
+        kind = answer.header("Content-Type")
+        if answer.status >= 300:
+            problem = problem_of(kind, answer.body)
+            raise error_of(problem) if problem else strange(answer.status, self.base)
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            raise strange(answer.status, self.base) from None
+
+
+def _again_in(answer: Answer, attempt: int) -> float | None:
+    """Seconds after which to ask again; None if the answer stands. What a server of ours cannot do now it says in a
+    problem, which more asking does not change unless it names a time."""
+    if answer.status not in (429, 502, 503, 504):
+        return None
+    said = answer.header("Retry-After").strip()
+    if said.isascii() and said.isdigit() and len(said) < 6:
+        return max(float(said), 0.1)
+    if answer.status == 429:
+        return float(attempt)
+    return None if problem_of(answer.header("Content-Type"), answer.body) else 0.25 * 4 ** (attempt - 1)
+
+
+def _target(path: str, query: Mapping[str, Any]) -> str:
+    given = [(k.rstrip("_"), v) for k, v in query.items() if v is not None and v is not False]
+    pairs = [(k, one) for k, v in given for one in (v if isinstance(v, list | tuple) else (v,))]
+    said = urlencode([(k, "true" if v is True else v) for k, v in pairs])
+    return f"{path}?{said}" if said else path
+
+
+def part(name: str) -> str:
+    """A name as one part of a path; InstepError for what cannot be one."""
+    if not name or len(name) > 200 or name in (".", "..") or any(c in "/\\" or not c.isprintable() for c in name):
+        raise InstepError(f"{name!r} cannot be a name", hint="check how it is written")
+    return quote(name, safe="")
+
+
+__all__ = ["Client", "ConnectError", "part"]

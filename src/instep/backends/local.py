@@ -1,0 +1,374 @@
+"""A desk at the project of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from instep.backends.local_rollouts import RolloutsHere
+from instep.backends.local_rows import RowsHere
+from instep.backends.local_settings import PoliciesHere, SelectionsHere
+from instep.backends.protocol import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
+from instep.errors import Blocked
+from instep.operations.registry import spec_for, work_of
+from instep.operations.spec import Preview, Request, Work
+
+if TYPE_CHECKING:
+    from instep.backends.local_rows import Watch
+    from instep.bootstrap import App
+    from instep.control.detector import Standing
+    from instep.control.object_history import Trail
+    from instep.control.resources.api_keys import Issued
+    from instep.control.reviews import Answer, Wish
+    from instep.control.schema_history import Side
+    from instep.lineage.model import Model
+    from instep.model import Job, JobStatus, Review
+    from instep.plans.planned import Planned
+    from instep.store.history.outbox import Attempt, Delivery
+    from instep.store.server.api_keys import ApiKey
+    from instep.store.store import Store
+    from instep.sync.schema_changes.answer import Outlook
+
+
+class OperationsHere:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def prepare(self, connection: str, request: Request) -> Preview:
+        return self._work(request).prepare(self.app.pipe(connection), request)
+
+    def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
+        return self._work(preview.request).execute(self.app.pipe(preview.connection), preview, tuple(allow))
+
+    def _work(self, request: Request) -> Work:
+        work: Work = work_of(spec_for(request))()
+        return work
+
+
+class NoticesHere:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def test(self, channel: str) -> int:
+        from instep.notify.trial import try_channel
+        from instep.store.store import utc_now
+
+        return try_channel(self.app.channel(channel), channel, utc_now())
+
+    def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
+        from instep.notify.hooks import PREFIX
+
+        outbox = self.app.store.outbox
+        if channel and not channel.startswith(PREFIX) and not outbox.knows(channel):
+            self.app.project.channel(channel)
+        return outbox.log(channel, limit=limit)
+
+    def attempts(self, delivery: int) -> Sequence[Attempt]:
+        return self.app.store.outbox.attempts(self.app.store.outbox.get(delivery).number)
+
+
+class DetectorsHere:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def standing(self, connection: str) -> Standing:
+        from instep.control.detector import standing
+
+        return standing(self.app.store, self.app.project, connection)
+
+    def enable(self, connection: str) -> bool:
+        from instep.bootstrap import user
+        from instep.control.detector import switch_on
+
+        return switch_on(self.app.store, connection, user())
+
+    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
+        from instep.bootstrap import user
+        from instep.control.detector import patch
+        from instep.control.resources.resources import merged
+
+        spec = self.app.objects.get("connection", connection).spec
+        self.app.objects.put("connection", connection, merged(spec, patch(spec, options, table)), who=user())
+
+
+class PlansHere:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def plan(
+        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
+    ) -> Planned:
+        from instep.plans.planned import planned
+        from instep.sync.schema_changes.answer import refuse_stale
+        from instep.sync.schema_changes.evolve import preview
+
+        found = preview(self.app.pipe(connection))
+        if current:
+            refuse_stale(found.detection)
+        return planned(self.app, connection, found, sample=sample, every=every)
+
+    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
+        from instep.schema.planning.plan import plan_from_dict
+        from instep.sync.schema_changes.evolve import evolve
+
+        plan, id = plan_from_dict(made.document["plan"]), str(made.document.get("id", ""))
+        version = evolve(self.app.pipe(made.connection), plan, tuple(allow), id=id)
+        return version, self.app.store.plans.history(made.connection, 1)[0].id
+
+    def version(self, connection: str) -> int:
+        latest = self.app.store.accepted.latest(connection)
+        return latest.version if latest else 0
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        if connection:
+            return what, self.app.connection(connection)
+        store = self.app.store
+        if what.startswith("r-"):
+            return what, store.runs.get(what).connection
+        if what.startswith("p-"):
+            return what, store.plans.get(what).connection
+        return what, store.reviews.get(what).connection
+
+    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
+        from instep.plans.downstream import configured_models, impact_document
+        from instep.sync.operations.impact import report
+        from instep.sync.schema_changes.evolve import preview
+
+        models = configured_models(self.app, connection, dialect) if models is None else models
+        pipe = self.app.pipe(connection)
+        return impact_document(report(pipe, preview(pipe), models, change))
+
+
+_AT_ONCE = 100
+"""Connections whose status is read by the same statements."""
+
+
+class Here:
+    """Answers from the project of this machine, and works in this process.
+
+    `watch` opens the display of progress; `notify_user` writes one line for the person who waits.
+    """
+
+    def __init__(self, app: App, watch: Watch, notify_user: Callable[[str], None]) -> None:
+        self.app = app
+        self._notify = notify_user
+        self.folder = app.project.root
+        self.planning = PlansHere(app)
+        self.rows = RowsHere(app, watch)
+        self.operations = OperationsHere(app)
+        self.selections = SelectionsHere(app)
+        self.rollouts = RolloutsHere(app, notify_user)
+        self.policies = PoliciesHere(app)
+        self.detectors = DetectorsHere(app)
+        self.notices = NoticesHere(app)
+
+    def __enter__(self) -> Self:
+        self.app.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.app.__exit__(*error)
+
+    @property
+    def _who(self) -> str:
+        from instep.bootstrap import user
+
+        return user()
+
+    def connection(self, name: str | None) -> str:
+        return self.app.connection(name)
+
+    def has_connection(self, name: str) -> bool:
+        return name in self.app.project.connections
+
+    def tables(self, connection: str) -> Mapping[str, Ref]:
+        return {table.path: table.ref for table in self.app.store.accepted.catalog(connection).tables}
+
+    def status(self) -> list[dict[str, Any]]:
+        from instep.bootstrap.logs import log_status
+        from instep.control.selection.reselected import decided
+        from instep.sync.status import statuses
+
+        app, found = self.app, list[dict[str, Any]]()
+        names = app.project.selected()
+        for at in range(0, len(names), _AT_ONCE):
+            some = names[at : at + _AT_ONCE]
+            chosen = decided(app.project, app.store, some)
+            for one in statuses(app.project, app.store, some, app.pipe, self._notify):
+                name = one["connection"]
+                log = log_status(app, name) if app.project.follows_log(name) else None
+                found.append(chosen[name] | one | {"log": log})
+        return found
+
+    def detect(self, connection: str) -> Detected:
+        from instep.control.selection.unknown_tables import check_named
+        from instep.sync.schema_changes.evolve import preview
+
+        check_named(self.app.project, self.app.store, connection)
+        found = preview(self.app.pipe(connection), count=True, pauses=True)
+        pending = bool(found.waiting) or any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
+        reviews, counts = tuple(found.reviews.values()), found.detection.counts
+        return Detected(reviews, counts, pending, found.missing, found.others)
+
+    def changes(self, connection: str | None, *, every: bool) -> list[Review]:
+        from instep.control.reviews import waiting
+
+        name = connection and self.app.connection(connection)
+        return self.app.store.reviews.find(name) if every else waiting(self.app.store, name)
+
+    def change(self, id: str, sample: int) -> Seen:
+        from instep.plans.costs import tried_of
+        from instep.plans.planned import key_lines
+
+        review = self.app.store.reviews.get(id)
+        return Seen(review, key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample))
+
+    def choose(self, wish: Wish) -> list[Review]:
+        from instep.control.reviews import choose
+
+        if wish.connection is not None:
+            self.app.connection(wish.connection)
+        return choose(self.app.store, wish)
+
+    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> Outlook:
+        from instep.store.catalogs.reviews import STANDING
+        from instep.sync.schema_changes.answer import Outlook, approving, keeping
+
+        pipe = self.app.pipe(connection)
+        if answer != "approved":
+            return keeping(pipe, found, "rejected" if answer else "open")
+        return approving(pipe, found) if all(r.status in STANDING for r in found) else Outlook()
+
+    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
+        from instep.control.reviews import answer
+        from instep.control.selection.selections import answer_hashed
+
+        if hashed:
+            return answer_hashed(self.app.project, self.app.store, found, status, self._who)
+        return answer(self.app.store, found, status, self._who)
+
+    def snooze(self, found: list[Review], end: datetime) -> list[Review]:
+        from instep.control.reviews import snooze
+
+        return snooze(self.app.store, found, end, self._who)
+
+    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
+        from instep.control.pauses import pause
+
+        return pause(self.app.store, connection, reason, table)
+
+    def resume(self, connection: str, table: Ref | None) -> bool:
+        from instep.control.pauses import resume
+
+        try:
+            return bool(resume(self.app.store, connection, self._who, table))
+        except Blocked:
+            from instep.sync.detection.pause import decide_anew
+
+            decide_anew(self.app.pipe(connection))
+            return bool(resume(self.app.store, connection, self._who, table))
+
+    def events(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        return [asdict(e) for e in self.app.store.events.latest(connection=connection, limit=limit)]
+
+    def runs(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        return [asdict(r) for r in self.app.store.runs.history(connection, limit=limit)]
+
+    def plans(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        return _plan_rows(self.app.store, connection, limit)
+
+    def versions(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        return [{**asdict(v), "label": v.label} for v in self.app.store.accepted.history(connection)[:limit]]
+
+    def trail(self, connection: str, text: str) -> Trail:
+        from instep.control.object_history import trail
+
+        return trail(self.app.store, connection, text)
+
+    def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt:
+        from instep.control.schema_history import catalog_of, moment, version_at
+
+        when, store = moment(at) if at is not None else None, self.app.store
+        version = version_at(store, self.connection(connection), side, when)
+        kept = store.copies.standing(version.connection) if at is None and side != "source" else []
+        return SchemaAt(version, catalog_of(store, version), kept)
+
+    def held(self, connection: str, table: str | None) -> HeldThere:
+        from instep.sync.quarantine.quarantine import holdings
+
+        found = list(holdings(self.app.pipe(connection), [table] if table else []))
+        entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
+        return HeldThere(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
+
+    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
+        jobs = self.app.store.jobs
+        found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
+        return Queue(found, jobs.counts(), self.app.store.workers.live())
+
+    def job(self, id: str) -> Job:
+        return self.app.store.jobs.get(id)
+
+    def cancel(self, id: str) -> Job:
+        return self.app.store.jobs.cancel(id, self._who)
+
+    def retry(self, id: str) -> Job:
+        return self.app.store.jobs.retry(id, self._who)
+
+    def keys(self) -> Keys:
+        return Keys(self.app.store.api_keys.page(limit=10_000), self.app.store.api_keys.now())
+
+    def key(self, id: str) -> ApiKey:
+        return self.app.store.api_keys.get(id)
+
+    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued:
+        from instep.control.resources import api_keys as use
+
+        store, who = self.app.store, self._who
+        with store.transaction():
+            issued = use.create(store, name, role, who, groups=groups, lasts=_lasts(days))
+            store.audit.add(who, "key.create", name, {"key": issued.key.id, "role": role, "groups": list(groups)})
+        return issued
+
+    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued:
+        from instep.control.resources import api_keys as use
+
+        with self.app.store.transaction():
+            issued = use.rotate(self.app.store, id, overlap=overlap, lasts=_lasts(days))
+            self.app.store.audit.add(self._who, "key.rotate", id, {"name": issued.key.name})
+        return issued
+
+    def revoke_key(self, id: str) -> ApiKey:
+        from instep.control.resources import api_keys as use
+
+        with self.app.store.transaction():
+            ended = use.revoke(self.app.store, id, self._who)
+            self.app.store.audit.add(self._who, "key.revoke", id, {"name": ended.name})
+        return ended
+
+
+def _lasts(days: int | None) -> timedelta | None:
+    return timedelta(days=days) if days is not None else None
+
+
+def entry_document(table: str, entry: Any) -> dict[str, Any]:
+    """A held value or row as JSON has it; `table` is what its table is called now, a whole row is an object."""
+    data = {k: v for k, v in asdict(entry).items() if k not in ("fields", "name", "chunk")}
+    original = entry.original
+    if not entry.column and original is not None:
+        original = json.loads(original)
+    return {**data, "table": table, "key": json.loads(entry.key), "original": original}
+
+
+__all__ = ["Here", "entry_document"]
+
+
+def _plan_rows(store: Store, connection: str, limit: int) -> list[dict[str, Any]]:
+    """Return applied plans, newest first, each with its steps and without the plan document."""
+    rows = []
+    for plan in store.plans.history(connection, limit):
+        steps = [{k: v for k, v in asdict(s).items() if k != "plan"} for s in store.steps.of(plan.id)]
+        rows.append({**{k: v for k, v in asdict(plan).items() if k != "plan"}, "steps": steps})
+    return rows

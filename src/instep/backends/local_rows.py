@@ -1,0 +1,107 @@
+"""Work on rows at the project of this machine: backfills, quarantine, upkeep, rows of before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.control.backfills import Cancelled
+    from instep.destinations.facets import Savepoint
+    from instep.operations.everyday.sync import SyncRequest
+    from instep.schema.catalog.catalog import Table
+    from instep.sync.operations.maintain import Order
+    from instep.sync.operations.verify import Verdict
+    from instep.sync.progress import Progress, Report
+    from instep.sync.schema_changes.backfill_plan import Estimate
+
+    Watch = Callable[[], AbstractContextManager[Progress]]
+
+
+class RowsHere:
+    """`watch` shows what is told while rows are read."""
+
+    def __init__(self, app: App, watch: Watch) -> None:
+        self.app, self.watch = app, watch
+
+    def sync(self, connection: str, request: SyncRequest) -> Report:
+        said = {"full": request.full, "drop_retained": request.drop_retained}
+        return self._run(connection, tables=frozenset(request.tables), **said)
+
+    def _run(self, name: str, **asked: Any) -> Report:
+        """Make one run; a Spark that is sure to be needed starts while modules, store and catalogs are being read."""
+        engine = self.app.engine(name)
+        engine.begin()
+        from instep.sync.run import Wanted, sync
+
+        with self.watch() as progress:
+            return sync(self.app.pipe(name), Wanted(**asked), progress, engine)
+
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+        from instep.sync.schema_changes.backfill_plan import estimated
+
+        return estimated(self.app.pipe(connection), table, columns)
+
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report:
+        from instep.bootstrap import user
+
+        if not columns:
+            return self._run(connection, tables=frozenset((table,)), full=True, kind="backfill")
+        ref = self._table(connection, table).ref
+        for one in columns:
+            self.app.store.backfills.want(connection, ref, column=one, why=f"asked for by {user()}")
+        return self._run(connection, tables=frozenset((table,)), columns=tuple(columns), kind="backfill")
+
+    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
+        from instep.bootstrap import user
+        from instep.control.backfills import cancel
+
+        return cancel(self.app.store, connection, self._table(connection, table), columns, user())
+
+    def _table(self, connection: str, path: str) -> Table:
+        """The accepted one that people call so."""
+        known = {table.path: table for table in self.app.store.accepted.catalog(connection).tables}
+        if path not in known:
+            from instep.sync.named_tables import unknown_table
+
+            raise unknown_table(f"connection {connection} has no table", path, known)
+        return known[path]
+
+    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
+        from instep.sync.quarantine.replay import replay
+
+        done = replay(self.app.pipe(connection), [table] if table else [], column, dry_run=dry_run)
+        return [one.document() for one in done]
+
+    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
+        from instep.sync.quarantine.quarantine import discard
+
+        return [e.id for e in discard(self.app.pipe(connection), ids=ids)]
+
+    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+        from instep.sync.quarantine.quarantine import erase
+
+        return erase(self.app.pipe(connection), table, key)
+
+    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+        from instep.sync.operations.verify import verify
+
+        with self.watch() as progress:
+            progress.step("comparing")
+            return verify(self.app.pipe(connection), frozenset(tables), progress)
+
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order:
+        from instep.sync.operations.maintain import maintain
+
+        pipe = self.app.pipe(connection)
+        with self.watch() as progress:
+            session = partial(self.app.engine(connection).spark, progress.step)  # this process writes small tables
+            return maintain(pipe, pattern, progress, session, dry_run=dry_run)
+
+    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
+        from instep.sync.operations.restore import savepoints
+
+        return savepoints(self.app.pipe(connection), table)[1]

@@ -1,0 +1,78 @@
+"""Selections at the project of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from instep.backends.protocol import Switching, Turned
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from instep.bootstrap import App
+    from instep.control.selection.listing import Listed
+    from instep.control.selection.selections import Place, Verb
+    from instep.project.files.policy_files import SampleCase
+    from instep.project.sections.policies import PolicySection
+
+
+class SelectionsHere:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def _place(self, connection: str) -> Place:
+        from instep.control.selection.selections import place_of
+
+        return place_of(self.app.project, self.app.store, connection)
+
+    def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
+        from instep.control.selection.listing import listed, tree
+
+        place = self._place(connection)
+        found = listed(place, columns=every)
+        return tree(place, found), found
+
+    def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
+        from instep.control.selection.selections import wanted
+
+        place = self._place(connection)
+        turned = wanted(place, verb, objects, matching)
+        told = [Turned(step.target.path, not step.same, step.lines) for step in turned]
+        return Switching(connection, verb, told, (place, turned))
+
+    def switch(self, made: Switching) -> None:
+        from instep.bootstrap import user
+        from instep.control.selection.selections import switch
+
+        place, turned = made.made
+        switch(place, turned, user())
+
+
+class PoliciesHere:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def shown(self, connection: str) -> dict[str, Any]:
+        from instep.control.policy.policies import shown
+
+        return shown(self.app.project, connection).document()
+
+    def explained(self, connection: str, path: str, kind: str, before: str, after: str) -> dict[str, Any]:
+        from instep.control.policy.policies import explain, explained
+
+        return explained(explain(self.app.project, self.app.store, connection, path, kind, before, after))
+
+    def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
+        from instep.control.policy.policies import run_cases, tested
+
+        return [tested(one) for one in run_cases(self.app.project, connection, cases)]
+
+    def simulated(self, connection: str, name: str, section: PolicySection, since: datetime | None) -> dict[str, Any]:
+        from instep.control.policy.policies import simulated
+        from instep.control.policy.simulation import simulate
+
+        return simulated(simulate(self.app.project, self.app.store, connection, name, section, since))
+
+    def connections(self) -> list[str]:
+        return list(self.app.project.selected())

@@ -1,0 +1,408 @@
+"""What commands ask for: answered by the project of this machine, or by a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from instep.control.backfills import Cancelled
+    from instep.control.detector import Standing
+    from instep.control.object_history import Trail
+    from instep.control.resources.api_keys import Issued
+    from instep.control.reviews import Answer, Wish
+    from instep.control.rollouts.waves import Group
+    from instep.control.schema_history import Side, Version
+    from instep.control.selection.listing import Listed
+    from instep.control.selection.selections import Verb
+    from instep.destinations.facets import Savepoint
+    from instep.lineage.model import Model
+    from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
+    from instep.operations.everyday.sync import SyncRequest
+    from instep.operations.spec import Preview, Request
+    from instep.plans.planned import Planned
+    from instep.project.files.policy_files import SampleCase
+    from instep.project.sections.policies import PolicySection
+    from instep.schema.catalog.catalog import Catalog
+    from instep.schema.changes.counts import Counts
+    from instep.store.catalogs.clones import Copy
+    from instep.store.history.outbox import Attempt, Delivery
+    from instep.store.server.api_keys import ApiKey
+    from instep.store.work.rollouts import Draft
+    from instep.sync.operations.maintain import Order
+    from instep.sync.operations.verify import Verdict
+    from instep.sync.progress import Report
+    from instep.sync.schema_changes.answer import Outlook
+    from instep.sync.schema_changes.backfill_plan import Estimate
+
+
+class PlanDesk(Protocol):
+    def plan(
+        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
+    ) -> Planned:
+        """`sample`, `every`: as `plans.planned.planned` takes them; `current`: StalePlan if an approval does not count
+        any more."""
+        ...
+
+    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
+        """(accepted version, the plan's id)."""
+        ...
+
+    def version(self, connection: str) -> int:
+        """The accepted version, 0 if there is none."""
+        ...
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
+        ...
+
+    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
+        """The document of `plans.downstream.impact_document`. No `models`: those that the project names, whose SQL is
+        of this `dialect` ("": as it says there). `change`: the first characters of an id; "" for all of today."""
+        ...
+
+
+class RowDesk(Protocol):
+    def sync(self, connection: str, request: SyncRequest) -> Report: ...
+
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+        """(what a backfill takes, what holds it up)."""
+        ...
+
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report: ...
+
+    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
+        """Backfills of a table that wait or run are cancelled; of these columns, or all."""
+        ...
+
+    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
+        """Documents of `sync.held.replay.Replayed`."""
+        ...
+
+    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
+        """The ids of what went, by whole ids."""
+        ...
+
+    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+        """How many entries of the rows with this key (texts by column) went without a trace."""
+        ...
+
+    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+        """Of these tables, or all. At the project alone rows that differ are named by their keys."""
+        ...
+
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order: ...
+
+    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
+        """What the table with this path can be put back to, newest first."""
+        ...
+
+
+class OperationDesk(Protocol):
+    def prepare(self, connection: str, request: Request) -> Preview:
+        """Find out what an operation does that is shown before it is carried out."""
+        ...
+
+    def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Carry it out; answers its result."""
+        ...
+
+
+@dataclass(frozen=True)
+class Turned:
+    """What becomes of one object that is switched. `changed` is false where it stands so already; `lines` say for
+    people what follows."""
+
+    object: str
+    changed: bool
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Switching:
+    """Switches that are about to be turned. `made` is for the desk that has prepared it."""
+
+    connection: str
+    verb: Verb
+    objects: Sequence[Turned]
+    made: Any = field(default=None, repr=False)
+
+
+class SelectionDesk(Protocol):
+    def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
+        """(the tree as a schema config has it, the objects; `every`: all columns, not only touched ones)."""
+        ...
+
+    def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
+        """By paths, and by patterns of tables and columns."""
+        ...
+
+    def switch(self, made: Switching) -> None:
+        """All of them or none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A rollout that is wanted: one of `turns`, `change` (verdict and change) and `preset`. `gates` as a person writes
+    them."""
+
+    group: Group
+    turns: Sequence[tuple[Verb, str]] = ()
+    change: tuple[str, str] | None = None
+    preset: str = ""
+    sizes: tuple[str, ...] = ()
+    gates: Sequence[str] = ()
+    canary: tuple[str, ...] = ()
+
+
+class RolloutDesk(Protocol):
+    """Rollouts are named by their ids, or how these begin."""
+
+    def find(self) -> list[Rollout]:
+        """Newest first."""
+        ...
+
+    def get(self, id: str) -> Rollout: ...
+
+    def text(self, made: Rollout) -> str:
+        """What is rolled out, for people."""
+        ...
+
+    def members(self, id: str) -> list[Member]: ...
+
+    def detect(self, wanted: Wanted) -> Mapping[str, str]:
+        """Looks at all sources; what went wrong, by connection."""
+        ...
+
+    def draft(self, wanted: Wanted) -> tuple[Draft, str]:
+        """The compatibility table, and what is rolled out; touches nothing."""
+        ...
+
+    def create(self, wanted: Wanted) -> Rollout: ...
+
+    def advance(self, id: str, *, every: bool) -> Rollout: ...
+
+    def resume(self, id: str, *, every: bool, accept: str) -> Rollout: ...
+
+    def roll_back(self, id: str, *, wave: int, connections: Sequence[str]) -> Rollout: ...
+
+    def stop(self, id: str, reason: str) -> Rollout: ...
+
+    def skip(self, id: str, connections: Sequence[str], reason: str) -> Rollout: ...
+
+
+class PolicyDesk(Protocol):
+    """All answers are documents of `control.policy_documents`."""
+
+    def shown(self, connection: str) -> dict[str, Any]: ...
+
+    def explained(self, connection: str, path: str, kind: str, before: str, after: str) -> dict[str, Any]: ...
+
+    def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
+        """Parallel to the cases."""
+        ...
+
+    def simulated(
+        self, connection: str, name: str, section: PolicySection, since: datetime | None
+    ) -> dict[str, Any]: ...
+
+    def connections(self) -> list[str]:
+        """All of them, by name."""
+        ...
+
+
+class DetectorDesk(Protocol):
+    def standing(self, connection: str) -> Standing: ...
+
+    def enable(self, connection: str) -> bool:
+        """False if it had not switched itself off."""
+        ...
+
+    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
+        """Options by their long names, of a table's pattern or ("") of the source as a whole; None takes one away."""
+        ...
+
+
+class NoticeDesk(Protocol):
+    def test(self, channel: str) -> int:
+        """Sends a test message at once; the receiver's answer, 0 where the channel has none."""
+        ...
+
+    def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
+        """Newest first; InstepError for a channel that there is not and of which nothing is on record."""
+        ...
+
+    def attempts(self, delivery: int) -> Sequence[Attempt]: ...
+
+
+Ref = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Detected:
+    """`pending`: something waits for a person, or for the next plan. `missing`: errors of patterns of `include` that no
+    table fits; `others`: there are tables beside them."""
+
+    reviews: tuple[Review, ...]
+    counts: Counts
+    pending: bool
+    missing: Sequence[str] = ()
+    others: bool = True
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A change with what was looked up about it: what shares a new key, source values that do not fit the accepted
+    type, values of the destination that do not fit the new one."""
+
+    review: Review
+    keys: Sequence[str] = ()
+    held: Sequence[Mapping[str, Any]] = ()
+    lossy: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Jobs, newest first, without what they have answered; how many there are of each status; who works."""
+
+    jobs: Sequence[Job]
+    counts: Mapping[JobStatus, int]
+    workers: Sequence[Worker]
+
+
+@dataclass(frozen=True)
+class SchemaAt:
+    version: Version
+    catalog: Catalog
+    copies: Sequence[Copy] = ()
+
+
+@dataclass(frozen=True)
+class Keys:
+    """`now`: the clock that their ends go by."""
+
+    keys: Sequence[ApiKey]
+    now: datetime
+
+
+@dataclass(frozen=True)
+class HeldThere:
+    """`entries` as documents, oldest first within a table; `unreadable` files."""
+
+    entries: Sequence[dict[str, Any]] = field(repr=False)
+    unreadable: Sequence[str] = ()
+
+
+class Desk(Protocol):
+    """Use it in a `with` block. Errors are InstepErrors, of the same kinds and texts on both sides."""
+
+    @property
+    def folder(self) -> Path:
+        """Where lock files are: the project's, or that of the command."""
+        ...
+
+    @property
+    def planning(self) -> PlanDesk: ...
+
+    @property
+    def rows(self) -> RowDesk: ...
+
+    @property
+    def operations(self) -> OperationDesk: ...
+
+    @property
+    def selections(self) -> SelectionDesk: ...
+
+    @property
+    def rollouts(self) -> RolloutDesk: ...
+
+    @property
+    def policies(self) -> PolicyDesk: ...
+
+    @property
+    def detectors(self) -> DetectorDesk: ...
+
+    @property
+    def notices(self) -> NoticeDesk: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def connection(self, name: str | None) -> str:
+        """The named connection, or the only one."""
+        ...
+
+    def has_connection(self, name: str) -> bool: ...
+
+    def tables(self, connection: str) -> Mapping[str, Ref]:
+        """The accepted tables by what people call them."""
+        ...
+
+    def status(self) -> list[dict[str, Any]]: ...
+
+    def detect(self, connection: str) -> Detected: ...
+
+    def changes(self, connection: str | None, *, every: bool) -> list[Review]:
+        """Those that wait, or all of them; newest first."""
+        ...
+
+    def change(self, id: str, sample: int) -> Seen: ...
+
+    def choose(self, wish: Wish) -> list[Review]: ...
+
+    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> Outlook:
+        """What an answer leads to; None: leaving it open."""
+        ...
+
+    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]: ...
+
+    def snooze(self, found: list[Review], end: datetime) -> list[Review]: ...
+
+    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
+        """False if it was paused already."""
+        ...
+
+    def resume(self, connection: str, table: Ref | None) -> bool:
+        """False if it was not paused."""
+        ...
+
+    def events(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
+
+    def runs(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
+
+    def plans(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
+
+    def versions(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
+
+    def trail(self, connection: str, text: str) -> Trail: ...
+
+    def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt: ...
+
+    def held(self, connection: str, table: str | None) -> HeldThere:
+        """All entries, settled ones too."""
+        ...
+
+    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...
+
+    def job(self, id: str) -> Job: ...
+
+    def cancel(self, id: str) -> Job: ...
+
+    def retry(self, id: str) -> Job: ...
+
+    def keys(self) -> Keys: ...
+
+    def key(self, id: str) -> ApiKey: ...
+
+    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued: ...
+
+    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued: ...
+
+    def revoke_key(self, id: str) -> ApiKey: ...

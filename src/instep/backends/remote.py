@@ -1,0 +1,365 @@
+"""A desk at a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from instep.backends.decode import moments, record
+from instep.backends.http.client import Client, part
+from instep.backends.http.problems import ServerRefused
+from instep.backends.protocol import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
+from instep.backends.remote_jobs import Follower, Works, error_of, report_of
+from instep.backends.remote_rollouts import RolloutsThere
+from instep.backends.remote_rows import RowsThere
+from instep.backends.remote_settings import PoliciesThere, SelectionsThere
+from instep.control.detector import Standing, patch
+from instep.control.object_history import Trail
+from instep.control.resources.api_keys import Issued
+from instep.control.reviews import Answer, Wish, selected
+from instep.control.schema_history import Version
+from instep.errors import Blocked, Conflict, InstepError, ProjectError
+from instep.model import Job, JobStatus, Member, Review, Worker
+from instep.operations.registry import spec_for
+from instep.operations.spec import Preview, Request
+from instep.plans.planned import Planned, of_result
+from instep.schema.catalog.catalog import catalog_from_dict
+from instep.schema.changes.counts import Count, Counts
+from instep.store.catalogs.clones import Copy
+from instep.store.history.outbox import Attempt, Delivery
+from instep.store.server.api_keys import ApiKey
+from instep.sync.progress import Report
+
+if TYPE_CHECKING:
+    from instep.control.schema_history import Side
+    from instep.lineage.model import Model
+    from instep.operations.everyday.sync import SyncRequest
+    from instep.sync.schema_changes.answer import Outlook
+
+
+@dataclass(frozen=True)
+class OperationsThere:
+    works: Works
+
+    def prepare(self, connection: str, request: Request) -> Preview:
+        found = self._done(connection, request, {"preview": True})
+        bound = type(request).of_options(found["request"])
+        return Preview(connection, bound, found["document"], found["lines"], found["detail"])
+
+    def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
+        return self._done(preview.connection, preview.request, {"allow": list(allow)} if allow else {})
+
+    def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
+        _, _, path = spec_for(request).route.partition("{connection}/")
+        return self.works.done(connection, path, {**request.options(), **more}).result
+
+
+@dataclass(frozen=True)
+class NoticesThere:
+    client: Client
+
+    def test(self, channel: str) -> int:
+        return int(self.client.post(f"/channels/{part(channel)}/test", {})["code"])
+
+    def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
+        found = self.client.pages("/deliveries", limit, channel=channel)
+        return [record(Delivery, {"batch": "", "lease_until": None, **one}) for one in found]
+
+    def attempts(self, delivery: int) -> Sequence[Attempt]:
+        found = self.client.get(f"/deliveries/{delivery}")["attempts"]
+        return [record(Attempt, {"delivery": delivery, **one}) for one in found]
+
+
+@dataclass(frozen=True)
+class DetectorsThere:
+    client: Client
+
+    def standing(self, connection: str) -> Standing:
+        found = dict(self.client.get(f"/connections/{part(connection)}/detector"))
+        disabled = found.pop("internal_disabled_detect_schema_changes")
+        jobs = {"job": self._job(found.pop("current")), "last": self._job(found.pop("last"))}
+        return record(Standing, {**found, **jobs, "internal_disabled": disabled})
+
+    def _job(self, told: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """The whole job of a detection."""
+        return dict(self.client.get(f"/queue/{part(told['job'])}")) if told else None
+
+    def enable(self, connection: str) -> bool:
+        return bool(self.client.post(f"/connections/{part(connection)}/detector/enable", {})["changed"])
+
+    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
+        path = f"/connections/{part(connection)}/settings"
+        found, tag = self.client.read(path)
+        self.client.patch(path, {"spec": patch(found["spec"], options, table)}, tag)
+
+
+@dataclass(frozen=True)
+class PlansThere:
+    """`change` finds a change by its id, or how that begins."""
+
+    works: Works
+    change: Callable[[str], Review]
+
+    def plan(
+        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
+    ) -> Planned:
+        job = self.works.done(connection, "plans", {"sample": sample, "all": every, "current": current})
+        return of_result({**job.result, "connection": connection}, job.id)
+
+    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
+        """By the job that has made it: a server takes no plan from outside."""
+        if not made.job:
+            raise InstepError(
+                "this plan was not made by the server", hint="write it with `instep plan -o FILE` over --server"
+            )
+        result = self.works.done(made.connection, "apply", {"plan": made.job, "allow": list(allow)}).result
+        return int(result["version"]), str(result["id"])
+
+    def version(self, connection: str) -> int:
+        found = self.works.client.get(f"/connections/{part(connection)}/history", limit=1)["items"]
+        return int(found[0]["version"]) if found else 0
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        if what.startswith(("r-", "p-")):
+            kind = "runs" if what.startswith("r-") else "plans"
+            found: Any = self.works.client.get(f"/{kind}/{part(what)}")
+            return str(found["id"]), connection or str(found["connection"])
+        review = self.change(what)
+        return review.id, connection or review.connection
+
+    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
+        """Models of this machine are judged here: the server tells what is going to happen to the tables."""
+        from instep.plans.downstream import impact_document
+        from instep.sync.operations.impact import Looked, judged
+
+        asked = {"change": change, "configured": models is None, "dialect": dialect if models is None else ""}
+        found = self.works.done(connection, "impact", asked).result
+        return found if models is None else impact_document(judged(record(Looked, found), models))
+
+
+TIMES = frozenset({"at", "since", "until", "started", "ended"})
+_STATUS_PAGE = 100
+_NAMED = 20
+
+
+class There:
+    """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters, `told`
+    what became of a connection of a rollout. `folder`: where lock files are."""
+
+    def __init__(
+        self,
+        client: Client,
+        follower: Follower,
+        say: Callable[[str], None],
+        told: Callable[[Member], None],
+        folder: Path,
+    ) -> None:
+        self._api, self._follower, self.folder = client, follower, folder
+        self._works = works = Works(client, follower, say)
+        self.planning = PlansThere(works, self._review)
+        self.rows = RowsThere(works, self.report)
+        self.operations = OperationsThere(works)
+        self.selections = SelectionsThere(client)
+        self.rollouts = RolloutsThere(works, told, say)
+        self.policies = PoliciesThere(client)
+        self.detectors = DetectorsThere(client)
+        self.notices = NoticesThere(client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def connection(self, name: str | None) -> str:
+        if name:
+            return name
+        names = [one["name"] for one in self._api.pages("/connections", _NAMED)]
+        if len(names) > 1:
+            raise ProjectError("which connection?", hint=f"name one of: {', '.join(names)}")
+        if not names:
+            raise ProjectError("the server has no connections that this key is for", hint="ask its admin")
+        return str(names[0])
+
+    def has_connection(self, name: str) -> bool:
+        try:
+            self._api.get(f"/connections/{part(name)}")
+        except ServerRefused:
+            return False
+        return True
+
+    def tables(self, connection: str) -> Mapping[str, Ref]:
+        return {table.path: table.ref for table in self.schema(connection, "accepted", None).catalog.tables}
+
+    def status(self) -> list[dict[str, Any]]:
+        return [moments(one, TIMES) for one in self._api.pages("/status", size=_STATUS_PAGE)]
+
+    def detect(self, connection: str) -> Detected:
+        result = self._works.done(connection, "detect", {"why": "asked for"}).result
+        if why := result.get("skipped"):
+            raise Blocked(f"connection {connection} was not looked at: {why}", hint="`instep detector status`, there")
+        ids = dict.fromkeys(result.get("changes", ()))
+        found = {r.id: r for r in self._reviews(connection, stop=set(ids))}
+        counts = Counts(**{level: Count(**of) for level, of in result.get("counts", {}).items()})
+        reviews = tuple(found[id] for id in ids if id in found)
+        pending, others = bool(result.get("pending") or result.get("waiting")), bool(result.get("others", True))
+        return Detected(reviews, counts, pending, tuple(result.get("missing", ())), others)
+
+    def begin_sync(self, connection: str, request: SyncRequest) -> dict[str, Any]:
+        """The job, which waits for a worker or was there already (`fresh` false)."""
+        return self._works.begin(connection, "sync", {**request.options(), "why": "asked for"})
+
+    def report(self, job_id: str) -> Report:
+        """What a sync did, once it is over; the error that ended it if it made no run."""
+        job = self._follower.over(job_id)
+        found = report_of(self._api, job) if job.status != "cancelled" else None
+        if found is None:
+            raise error_of(job)
+        return found
+
+    def changes(self, connection: str | None, *, every: bool) -> list[Review]:
+        found = self._reviews(connection, () if every else ("open",))
+        return list(found) if every else [r for r in found if _waits(r)]
+
+    def _reviews(
+        self, connection: str | None, status: Sequence[str] = (), stop: set[str] | None = None
+    ) -> Iterator[Review]:
+        """Newest first; with `stop` only until all of those have come."""
+        left = None if stop is None else set(stop)
+        if left is not None and not left:
+            return
+        for one in self._api.pages("/changes", connection=connection, status=status):
+            yield record(Review, one)
+            if left is not None:
+                left.discard(one["id"])
+                if not left:
+                    return
+
+    def change(self, id: str, sample: int) -> Seen:
+        return Seen(self._review(id))
+
+    def _review(self, id: str) -> Review:
+        """By its id, or how that begins, as on the other side."""
+        try:
+            return record(Review, self._api.get(f"/changes/{part(id)}"))
+        except ServerRefused as error:
+            found = [r for r in self._reviews(None) if r.id.startswith(id)]
+            if len(found) != 1:
+                raise error
+            return found[0]
+
+    def choose(self, wish: Wish) -> list[Review]:
+        return selected(wish, self._review, lambda name: list(self._reviews(name, ("open",))))
+
+    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> Outlook:
+        from instep.sync.schema_changes.answer import Outlook
+
+        return Outlook()
+
+    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
+        """All of them or none: it is rehearsed first."""
+        body = {"answer": status, "ids": [r.id for r in found], "hash": hashed}
+        for dry in (True, False):
+            done = self._api.post("/changes/answers", body, dry_run=dry)
+            if refused := [one for one in done["items"] if not one["ok"]]:
+                raise Conflict(f"change {refused[0]['id']}: {refused[0]['problem']}", hint="see `instep changes list`")
+        return [record(Review, self._api.get(f"/changes/{part(r.id)}")) for r in found]
+
+    def snooze(self, found: list[Review], end: datetime) -> list[Review]:
+        body = {"until": end.isoformat()}
+        for dry in (True, False):
+            done = [self._api.post(f"/changes/{part(r.id)}/snooze", body, dry_run=dry) for r in found]
+        return [record(Review, one["change"]) for one in done]
+
+    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
+        body = {"reason": reason, "table": list(table) if table else None}
+        return bool(self._api.post(f"/connections/{part(connection)}/pause", body)["changed"])
+
+    def resume(self, connection: str, table: Ref | None) -> bool:
+        body = {"table": list(table) if table else None}
+        return bool(self._api.post(f"/connections/{part(connection)}/resume", body)["changed"])
+
+    def events(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        return self._listed("/events", limit, connection=connection)
+
+    def runs(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        return self._listed("/runs", limit, connection=connection)
+
+    def plans(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        ids = [one["id"] for one in self._api.pages(f"/connections/{part(connection)}/plans", limit)]
+        whole = (moments(self._api.get(f"/plans/{part(id)}"), TIMES) for id in ids)
+        return [{k: v for k, v in one.items() if k != "plan"} for one in whole]
+
+    def versions(self, connection: str, limit: int) -> list[dict[str, Any]]:
+        return self._listed(f"/connections/{part(connection)}/history", limit)
+
+    def _listed(self, path: str, limit: int, **query: Any) -> list[dict[str, Any]]:
+        return [moments(one, TIMES) for one in self._api.pages(path, limit, **query)]
+
+    def trail(self, connection: str, text: str) -> Trail:
+        return record(Trail, self._api.get(f"/connections/{part(connection)}/trail", of=text))
+
+    def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt:
+        name = self.connection(connection)
+        found = self._api.get(f"/connections/{part(name)}/schema", side=side, at=at)
+        copies = tuple(record(Copy, one) for one in found["copies"])
+        return SchemaAt(record(Version, found), catalog_from_dict(found["catalog"]), copies)
+
+    def held(self, connection: str, table: str | None) -> HeldThere:
+        path = f"/connections/{part(connection)}/quarantine"
+        first = self._api.get(path, table=table, all=True, limit=1)
+        broken = list(first["unreadable"])
+        entries = self._api.pages(path, table=table, all=True)
+        return HeldThere([moments(one, TIMES) for one in entries], broken)
+
+    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
+        """Jobs of the pages; counts and workers of the first one."""
+        asked: dict[str, Any] = {"status": list(statuses), "connection": connection}
+        first = self._api.get("/queue", **asked, limit=1)
+        jobs = tuple(record(Job, one) for one in self._api.pages("/queue", limit, **asked))
+        return Queue(jobs, first["counts"], tuple(record(Worker, one) for one in first["workers"]))
+
+    def job(self, id: str) -> Job:
+        return record(Job, self._api.get(f"/queue/{part(id)}"))
+
+    def cancel(self, id: str) -> Job:
+        return record(Job, self._api.post(f"/queue/{part(id)}/cancel")["job"])
+
+    def retry(self, id: str) -> Job:
+        return record(Job, self._api.post(f"/queue/{part(id)}/retry")["job"])
+
+    def keys(self) -> Keys:
+        return Keys(tuple(record(ApiKey, one) for one in self._api.pages("/keys")), datetime.now(UTC))
+
+    def key(self, id: str) -> ApiKey:
+        return record(ApiKey, self._api.get(f"/keys/{part(id)}"))
+
+    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued:
+        return _issued(self._api.post("/keys", {"name": name, "role": role, "groups": list(groups), "days": days}))
+
+    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued:
+        hours = int(overlap.total_seconds() // 3600)
+        return _issued(self._api.post(f"/keys/{part(id)}/rotate", {"overlap_hours": hours, "days": days}))
+
+    def revoke_key(self, id: str) -> ApiKey:
+        return record(ApiKey, self._api.delete(f"/keys/{part(id)}")["key"])
+
+
+def _waits(review: Review) -> bool:
+    """As `control.reviews.waiting` has it."""
+    asleep = review.snoozed_until is not None and review.snoozed_until > datetime.now(UTC)
+    return review.action not in ("apply", "ignore") and not asleep
+
+
+def _issued(document: Mapping[str, Any]) -> Issued:
+    """A secret is told once: a request that was sent again after a lost answer does not get it."""
+    key = record(ApiKey, document["key"])
+    if document["secret"] is None:
+        raise Blocked(
+            f"API key {key.id} was made, but the answer with its secret was lost on the way",
+            hint=f"`instep keys rotate {key.id} --overlap-hours 0` gives it another one",
+        )
+    return Issued(key, document["secret"])

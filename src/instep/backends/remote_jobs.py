@@ -1,0 +1,153 @@
+"""Waiting for a job at the server: its progress from the events of its connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from instep import errors
+from instep.backends.decode import record
+from instep.backends.http.client import Client, part
+from instep.model import Job, TableRun
+from instep.sync.progress import Report
+
+POLL = 1.0
+FIRST = 0.1
+"""Seconds between two looks at a job: the first ones come sooner, because much is done at once."""
+
+
+class Shows(Protocol):
+    """As `sync.progress.Progress`."""
+
+    def step(self, text: str) -> None: ...
+
+    def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
+
+
+@dataclass
+class Follower:
+    """`watch` draws what is told while a job is waited for; `left` is called with its id when the user stops waiting:
+    the job goes on."""
+
+    client: Client
+    watch: Callable[[], AbstractContextManager[Shows]]
+    left: Callable[[str], None]
+    poll: float = POLL
+    sleep: Callable[[float], None] = time.sleep
+
+    def done(self, id: str) -> Job:
+        """The job once it is over; the error that it ended with."""
+        job = self.over(id)
+        if job.status != "done":
+            raise error_of(job)
+        return job
+
+    def over(self, id: str) -> Job:
+        """The job once it is over, however it ended."""
+        try:
+            with self.watch() as shows:
+                return self._until_over(id, shows)
+        except KeyboardInterrupt:
+            self.left(id)
+            raise
+
+    def _until_over(self, id: str, shows: Shows) -> Job:
+        seen, told, waits = 0, "", self.waits()
+        while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
+            if (text := standing(job)) != told:
+                shows.step(told := text)
+            if job.status == "running":
+                seen = self._events(job, seen, shows)
+            self.sleep(next(waits))
+        return job
+
+    def waits(self) -> Iterator[float]:
+        """Seconds before each next look."""
+        wait = FIRST
+        while True:
+            yield min(wait, self.poll)
+            wait = min(2 * wait, self.poll)
+
+    def _events(self, job: Job, seen: int, shows: Shows) -> int:
+        """What has happened to its connection since the job began, oldest first; answers the last event's number."""
+        page = self.client.get("/events", connection=job.connection, limit=200)["items"]
+        for event in reversed(page):
+            if event["number"] > seen and (not job.started or event["at"] >= _text(job)):
+                _show(shows, event["type"], event["data"])
+        return max([seen, *(int(e["number"]) for e in page)])
+
+
+def _show(shows: Shows, type: str, data: Mapping[str, Any]) -> None:
+    if type == "run.started":
+        shows.step(f"{data.get('kind', 'run')} {data.get('run', '')}")
+    elif type in ("table.loaded", "table.failed"):
+        step = "done" if type == "table.loaded" else "failed"
+        shows.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)
+    elif type == "table.maintained":
+        shows.table(str(data.get("table", "")), step="done")
+
+
+def _text(job: Job) -> str:
+    assert job.started is not None
+    return job.started.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def standing(job: Job) -> str:
+    """What a job waits for, or that it runs."""
+    if job.status == "running":
+        return f"{job.kind} runs (job {job.id}, attempt {job.attempt} of {job.attempts})"
+    if job.error:
+        why = job.error.splitlines()[0]
+        return f"attempt {job.attempt} of {job.attempts} failed: {why}; the next one at {job.due:%H:%M:%S} UTC"
+    return f"{job.kind} waits for a worker (job {job.id})"
+
+
+def error_of(job: Job) -> errors.InstepError:
+    """The error that ended a job, of the kind that the command would have raised where the worker is."""
+    if job.status == "cancelled":
+        return errors.Blocked(f"job {job.id} was cancelled: {job.error or job.stop}", hint="ask for it again")
+    said = job.result.get("problem")
+    if isinstance(said, dict) and said.get("message"):
+        return errors.named(str(said.get("type")))(str(said["message"]), hint=str(said.get("hint", "")))
+    return errors.InstepError(f"job {job.id} is {job.status}: {job.error}", hint=f"see `instep queue show {job.id}`")
+
+
+def report_of(client: Client, job: Job) -> Report | None:
+    """What a sync did with each table; None if it made no run."""
+    run = str(job.result.get("run") or job.run)
+    if not run:
+        return None
+    found = client.get(f"/runs/{part(run)}")
+    tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in found["tables"])
+    told = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting")}
+    seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
+    return Report(run, found["status"], tables, **told, seconds=seconds, casts=casts)
+
+
+@dataclass(frozen=True)
+class Works:
+    """`note` is told what stands in the way of a job."""
+
+    client: Client
+    follower: Follower
+    note: Callable[[str], None]
+
+    def begin(self, connection: str, what: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The job that a request below a connection has put into the queue, or that was there already."""
+        job: dict[str, Any] = self.client.post(f"/connections/{part(connection)}/{what}", asked)
+        if not job["fresh"]:
+            self.note(f"job {job['id']} was there already: {job['status']}")
+        if job.get("note"):
+            self.note(job["note"])
+        return job
+
+    def over(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
+        """Once it is over, however it ended."""
+        return self.follower.over(self.begin(connection, what, asked)["id"])
+
+    def done(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
+        """Once it is over; the error that it ended with."""
+        return self.follower.done(self.begin(connection, what, asked)["id"])

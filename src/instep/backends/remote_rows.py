@@ -1,0 +1,110 @@
+"""Work on rows at a server, done by its workers: backfills, quarantine, upkeep, rows of before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from instep.backends.decode import record
+from instep.backends.http.client import part
+from instep.backends.remote_jobs import Works, error_of
+from instep.control.backfills import Cancelled
+from instep.errors import Conflict
+from instep.store.catalogs.backfills import Backfill
+from instep.sync.progress import Report
+from instep.sync.schema_changes.backfill_plan import Estimate
+
+if TYPE_CHECKING:
+    from instep.destinations.facets import Savepoint
+    from instep.operations.everyday.sync import SyncRequest
+    from instep.sync.operations.maintain import Order
+    from instep.sync.operations.verify import Verdict
+
+IDS = 10_000
+"""How many one request may name."""
+ROUNDS = 3
+"""How often what is held of a row is looked up and erased: a run in between may hold more of it."""
+
+
+@dataclass(frozen=True)
+class RowsThere:
+    """`report` is what a run did, by the id of its job."""
+
+    works: Works
+    report: Callable[[str], Report]
+
+    def sync(self, connection: str, request: SyncRequest) -> Report:
+        return self.report(self.works.begin(connection, "sync", {**request.options(), "why": "asked for"})["id"])
+
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+        path = f"/connections/{part(connection)}/backfills/estimate"
+        found = self.works.client.get(path, table=table, column=list(columns))
+        return record(Estimate, found), str(found["waits"])
+
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report:
+        asked = {"table": table, "columns": list(columns), "why": "asked for"}
+        return self.report(self.works.begin(connection, "backfills", asked)["id"])
+
+    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
+        path = f"/connections/{part(connection)}/backfills/cancel"
+        found = self.works.client.post(path, {"table": table, "columns": list(columns)})
+        return Cancelled(tuple(record(Backfill, one) for one in found["backfills"]), tuple(found["jobs"]))
+
+    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
+        asked = {"tables": [table] if table else [], "column": column, "preview": dry_run}
+        return list(self.works.done(connection, "quarantine/replay", asked).result["tables"])
+
+    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
+        asked = {"ids": list(ids)}
+        return list(self.works.done(connection, "quarantine/discard", asked).result["discarded"])
+
+    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+        """The key is looked up and kept nowhere: what the queue and the audit log hold are ids of entries. Raises
+        Conflict while a run is under way, and if the row is held again and again."""
+        erased = 0
+        for _ in range(ROUNDS):
+            ids = self._matches(connection, table, key, erased)
+            if not ids:
+                return erased
+            parts = ({"table": table, "ids": ids[at : at + IDS]} for at in range(0, len(ids), IDS))
+            erased += sum(int(self.works.done(connection, "quarantine/erase", one).result["erased"]) for one in parts)
+        if left := self._matches(connection, table, key, erased):
+            raise Conflict(
+                f"{erased:,} entries of this row were erased, and {len(left):,} more are held in {table} by now",
+                hint=f"`instep pause {connection}`, then erase them",
+            )
+        return erased
+
+    def _matches(self, connection: str, table: str, key: Mapping[str, str | None], erased: int) -> list[str]:
+        asked = {"table": table, "key": dict(key)}
+        try:
+            found = self.works.client.post(f"/connections/{part(connection)}/quarantine/matches", asked)
+        except Conflict as error:
+            if not erased:
+                raise
+            said = f"{erased:,} entries of this row were erased, and more may be held: {error.message}"
+            raise Conflict(said, hint=error.hint) from None
+        return list(found["ids"])
+
+    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+        from instep.sync.operations.verify import Verdict
+
+        done = self.works.done(connection, "verify", {"tables": list(tables), "why": "asked for"})
+        return [record(Verdict, one) for one in done.result["tables"]]
+
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order:
+        """Tables that failed are told in it; the error that ended the work before it came to tables is raised."""
+        from instep.sync.operations.maintain import Order
+
+        asked = {"table": pattern, "preview": dry_run, "why": "asked for"}
+        job = self.works.over(connection, "maintain", asked)
+        if job.status == "cancelled" or "tables" not in job.result:
+            raise error_of(job)
+        return record(Order, job.result)
+
+    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
+        from instep.destinations.facets import Savepoint
+
+        found = self.works.done(connection, "savepoints", {"table": table}).result["savepoints"]
+        return [record(Savepoint, one) for one in found]

@@ -1,0 +1,77 @@
+"""Selections at a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from instep.backends.decode import moments, record
+from instep.backends.http.client import Client, part
+from instep.backends.protocol import Switching, Turned
+from instep.control.selection.listing import Listed
+from instep.control.selection.selections import Verb
+
+if TYPE_CHECKING:
+    from instep.project.files.policy_files import SampleCase
+    from instep.project.sections.policies import PolicySection
+    from instep.project.sections.values import Section
+
+
+@dataclass(frozen=True)
+class SelectionsThere:
+    client: Client
+
+    def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
+        found = dict(self.client.get(f"/connections/{part(connection)}/selection", columns=every))
+        return found, [record(Listed, one) for one in found.pop("objects")]
+
+    def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
+        asked = {"verb": verb, "objects": list(objects), "matching": list(matching)}
+        found = self._ask(connection, asked, dry_run=True)
+        return Switching(connection, verb, [record(Turned, one) for one in found["objects"]])
+
+    def switch(self, made: Switching) -> None:
+        """What was shown and no more: a pattern may fit other objects by now."""
+        asked = {"verb": made.verb, "objects": [one.object for one in made.objects]}
+        self._ask(made.connection, asked, dry_run=False)
+
+    def _ask(self, connection: str, asked: Mapping[str, Any], *, dry_run: bool) -> Any:
+        return self.client.post(f"/connections/{part(connection)}/selection", asked, dry_run=dry_run)
+
+
+_TIMES = frozenset({"first_seen"})
+
+
+@dataclass(frozen=True)
+class PoliciesThere:
+    client: Client
+
+    def shown(self, connection: str) -> dict[str, Any]:
+        return dict(self.client.get(_of(connection)))
+
+    def explained(self, connection: str, path: str, kind: str, before: str, after: str) -> dict[str, Any]:
+        asked = {"path": path, "kind": kind, "from": before or None, "to": after or None}
+        return dict(self.client.get(f"{_of(connection)}/explain", **asked))
+
+    def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
+        asked = {"cases": [_written(case) for case in cases]}
+        return list(self.client.post(f"{_of(connection)}/test", asked)["results"])
+
+    def simulated(self, connection: str, name: str, section: PolicySection, since: datetime | None) -> dict[str, Any]:
+        asked = {"name": name, "policy": _written(section), "since": since.isoformat() if since else None}
+        found: dict[str, Any] = moments(self.client.post(f"{_of(connection)}/simulation", asked), _TIMES)
+        return found
+
+    def connections(self) -> list[str]:
+        return [one["name"] for one in self.client.pages("/connections")]
+
+
+def _of(connection: str) -> str:
+    return f"/connections/{part(connection)}/policy"
+
+
+def _written(section: Section) -> dict[str, Any]:
+    """As a file has it."""
+    return section.model_dump(mode="json", by_alias=True, exclude_unset=True)

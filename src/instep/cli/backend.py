@@ -1,0 +1,122 @@
+"""Where a command works: at the project of this machine, or at the server that `--server` names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from instep.cli.context import open_app, options, say
+from instep.errors import InstepError
+
+if TYPE_CHECKING:
+    from instep.backends.http.client import Client
+    from instep.backends.protocol import Desk
+    from instep.backends.remote import There
+
+REMOTE = frozenset({
+    "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
+    "schema show", "schema lock", "restore", "impact",
+    "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
+    "changes snooze",
+    "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
+    "table set-key", "table set-cursor",
+    "selection show", "selection on", "selection off", "selection hash", "selection unhash",
+    "policy show", "policy explain", "policy test", "policy simulate",
+    "rollout create", "rollout status", "rollout advance", "rollout resume", "rollout stop", "rollout skip",
+    "rollout rollback",
+    "detector status", "detector enable", "detector set",
+    "queue list", "queue show", "queue cancel", "queue retry",
+    "notify test", "notify log",
+    "keys list", "keys create", "keys rotate", "keys revoke",
+})  # fmt: skip
+"""What works over a server."""
+
+HERE = frozenset({
+    "version", "init", "demo up", "demo down", "demo change", "demo play",
+    "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
+})  # fmt: skip
+"""What is about this machine alone, whatever server is named."""
+
+_OVER_THERE = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
+_LOCALLY = "run it without --server and INSTEP_SERVER"
+WHY = {
+    "server": "it starts a server on this machine",
+    "worker": "it runs jobs on this machine",
+    "doctor": "it checks this machine",
+    "validate": "it checks the instep.yml of this machine",
+    "source": "it opens the source, which a server does not",
+    "destination": "it opens the destination, which a server does not",
+    "query": "rows do not pass through the server",
+    "secrets": "master keys never leave the machine of the server",
+    "db": "it works on the store itself",
+    "audit": "the chain is checked in the store itself, which does not take a server's word for it",
+    "connection": "a deletion is confirmed where its tables are",
+    "schema diff": "a server tells one schema at a time",
+    "policy import": "it writes keys for the instep.yml of a project",
+    "contract": "it reads and writes files of the project",
+    "migration": "it reads files of the project",
+    "table": "a server has no route for it",
+    "notify": "notices are sent, and channels opened, where the project is",
+    "export": "it writes what the store keeps, sealed secrets included",
+    "import": "it writes into the store, secrets included",
+}
+_INSTEAD = {
+    "server": _LOCALLY,
+    "worker": f"{_LOCALLY}, where the server's store is reached",
+    "doctor": _LOCALLY,
+    "validate": _LOCALLY,
+    "policy import": f"{_LOCALLY}, in the folder of that project",
+    "schema diff": "see both: `instep schema show --at A`, `instep schema show --at B`",
+}
+
+
+def refuse_local(command: str) -> None:
+    """InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
+    if not options.server or not command or command in REMOTE or command in HERE:
+        return
+    family = command.partition(" ")[0]
+    why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
+    hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
+    raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
+
+
+@contextmanager
+def open_desk() -> Iterator[Desk]:
+    """The desk that the global options name."""
+    if options.server:
+        yield open_there()
+        return
+    from instep.backends.local import Here
+    from instep.cli.render.live import watched
+
+    with Here(open_app(), watched, say) as desk:
+        yield desk
+
+
+def open_there() -> There:
+    """The desk at the server that is named."""
+    from instep.backends.remote import There
+    from instep.backends.remote_jobs import Follower
+    from instep.cli.render.live import watched
+    from instep.control.rollouts.machine import member_line
+
+    client = open_client()
+    follower = Follower(client, watched, goes_on)
+    return There(client, follower, say, lambda member: say(member_line(member)), options.project)
+
+
+def open_client() -> Client:
+    """A client of the server that is named, with the user's key."""
+    from importlib.metadata import version
+
+    from instep.backends.http.client import Client
+    from instep.backends.http.credentials import key
+
+    return Client(options.server, key(os.environ), version("instep"), say)
+
+
+def goes_on(job: str) -> None:
+    """Told when somebody stops waiting."""
+    say(f"job {job} goes on at the server: `instep queue show {job}` says how it stands, `queue cancel {job}` stops it")

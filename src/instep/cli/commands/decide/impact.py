@@ -1,0 +1,78 @@
+"""`instep impact`: which downstream models the open and planned changes break."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import CHANGES, emit, fail
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: instep impact --manifest target/manifest.json · instep impact --sql views --dialect trino"
+    )(impact)
+
+
+def impact(
+    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml.")] = None,
+    manifest: Annotated[Path | None, typer.Option("--manifest", help="dbt's manifest.json.")] = None,
+    sql: Annotated[list[Path] | None, typer.Option("--sql", help="A folder of .sql files, or a file.")] = None,
+    dialect: Annotated[str, typer.Option("--dialect", help="Of the SQL; else dbt's adapter tells, or spark.")] = "",
+    change: Annotated[str, typer.Option("--change", help="Only this change, whatever was decided.")] = "",
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when something breaks.")] = False,
+) -> None:
+    """Say which views and models the open and planned changes break, change silently or leave alone.
+
+    Held changes are judged as if they were approved. Without --manifest and --sql, `downstream` of the connection in
+    instep.yml says where the models are; over a server, that of its project.
+    """
+    from instep.plans.downstream import Downstream, read_models
+
+    given = Downstream(manifest, tuple(sql or ()), dialect)
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        found = desk.planning.impact(name, read_models(given) if given else None, dialect, change)
+    emit({"connection": name, **found}, lambda out: _show(out, found))
+    if exit_code and found["breaks"]:
+        raise fail(CHANGES)
+
+
+def _show(out: Screen, found: Mapping[str, Any]) -> None:
+    from instep.plans.downstream import counts, models_of
+
+    if not found["changes"]:
+        out.print("no open or planned changes")
+    for one in found["changes"]:
+        style = "red" if one["breaks"] else "yellow" if one["silent"] or one["unknown"] else ""
+        out.write(f"{one['id']}  {one['summary']}: {counts(one)}", style)
+    if told := [v for v in found["models"] if v["verdict"] != "safe"]:
+        _grid(out, told)
+    safe = sum(v["verdict"] == "safe" for v in found["models"])
+    out.write(f"{models_of(len(found['models']))}, {safe} safe", "dim")
+
+
+def _grid(out: Screen, told: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+    from instep.plans.downstream import WORDS
+
+    words = dict(WORDS)
+    grid = Grid("model", "verdict", "change", "column", "where", "why", box=None, header_style="bold")
+    for one in told:
+        for f in one["findings"]:
+            where = f"{one['file']}:{f['line']}" if f["line"] else one["file"]
+            style = "red" if f["level"] == "breaks" else "yellow"
+            grid.add_row(
+                cell(one["name"]), cell(words[f["level"]], style=style), cell(f["change"]), cell(f["output"]),
+                cell(where), cell(f["why"]),
+            )  # fmt: skip
+    out.print(grid)

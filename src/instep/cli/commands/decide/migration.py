@@ -1,0 +1,357 @@
+"""`instep migration check`: what a producer's migration SQL will do here, before it is run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.context import BLOCKED, CHANGES, emit, fail, open_app, options
+from instep.errors import InstepError, ProjectError
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.lineage.migration.read import At, Migration, Unread
+    from instep.plans.downstream import Downstream
+    from instep.sync.context import Pipe
+    from instep.sync.operations.check_migration import Consequence, Outlook
+    from instep.sync.operations.impact import Report
+
+
+MAX_BYTES = 16 << 20
+_UNDO = re.compile(r"(^U\d.*__.*\.sql$)|(\.(down|undo|rollback)\.sql$)|(_down\.sql$)", re.I)
+
+
+def scripts(given: Sequence[Path], base: str = "") -> list[tuple[str, str]]:
+    """(name, text) of each script: of files in their order, of folders all `.sql` files by their numbers and names,
+    and without the ones that take a migration back; `-` is standard input. With `base`: only what git has new or
+    changed since. InstepError for what cannot be read."""
+    if base:
+        return [(name, _text(Path(name))) for name in _changed(given, base)]
+    if not given:
+        raise InstepError("which migration?", hint="name its files or folders, - for stdin, or --git-diff main")
+    return [script for path in given for script in _scripts(path)]
+
+
+def _scripts(path: Path) -> Iterator[tuple[str, str]]:
+    if str(path) == "-":
+        yield "stdin", sys.stdin.read()
+    elif path.is_dir():
+        found = sorted((p for p in path.rglob("*.sql") if not _UNDO.search(p.name)), key=_order)
+        if not found:
+            raise InstepError(f"{path} has no .sql files", hint="name the folder of the migration's scripts")
+        yield from ((p.as_posix(), _text(p)) for p in found)
+    else:
+        yield path.as_posix(), _text(path)
+
+
+def _order(path: Path) -> list[tuple[int, str]]:
+    """V10 comes after V9."""
+    parts = re.split(r"(\d+)", path.as_posix())
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InstepError(f"{path} is larger than {MAX_BYTES >> 20} MB", hint="a dump of data is no migration")
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InstepError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
+
+
+def _changed(given: Sequence[Path], base: str) -> list[str]:
+    """The scripts that git finds added or modified between where `base` was left and the files as they are."""
+    if base.startswith("-"):
+        raise InstepError(f"{base!r} is no commit", hint="write --git-diff origin/main")
+    start = _git("merge-base", base, "HEAD").strip()
+    names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
+    found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
+    return [p.as_posix() for p in sorted(found, key=_order)]
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise InstepError("git is not installed", hint="name the migration's files instead") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise InstepError(f"git {words[0]}: {said[-1] if said else 'failed'}", hint="fetch the base branch first")
+    return done.stdout
+
+
+LEVELS = ("review", "breaks", "loses", "never")
+_LOSES = ("loses data", "cannot be undone")
+_BREAKS = ("breaks readers", *_LOSES)
+migration = typer.Typer(help="Migrations of the sources: what they will lead to.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(migration, name="migration")
+
+
+@migration.callback()
+def _room() -> None:
+    """Migrations of the sources: what they will lead to."""
+
+
+@dataclass
+class Checked:
+    """One connection's outlook with what stands beside it. `times`: how long backfills take, by consequence."""
+
+    found: Outlook
+    times: dict[str, str] = field(default_factory=dict)
+    report: Report | None = None
+    unjudged: str = ""
+
+    def models(self, id: str) -> tuple[str, ...]:
+        """The models that a change breaks."""
+        outcomes = self.report.outcomes if self.report else ()
+        return next((o.models.get("breaks", ()) for o in outcomes if o.id == id), ())
+
+    def fails(self, one: Consequence, levels: Sequence[str]) -> int:
+        """The exit code that a change asks for, 0 if it is fine."""
+        if "review" in levels and one.waits:
+            return BLOCKED
+        breaks = one.level in _BREAKS or bool(self.models(one.id))
+        return CHANGES if ("breaks" in levels and breaks) or ("loses" in levels and one.level in _LOSES) else 0
+
+    def code(self, levels: Sequence[str]) -> int:
+        codes = [self.fails(c, levels) for c in self.found.consequences]
+        return max([*codes, BLOCKED if "review" in levels and self.found.refused else 0])
+
+
+@migration.command(
+    epilog="Examples: instep migration check V7__orders.sql · instep migration check db/migrations --git-diff "
+    "origin/main --output github"
+)
+def check(
+    files: Annotated[list[Path] | None, typer.Argument(help="SQL files or folders, in order; - for stdin.")] = None,
+    connection: Annotated[
+        list[str] | None, typer.Option("--connection", "-c", help="Only these; else all that have the tables.")
+    ] = None,
+    dialect: Annotated[str, typer.Option("--dialect", help="postgres, mysql or sqlite; else the source tells.")] = "",
+    base: Annotated[str, typer.Option("--git-diff", metavar="BASE", help="Only .sql files changed since BASE.")] = "",
+    fail_on: Annotated[
+        list[str] | None, typer.Option("--fail-on", help="review (the default), breaks, loses or never; repeatable.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a statement is not understood.")] = False,
+) -> None:
+    """What migration SQL will lead to: each change with its class, the action and the rule behind it, what a sync reads
+    again, and what breaks downstream. It is carried out in memory on the source as of the last detection; neither
+    source nor destination is opened. Exit with 3 if a person has to decide, 2 for --fail-on breaks and loses."""
+    levels = tuple(fail_on or ("review",))
+    if wrong := [w for w in levels if w not in LEVELS]:
+        raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(LEVELS)}", param_hint="--fail-on")
+    given = scripts(files or [], base)
+    with open_app() as app:
+        found = _checked(app, connection or [], dialect, given)
+    emit({"connections": [_document(c, levels) for c in found]}, lambda out: _show(out, found, levels))
+    if strict and any(c.found.unread for c in found):
+        raise fail(1)
+    if code := max((c.code(levels) for c in found), default=0):
+        raise fail(code)
+
+
+def _checked(app: App, named: Sequence[str], dialect: str, given: Sequence[tuple[str, str]]) -> list[Checked]:
+    """The connections that the scripts are about: the named ones, else those whose tables are altered, else all."""
+    read_migration = _reader(dialect)
+    wanted = _pipes(app, named, "mysql" if dialect == "mariadb" else dialect)
+    read = {spoken: read_migration(given, spoken) for spoken in dict.fromkeys(wanted.values())}
+    found: list[Checked] = []
+    problem: InstepError | None = None
+    for name, spoken in wanted.items():
+        try:
+            found.append(_one(app, name, read[spoken]))
+        except InstepError as error:
+            if named:
+                raise
+            problem = problem or error
+    if problem and not found:
+        raise problem
+    concerned = [c for c in found if named or c.found.concerned]
+    return concerned or found
+
+
+def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migration]:
+    from instep.lineage.needed import needs_sqlglot
+
+    with needs_sqlglot():
+        from instep.lineage.migration.read import read_migration
+        from instep.lineage.migration.script import DIALECTS
+    if dialect and dialect not in (*DIALECTS, "mariadb"):
+        raise InstepError(f"migrations in the dialect {dialect!r} are not read", hint=f"use {', '.join(DIALECTS)}")
+    return read_migration
+
+
+def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
+    """Connections whose source speaks the dialect, with it."""
+    from instep.sync.operations.check_migration import dialect_of
+
+    found: dict[str, str] = {}
+    for name in app.project.selected(list(named)):
+        try:
+            spoken = dialect_of(app.pipe(name))
+        except ProjectError:
+            if named:
+                raise
+            continue
+        if not dialect or spoken == dialect:
+            found[name] = spoken
+        elif named:
+            raise InstepError(f"the source of {name} speaks {spoken}, not {dialect}", hint="leave --dialect out")
+    if not found:
+        raise InstepError("no connection has a source that the SQL could be for", hint="name one with --connection")
+    return found
+
+
+def _one(app: App, name: str, read: Migration) -> Checked:
+    from instep.control.estimates import rates, reading
+    from instep.plans.downstream import configured
+    from instep.sync.operations.check_migration import foresee
+
+    pipe = app.pipe(name)
+    found = foresee(pipe, read)
+    known = rates(app.store, name)
+    made = Checked(found)
+    for one in found.consequences:
+        if one.backfill:
+            size = one.backfill.size
+            made.times[one.id] = str(reading(known, one.backfill.ref, one.backfill.mode, size.rows))
+    if (where := configured(app, name)) and found.consequences:
+        made.report, made.unjudged = _judged(pipe, found, where)
+    return made
+
+
+def _judged(pipe: Pipe, found: Outlook, where: Downstream) -> tuple[Report | None, str]:
+    """What is wrong with the settings is said and stops nothing."""
+    from instep.plans.downstream import read_models
+    from instep.sync.operations.check_migration import downstream
+
+    try:
+        return downstream(pipe, found, read_models(where)), ""
+    except InstepError as error:
+        return None, f"downstream models are not judged: {error.message}"
+
+
+def _document(one: Checked, levels: Sequence[str]) -> dict[str, Any]:
+    found = one.found
+    return {
+        "connection": found.connection, "exit_code": one.code(levels),
+        "changes": [_change(one, c, levels) for c in found.consequences],
+        "unread": [_note(u) for u in found.unread], "notes": [_note(n) for n in found.notes],
+        "elsewhere": [{"file": e.at.file, "line": e.at.line, "table": e.why} for e in found.elsewhere],
+        "settled": list(found.settled), "steps": list(found.steps), "refused": dict(found.refused),
+        "downstream": one.unjudged,
+    }  # fmt: skip
+
+
+def _note(one: Unread) -> dict[str, Any]:
+    return {"file": one.at.file, "line": one.at.line, "text": one.why}
+
+
+def _change(checked: Checked, one: Consequence, levels: Sequence[str]) -> dict[str, Any]:
+    decision = one.decision
+    return {
+        "id": one.id, "at": [{"file": a.file, "line": a.line} for a in one.at], "statement": one.statement,
+        "kind": decision.change.kind, "summary": one.summary, "action": decision.action, "effect": decision.effect,
+        "rule": decision.rule, "why": decision.why, "modifiers": asdict(decision.modifiers), "waits": one.waits,
+        "class": one.level, "hazards": [asdict(h) for h in one.hazards], "fails": bool(checked.fails(one, levels)),
+        "backfill": _backfill(checked, one), "breaks": list(checked.models(one.id)),
+    }  # fmt: skip
+
+
+def _backfill(checked: Checked, one: Consequence) -> dict[str, Any] | None:
+    if one.backfill is None:
+        return None
+    size = one.backfill.size
+    return {
+        "table": size.table, "columns": list(size.columns), "rows": size.rows, "bytes": size.read,
+        "sure": size.sure, "time": checked.times[one.id],
+    }  # fmt: skip
+
+
+def _show(out: Screen, found: Sequence[Checked], levels: Sequence[str]) -> None:
+    lines = _annotations if options.output == "github" else _lines
+    for one in found:
+        for line, style in lines(one, levels):
+            out.write(line, style)
+
+
+def _lines(one: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    found = one.found
+    yield f"{found.connection}: {_count(len(found.consequences), 'change')}", "bold"
+    for change in found.consequences:
+        style = "red" if one.fails(change, levels) else "yellow" if change.level != "safe" else ""
+        yield f"  {_places(change)}{change.summary}", style
+        yield f"    {_decided(change)}", ""
+        yield from ((f"    {text}", "dim") for text in _beside(one, change))
+    yield from ((f"  refused at the destination: {why}", "red") for why in found.refused.values())
+    yield from ((f"  settles what waits: {text}", "") for text in found.settled)
+    yield from ((f"  {n.at}: note: {n.why}", "yellow") for n in found.notes)
+    yield from ((f"  {u.at}: not understood: {u.why}", "yellow") for u in found.unread)
+    yield from ((f"  {e.at}: {e.why} is no table of {found.connection}", "dim") for e in found.elsewhere)
+    if one.unjudged:
+        yield f"  {one.unjudged}", "yellow"
+
+
+def _places(change: Consequence) -> str:
+    return f"{', '.join(map(str, change.at))}: " if change.at else ""
+
+
+def _decided(change: Consequence) -> str:
+    doubt = ", and a person says whether it is a rename" if change.waits and not change.decision.needs_review else ""
+    return f"{change.decision.action} by {change.decision.rule}: {change.decision.why}{doubt}; {change.level}"
+
+
+def _beside(one: Checked, change: Consequence) -> Iterator[str]:
+    yield from (h.text for h in change.hazards if h.level != "safe")
+    if change.backfill:
+        yield _reads(one, change)
+    if models := one.models(change.id):
+        yield f"breaks {_count(len(models), 'model')}: {', '.join(models)}"
+
+
+def _reads(one: Checked, change: Consequence) -> str:
+    from instep.schema.planning.explain import size
+
+    assert change.backfill is not None
+    made = change.backfill.size
+    what = f"{made.table}.{', '.join(made.columns)} is filled" if made.columns else f"{made.table} is read again"
+    sure = "" if made.sure else " by a guess"
+    return f"{what}: about {made.rows:,} rows, {size(made.read)}{sure}, {one.times[change.id]}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def _annotations(one: Checked, levels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Workflow commands: GitHub shows them beside the lines of the pull request."""
+    name = one.found.connection
+    for change in one.found.consequences:
+        level = "error" if one.fails(change, levels) else "warning" if change.level != "safe" else "notice"
+        text = "\n".join([change.summary, _decided(change), *_beside(one, change)])
+        yield _annotation(level, change.at[-1] if change.at else None, name, text), ""
+    yield from ((_annotation("error", None, name, why), "") for why in one.found.refused.values())
+    yield from ((_annotation("warning", n.at, name, n.why), "") for n in one.found.notes)
+    yield from ((_annotation("warning", u.at, name, f"not understood: {u.why}"), "") for u in one.found.unread)
+
+
+def _annotation(level: str, at: At | None, name: str, text: str) -> str:
+    place = f"file={_escaped(at.file, ':,')},line={at.line}," if at else ""
+    return f"::{level} {place}title={_escaped(f'instep {name}', ':,')}::{_escaped(text)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    for sign in ("%", "\r", "\n", *more):
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text

@@ -1,0 +1,206 @@
+"""`instep policy ...`: what a policy says, why, whether it says what is wanted, and what it would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import emit, fail, one_connection, open_app, say
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="Not needed when there is only one.")]
+policy = typer.Typer(help="Policies: show, explain, test, simulate, import.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(policy, name="policy")
+
+
+@policy.command(epilog="Examples: instep policy show · instep policy show shop --output json")
+def show(connection: Connection = None) -> None:
+    """A connection's preset, rules in their order, modifiers and tables that differ; what the preset says."""
+    with open_desk() as desk:
+        found = desk.policies.shown(desk.connection(connection))
+    emit(found, lambda out: _show_policy(out, found))
+
+
+@policy.command(
+    epilog="Examples: instep policy explain public.order.note column.removed · "
+    "instep policy explain public.order.id column.retyped --from int32 --to uuid"
+)
+def explain(
+    path: Annotated[str, typer.Argument(metavar="TABLE[.COLUMN]", help="schema.table or schema.table.column.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of change, such as column.removed.")],
+    connection: Of = None,
+    before: Annotated[str, typer.Option("--from", help="The type that the column has.")] = "",
+    after: Annotated[str, typer.Option("--to", help="The type that it gets; for a rename, the new name.")] = "",
+) -> None:
+    """What is decided about such a change, by which rule, and why no earlier rule decided."""
+    with open_desk() as desk:
+        found = desk.policies.explained(desk.connection(connection), path, kind, before, after)
+    emit(found, lambda out: _show_explanation(out, found))
+
+
+@policy.command("test", epilog="Example: instep policy test cases.yml --connection shop")
+def run(
+    file: Annotated[Path, typer.Argument(help="A list of sample changes with what is expected.")],
+    connection: Of = None,
+) -> None:
+    """Decide sample changes and compare with what is expected; exit with 1 if any differs. For the format see
+    docs/reference/commands.md."""
+    from instep.project.files.policy_files import read_cases, refuse_wrong
+
+    with open_desk() as desk:
+        name, cases = desk.connection(connection), read_cases(file)
+        found = desk.policies.tested(name, [located.case for located in cases])
+    refuse_wrong(cases, [one.get("problem", "") for one in found])
+    results = [{"where": located.where, **one} for located, one in zip(cases, found, strict=True)]
+    failed = [r for r in results if r["wrong"]]
+    data = {"connection": name, "cases": len(results), "failed": len(failed), "results": results}
+    emit(data, lambda out: _show_cases(out, failed, len(results)))
+    if failed:
+        raise fail(1)
+
+
+@policy.command(epilog="Example: instep policy simulate stricter.yml --since 2026-11-01")
+def simulate(
+    file: Annotated[Path, typer.Argument(help="One policy, as under one name of policies: in instep.yml.")],
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Only this one, not all.")] = None,
+    since: Annotated[str, typer.Option("--since", metavar="DATE", help="First seen on this day (UTC) or later.")] = "",
+) -> None:
+    """What the policy in FILE would have decided on every recorded change, beside what was decided then."""
+    from instep.control.policy.simulation import moment
+    from instep.project.files.policy_files import read_policy
+
+    section, start = read_policy(file), moment(since) if since else None
+    with open_desk() as desk:
+        names = [desk.connection(connection)] if connection else desk.policies.connections()
+        found = [desk.policies.simulated(name, file.stem, section, start) for name in names]
+    emit({"connections": found}, lambda out: _show_simulations(out, found))
+
+
+@policy.command("import", epilog="Example: instep policy import schema.json --connection shop --out keys.yml")
+def take_over(
+    file: Annotated[Path, typer.Argument(help="A connector's schema config, as JSON or YAML.")],
+    connection: Of = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A new file for the keys.")] = None,
+) -> None:
+    """The keys of instep.yml that mean the same as a tree of schemas, tables and columns; instep.yml is not touched.
+    What cannot be taken over is said. See docs/guides/other-products.md."""
+    from instep.control.policy.policies import take_over as keys_of
+
+    with open_app() as app:
+        name = one_connection(app, connection)
+        found = keys_of(app.project, app.store, name, file)
+    if out is not None:
+        with out.open("x", encoding="utf-8") as written:
+            written.write(found.text)
+        say(f"wrote {out}: put its keys into instep.yml, then `instep validate`")
+    for note in found.notes:
+        say(f"note: {note}")
+    data = {"connection": name, "keys": found.keys, "notes": found.notes, "file": str(out) if out else None}
+    emit(data, lambda _: None if out else typer.echo(found.text, nl=False))
+
+
+def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
+    name = f"policy {p['policy']}" if p["policy"] else "no policy of its own"
+    out.write(f"{p['connection']}: {name}, preset {p['preset']}", "bold")
+    for title, said in (("tags", ", ".join(p["tags"])), ("modifiers", _pairs(p["modifiers"]))):
+        if said:
+            out.write(f"  {title}: {said}")
+    for rule in p["rules"]:
+        _show_rule(out, rule, "  ")
+    for override in p["overrides"]:
+        preset = f"preset {override['preset']}" if override["preset"] else ""
+        differs = ", ".join(filter(None, (preset, _pairs(override["modifiers"]))))
+        out.write(f"  override {override['match']}{': ' if differs else ''}{differs}")
+        for rule in override["rules"]:
+            _show_rule(out, rule, "    ")
+    _show_kinds(out, p)
+
+
+def _show_rule(out: Screen, rule: Mapping[str, Any], indent: str) -> None:
+    said = f"option {rule['option']}" if rule["option"] else f"rule {rule['number']}"
+    out.write(f"{indent}{said} {rule['text']}  {rule['where']}")
+
+
+def _show_kinds(out: Screen, p: Mapping[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    grid = Grid("change", f"preset {p['preset']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for kind in p["kinds"]:
+        said = ", ".join(filter(None, (kind["action"], kind["effect"], _pairs(kind["modifiers"]))))
+        grid.add_row(cell(kind["kind"]), cell(said))
+    out.print(grid)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in values.items())
+
+
+def _show_explanation(out: Screen, found: Mapping[str, Any]) -> None:
+    decision, last = found["decision"], found["asked"][-1]
+    recorded = f"  (recorded as {found['recorded']})" if found["recorded"] else ""
+    out.write(f"{found['summary']}{recorded}", "bold")
+    place = f"  {last['where']}" if last["where"] else ""
+    out.write(f"  {decision['action']}: {decision['why']}")
+    out.write(f"  by {decision['rule']}{f' {_rule(last)}' if last['rule'] else ''}{place}")
+    for voice in found["asked"][:-1]:
+        out.write(f"  not by {voice['name']} {_rule(voice)}  {voice['where']}".rstrip(), "dim")
+        for miss in voice["misses"]:
+            out.write(f"    {miss['part']}: {miss['why']}", "dim")
+    for name, modifier in found["modifiers"].items():
+        out.write(f"  {name}: {modifier['value']}  ({modifier['by']})")
+    for note in found["notes"]:
+        out.write(f"  note: {note}", "yellow")
+
+
+def _rule(voice: Mapping[str, Any]) -> str:
+    return str(voice["rule"]["text"]) if voice["rule"] else ""
+
+
+def _show_cases(out: Screen, failed: Sequence[Mapping[str, Any]], cases: int) -> None:
+    for result in failed:
+        path = ".".join(filter(None, (result["table"], result["column"])))
+        out.write(f"{result['where']}: {result['kind']} of {path}", "bold red")
+        for wrong in result["wrong"]:
+            out.write(f"  {wrong}")
+        out.write(f"  decided by {result['rule']}: {result['why']}")
+        for voice in result["asked"][:-1]:
+            out.write(f"  not by {voice['name']}: {'; '.join(m['why'] for m in voice['misses'])}", "dim")
+    passed = cases - len(failed)
+    out.write(f"{passed} of {cases} case(s) as expected" if failed else f"{cases} case(s), all as expected")
+
+
+def _show_simulations(out: Screen, found: Sequence[Mapping[str, Any]]) -> None:
+    for simulation in found:
+        _show_simulation(out, simulation)
+
+
+def _show_simulation(out: Screen, s: Mapping[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    compared = s["recorded"] - len(s["unread"])
+    out.write(f"{s['connection']}: {compared} recorded change(s), {len(s['different'])} decided otherwise", "bold")
+    if compared:
+        grid = Grid("outcome", "then", f"under {s['policy']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
+        for one in s["counts"]:
+            grid.add_row(cell(one["outcome"]), cell(one["then"]), cell(one["now"]))
+        out.print(grid)
+    for c in s["different"]:
+        then, now = (f"{c[when]['outcome']} ({c[when]['rule']})" for when in ("then", "now"))
+        out.write(f"  {c['id']}  {c['summary']}: {then} -> {now}")
+    if s["unread"]:
+        count, ids = len(s["unread"]), ", ".join(s["unread"])
+        out.write(f"  {count} change(s) of another version could not be read: {ids}", "yellow")

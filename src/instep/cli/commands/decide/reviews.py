@@ -1,0 +1,212 @@
+"""`instep changes approve`, `reject`, `ignore`, `snooze`: a person's answers, with what they lead to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import confirm, console, emit, options
+from instep.cli.render.reviews import by_connection, show_changes
+from instep.errors import Blocked
+from instep.operations.decide.declare_rename import DeclareRenameRequest
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Desk
+    from instep.cli.screen import Screen
+    from instep.model import Review
+    from instep.sync.schema_changes.answer import Outlook
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="With a filter: only changes of this connection.")]
+Match = Annotated[list[str] | None, typer.Option("--match", help="Open changes whose table.column or kind fits.")]
+Kind = Annotated[list[str] | None, typer.Option("--kind", help="Open changes of this kind or family (column.added).")]
+OfTable = Annotated[list[str] | None, typer.Option("--table", "-t", help="Open changes of this table (schema.table).")]
+
+
+def register(changes: typer.Typer) -> None:
+    changes.command(
+        epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'"
+    )(approve)
+    changes.command(
+        "map", epilog="Examples: instep changes map c-7f3a2b · instep changes map public.order.note public.order.remark"
+    )(map_columns)
+    changes.command(epilog="Example: instep changes reject c-7f3a2b")(reject)
+    changes.command(epilog="Examples: instep changes ignore c-7f3a2b · instep changes ignore --kind column.added")(
+        ignore
+    )
+    changes.command(
+        epilog="Examples: instep changes snooze c-7f3a2b --for 3d · instep changes snooze --kind key --until 2026-12-01"
+    )(snooze)
+
+
+def approve(
+    ids: Ids = None,
+    match: Match = None,
+    kind: Kind = None,
+    table: OfTable = None,
+    connection: Of = None,
+    hashed: Annotated[bool, typer.Option("--hash", help="Let their columns in as salted SHA-256.")] = False,
+) -> None:
+    """Let changes in: the next plan, apply or sync carries them out. Shows first what that does.
+
+    An approval is about the table as it was when the change was shown: it is refused (exit 5) if the table has moved
+    at the source or in the accepted schema since."""
+    with open_desk() as desk:
+        found, renames = _parted(_chosen(desk, ids, match, kind, table, connection), named=bool(ids))
+        if renames:
+            mapped = [_map_proposal(desk, r) for r in renames]
+            emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
+            return
+        outlooks = {name: desk.outlook(name, group, "approved") for name, group in by_connection(found)}
+        _ask(found, outlooks, "Approve")
+        done = desk.answer(found, "approved", hashed=hashed)
+    _finish(done, outlooks, "")
+
+
+def reject(
+    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+) -> None:
+    """Keep changes out: they are not asked about again while they stay the same."""
+    with open_desk() as desk:
+        found = _chosen(desk, ids, match, kind, table, connection)
+        outlooks = {name: desk.outlook(name, group, "rejected") for name, group in by_connection(found)}
+        _ask(found, outlooks, "Reject")
+        done = desk.answer(found, "rejected", hashed=False)
+    _finish(done, outlooks, "")
+
+
+def ignore(
+    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+) -> None:
+    """Keep changes out and say no more about them until the change itself differs."""
+    with open_desk() as desk:
+        found = _chosen(desk, ids, match, kind, table, connection)
+        outlooks = {name: desk.outlook(name, group, "ignored") for name, group in by_connection(found)}
+        _ask(found, outlooks, "Ignore")
+        done = desk.answer(found, "ignored", hashed=False)
+    _finish(done, outlooks, "not asked again until the change itself differs; `changes approve ID` takes it back")
+
+
+def snooze(
+    ids: Ids = None,
+    match: Match = None,
+    kind: Kind = None,
+    table: OfTable = None,
+    connection: Of = None,
+    length: Annotated[str | None, typer.Option("--for", help="How long: 90m, 4h, 3d, 2w.")] = None,
+    date: Annotated[str | None, typer.Option("--until", help="Until when, UTC: 2026-12-01, 2026-12-01T08:00.")] = None,
+) -> None:
+    """Leave open changes alone for a while: not listed and not counted until then. Detections go on, pauses stay."""
+    from instep.control.reviews import until
+
+    end = until(length, date, datetime.now(UTC))
+    with open_desk() as desk:
+        found = _chosen(desk, ids, match, kind, table, connection)
+        outlooks = {name: desk.outlook(name, group, None) for name, group in by_connection(found)}
+        _ask(found, outlooks, "Snooze")
+        done = desk.snooze(found, end)
+    _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
+
+
+def map_columns(
+    old: Annotated[
+        str, typer.Argument(help="The column that the source dropped (schema.table.column), or a proposal.")
+    ],
+    new: Annotated[str | None, typer.Argument(help="The column that took its place: schema.table.column.")] = None,
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+) -> None:
+    """Say that a removed column and an added one are one that was renamed: old rows keep their values.
+
+    Two paths of tables (schema.table) say the same of two tables: the rows stay under the new name.
+
+    The id of a proposal (a suspected rename in `changes list`) stands for its two columns or tables."""
+    with open_desk() as desk:
+        if new is None:
+            data = _map_proposal(desk, desk.change(old, 0).review)
+        else:
+            data = _map(desk, desk.connection(connection), old, new)
+    emit(data, lambda out: out.write(_mapped(data)))
+
+
+def _mapped(data: dict[str, Any]) -> str:
+    return f"mapped: schema version {data['version']}"
+
+
+def _map_proposal(desk: Desk, review: Review) -> dict[str, Any]:
+    from instep.sync.schema_changes.declare_column_rename import pair_of
+
+    return _map(desk, review.connection, *pair_of(review))
+
+
+def _map(desk: Desk, connection: str, old: str, new: str) -> dict[str, Any]:
+    """Two paths of tables, or of columns."""
+    made = desk.operations.prepare(connection, DeclareRenameRequest(old=old, new=new))
+    for line in made.lines:
+        console(stderr=True).write(f"  {line}")
+    if _asks() and not confirm("Map them?"):
+        raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
+    return {**made.document, **desk.operations.execute(made)}
+
+
+def _chosen(
+    desk: Desk,
+    ids: list[str] | None,
+    match: list[str] | None,
+    kind: list[str] | None,
+    table: list[str] | None,
+    connection: str | None,
+) -> list[Review]:
+    from instep.control.reviews import Wish
+
+    wish = Wish(tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
+    return desk.choose(wish)
+
+
+def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
+    """(changes, suspected renames): approving one of those is mapping it. Filters that find changes leave them open,
+    because their two sides may be among those; Blocked if ids name both."""
+    from instep.schema.policy.similarity import PROPOSAL
+
+    renames = [r for r in found if r.rule == PROPOSAL]
+    others = [r for r in found if r.rule != PROPOSAL]
+    if named and renames and others:
+        raise Blocked(
+            f"change {renames[0].id} proposes a rename, the others are changes of their own: {renames[0].summary}",
+            hint=f"answer it by itself: `instep changes map {renames[0].id}`, or reject it",
+        )
+    return others, [] if others else renames
+
+
+def _ask(found: Sequence[Review], outlooks: dict[str, Outlook], word: str) -> None:
+    """Shows what the answer leads to and asks, on a terminal; elsewhere the command itself is the answer."""
+    talk = console(stderr=True)
+    for name, outlook in outlooks.items():
+        if len(outlooks) > 1:
+            talk.write(name, "bold")
+        for line in outlook.lines:
+            talk.write(line)
+    if _asks() and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
+        raise Blocked("nothing was answered", hint="answer yes, or pass --yes")
+
+
+def _asks() -> bool:
+    return options.interactive and not options.yes and sys.stdin.isatty()
+
+
+def _finish(done: list[Review], outlooks: dict[str, Outlook], note: str) -> None:
+    def render(out: Screen) -> None:
+        show_changes(out, done)
+        if note:
+            out.write(note)
+
+    outlook = {name: asdict(found) for name, found in outlooks.items()}
+    emit({"changes": [asdict(r) for r in done], "outlook": outlook, "note": note}, render)
+
+
+__all__ = ["approve", "ignore", "register", "reject", "snooze"]

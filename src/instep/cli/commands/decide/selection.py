@@ -1,0 +1,134 @@
+"""`instep selection show|on|off|hash|unhash`: what is read, why, since when; and a person's own choices about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import confirm, console, emit, options
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Switching, Turned
+    from instep.cli.screen import Screen
+    from instep.control.selection.listing import Listed
+    from instep.control.selection.selections import Verb
+
+Objects = Annotated[list[str] | None, typer.Argument(help="schema, schema.table or schema.table.column.")]
+Match = Annotated[list[str] | None, typer.Option("--match", help="Tables and columns that fit: a glob or re:REGEX.")]
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its connection; not needed if there is only one.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would follow.")]
+selection = typer.Typer(help="What is read: list it, switch it on and off, hash columns.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    selection.command(epilog="Examples: instep selection show · instep selection show shop --all-columns")(show)
+    selection.command(epilog="Examples: instep selection on public.audit · instep selection on 'public.order.note'")(on)
+    selection.command(
+        epilog="Examples: instep selection off public.order.note · instep selection off --match 'public.tmp_*'"
+    )(off)
+    selection.command("hash", epilog="Example: instep selection hash public.customer.email")(hash_columns)
+    selection.command(epilog="Example: instep selection unhash public.customer.email --dry-run")(unhash)
+    app.add_typer(selection, name="selection")
+
+
+def show(
+    connection: Annotated[str | None, typer.Argument(help="Its name; not needed if there is only one.")] = None,
+    every: Annotated[bool, typer.Option("--all-columns", help="Every column, not only touched ones.")] = False,
+) -> None:
+    """List schemas and tables with what is on and why, and touched columns. Nothing before a detection."""
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        tree, found = desk.selections.listed(name, every=every)
+    document = {"connection": name, **tree, "objects": [{"object": one.path, **asdict(one)} for one in found]}
+    emit(document, lambda out: _show(out, found))
+
+
+def on(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Switch on, whatever policy says: a table gets its first load at the next sync, a column comes in as a new one."""
+    _switch("on", objects, match, connection, dry_run)
+
+
+def off(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Switch off: nothing is read any more, nothing is dropped. Columns of the key and the cursor stay on."""
+    _switch("off", objects, match, connection, dry_run)
+
+
+def hash_columns(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Let columns reach the lake as salted SHA-256 only, also after they were renamed."""
+    _switch("hash", objects, match, connection, dry_run)
+
+
+def unhash(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Let hashed columns reach the lake in clear again."""
+    _switch("unhash", objects, match, connection, dry_run)
+
+
+def _switch(
+    verb: Verb, objects: list[str] | None, match: list[str] | None, connection: str | None, dry_run: bool
+) -> None:
+    from instep.control.selection.selections import WORDS
+    from instep.errors import Blocked
+
+    with open_desk() as desk:
+        made = desk.selections.switching(desk.connection(connection), verb, objects or [], match or [])
+        new = [one for one in made.objects if one.changed]
+        if not dry_run and new:
+            _tell(new)
+            if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
+                raise Blocked("nothing was switched", hint="answer yes, or pass --yes")
+            desk.selections.switch(made)
+    emit(_document(made, dry_run), lambda out: _said(out, made, dry_run))
+
+
+def _asks() -> bool:
+    import sys
+
+    return options.interactive and not options.yes and sys.stdin.isatty()
+
+
+def _tell(new: list[Turned]) -> None:
+    talk = console(stderr=True)
+    for one in new:
+        talk.write(one.object, "bold")
+        for line in one.lines:
+            talk.write(f"  {line}")
+
+
+def _document(made: Switching, dry_run: bool) -> dict[str, Any]:
+    rows = [{"object": one.object, "changed": one.changed, "lines": list(one.lines)} for one in made.objects]
+    return {"connection": made.connection, "switched": made.verb, "dry_run": dry_run, "objects": rows}
+
+
+def _said(out: Screen, made: Switching, dry_run: bool) -> None:
+    from instep.control.selection.selections import WORDS
+
+    for one in made.objects:
+        state = "would be" if dry_run else "is"
+        out.write(f"{one.object} {f'{state} {WORDS[made.verb]}' if one.changed else 'is so already'}")
+        for line in one.lines if dry_run and one.changed else ():
+            out.write(f"  {line}")
+
+
+def _show(out: Screen, found: list[Listed]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    if not found:
+        out.print("nothing is listed before the first detection: run `instep detect`")
+        return
+    grid = Grid("object", "read", "why", "since", "by", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for one in found:
+        state = ("on" if one.enabled else "off") + (", hashed" if one.hashed else "")
+        since = f"{one.since:%Y-%m-%d %H:%M} UTC" if one.since else ""
+        indent = "  " * (bool(one.table) + bool(one.column))
+        name = one.column or one.table or one.schema
+        style = "" if one.enabled else "dim"
+        grid.add_row(cell(f"{indent}{name}", style), cell(state, style), cell(one.why), since, cell(one.who))
+    out.print(grid)
+
+
+__all__ = ["register"]

@@ -1,0 +1,226 @@
+"""`instep detect`, `plan`, `apply`, `changes ...`, `pause` and `resume`: schema changes, decided and applied."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.commands.decide import reviews
+from instep.cli.commands.everyday.history import show_check
+from instep.cli.commands.everyday.lock import plan_check
+from instep.cli.context import (
+    CHANGES,
+    PARTIAL,
+    confirm,
+    console,
+    emit,
+    fail,
+    options,
+    say,
+)
+from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection, show_one
+from instep.errors import Blocked, InstepError, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from instep.backends.protocol import Desk
+    from instep.cli.screen import Screen
+    from instep.plans.planned import Planned
+    from instep.schema.planning.plan import Plan
+
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when there are changes.")]
+changes = typer.Typer(help="Changes that were found: list, look at, decide.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: instep detect shop --exit-code")(detect)
+    app.command(epilog="Examples: instep plan --ddl · instep plan -o plan.json · instep plan --check")(plan)
+    app.command(epilog="Examples: instep apply · instep apply plan.json")(apply)
+    reviews.register(changes)
+    app.add_typer(changes, name="changes")
+    app.command(epilog="Example: instep pause shop --reason 'migration at the source'")(pause)
+    app.command(epilog="Example: instep resume shop --table public.order")(resume)
+
+
+def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
+    """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
+    with open_desk() as desk:
+        found = desk.detect(desk.connection(connection))
+    document = {"changes": [asdict(r) for r in found.reviews], "counts": found.counts.to_dict()}
+    if found.missing:
+        document["missing"] = list(found.missing)
+    emit(document, lambda out: show_detection(out, list(found.reviews), found.counts))
+    _fail_missing(found.missing, others=found.others)
+    if exit_code and found.pending:
+        raise fail(CHANGES)
+
+
+def plan(
+    connection: Connection = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan for `apply FILE`.")] = None,
+    exit_code: ExitCode = False,
+    every: Annotated[bool, typer.Option("--all", help="Show how every table is synced, not only new ones.")] = False,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Rows to try type changes on; 0: none.")] = 1000,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 2 if accepted schema or lock is behind.")] = False,
+    ddl: Annotated[bool, typer.Option("--ddl", help="Show the steps as SQL too, as a person would write it.")] = False,
+) -> None:
+    """Show what applying the open changes does: decisions, steps, impact, and how tables are synced. Over --server a
+    worker makes it, and `apply FILE` over the same server applies it."""
+    with open_desk() as desk:
+        found = desk.planning.plan(desk.connection(connection), sample=sample, every=every)
+        behind = plan_check(desk.folder, found) if check else []
+    document = {**found.document, **({"behind": behind} if check else {})}
+    if out is not None:
+        out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    emit(document, lambda screen: show_plan(screen, found, ddl=ddl))
+    if out is not None:
+        say(f"wrote {out}: apply it with `instep apply {out}`")
+    if check:
+        show_check(behind)
+    _fail_missing(found.document.get("missing", ()), others=bool(found.document.get("others")))
+    if exit_code and found.pending:
+        raise fail(CHANGES)
+
+
+def apply(
+    what: Annotated[str | None, typer.Argument(help="A plan file, or a connection.", metavar="[FILE|NAME]")] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow-destructive", help="Objects that may be dropped; a pattern.")
+    ] = None,
+) -> None:
+    """Apply a plan: the destination's schema changes now, rows at the next sync."""
+    with open_desk() as desk:
+        planned, made = _to_apply(desk, what)
+        name = planned.connection
+        if not made.steps and not any(d.applied for d in made.decisions):
+            applied = _applied(name, desk.planning.version(name), made)
+            emit(applied, lambda out: out.print("nothing to apply"))
+            _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
+            return
+        if not confirm("Apply these changes?"):
+            raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
+        version, id = desk.planning.apply(planned, allow or ())
+    emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
+    if options.output == "table":
+        say(f"plan {id}: `instep undo {id}` takes it back")
+    _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
+
+
+def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
+    return {"connection": connection, "version": version, "steps": [s.text for s in made.steps]}
+
+
+def _to_apply(desk: Desk, what: str | None) -> tuple[Planned, Plan]:
+    """From a file, or made now and shown."""
+    from instep.plans.planned import Planned
+    from instep.schema.planning.plan import plan_from_dict
+
+    if what is not None and Path(what).is_file():
+        try:
+            data = json.loads(Path(what).read_text(encoding="utf-8"))
+            named, job = desk.connection(data["connection"]), str(data.get("job", ""))
+            document = {"connection": named, "plan": data["plan"], "id": _id(data), "job": job}
+            return Planned(document), plan_from_dict(data["plan"])
+        except SchemaError as error:
+            raise InstepError(f"{what}: {error.message}", hint="write it anew with `instep plan -o FILE`") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
+    if what is not None and (os.sep in what or what.endswith(".json")):
+        raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
+    found = desk.planning.plan(desk.connection(what), current=True)
+    show_plan(console(stderr=True), found)
+    return found, plan_from_dict(found.document["plan"])
+
+
+def _id(data: dict[str, Any]) -> str:
+    """The id in a plan file; one of another form is damage."""
+    id = str(data.get("id", ""))
+    if id and not re.fullmatch(r"p-[0-9a-f]{8}", id):
+        raise ValueError(id)
+    return id
+
+
+@changes.command("list", epilog="Examples: instep changes list · instep changes list --all --output json")
+def list_changes(
+    connection: Connection = None,
+    every: Annotated[bool, typer.Option("--all", help="Also applied, rejected and switched-off ones.")] = False,
+) -> None:
+    """Changes that wait for a decision."""
+    with open_desk() as desk:
+        found = desk.changes(connection, every=every)
+    emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
+
+
+@changes.command(epilog="Example: instep changes show c-7f3a2b")
+def show(
+    id: Annotated[str, typer.Argument(help="An id from `changes list`.")],
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Source values to try; 0: none.")] = 1000,
+) -> None:
+    """Everything about one change, as a plan tells it. For a key that changed: what shares the new one, counted on both
+    sides. For a type that waits: how many sampled source values do not fit the accepted one."""
+    with open_desk() as desk:
+        seen = desk.change(id, sample)
+    lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.held))]
+    document = {**asdict(seen.review), "keys": list(seen.keys), "held": list(seen.held), "lossy": list(seen.lossy)}
+    document["meanwhile"] = meanwhile_of(seen.review)
+    emit(document, lambda out: show_one(out, seen.review, lines))
+
+
+def pause(
+    connection: Connection = None,
+    table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")] = "paused by hand",
+) -> None:
+    """Stop syncing a connection, or one table of it, until it is resumed."""
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        new = desk.pause(name, reason, _ref(desk, name, table))
+    data = {"connection": name, "table": table, "paused": True, "changed": new}
+    emit(data, lambda out: out.write(f"{table or name} is paused" if new else f"{table or name} was paused already"))
+
+
+def resume(
+    connection: Connection = None,
+    table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
+) -> None:
+    """Let a paused connection or table run again."""
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        ended = desk.resume(name, _ref(desk, name, table))
+    data = {"connection": name, "table": table, "paused": False, "changed": ended}
+    emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
+
+
+def _fail_missing(missing: Sequence[str], *, others: bool) -> None:
+    """End the command with an error for each pattern of `include` that no table fits; partial beside other tables."""
+    for text in missing:
+        say(f"error: {text}", "red")
+    if missing:
+        raise fail(PARTIAL if others else 1)
+
+
+def _ref(desk: Desk, connection: str, path: str | None) -> tuple[str, str] | None:
+    """The accepted table that people call by this path."""
+    if path is None:
+        return None
+    known = desk.tables(connection)
+    if path not in known:
+        from instep.sync.named_tables import unknown_table
+
+        raise unknown_table(f"connection {connection} has no table", path, known)
+    return known[path]
+
+
+def show_plan(out: Screen, found: Planned, *, ddl: bool = False) -> None:
+    """The plan as people read it."""
+    for line, style in found.text(ddl=ddl):
+        out.write(line, style)

@@ -1,0 +1,254 @@
+"""`instep history` and `schema ...`: what happened, to which table and column, and what the schemas were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.commands.everyday.lock import lock_lines
+from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
+from instep.cli.render.plan_history import show_plans
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.control.object_history import Entry, Trail
+    from instep.control.schema_history import Version
+    from instep.schema.catalog.catalog import Catalog
+    from instep.store.catalogs.clones import Copy
+
+SideName = Literal["source", "accepted", "destination"]
+FormatName = Literal["table", "json", "sql", "markdown"]
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+Side = Annotated[SideName, typer.Option("--side", help="Which of the three schemas.")]
+schema = typer.Typer(help="The schemas as they are and as they were.", no_args_is_help=True)
+_AT = "A time (ISO 8601, UTC without a zone) or an accepted version: 7 or 2.1."
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: instep history · instep history --runs · instep history --plans · instep history --schema · "
+        "instep history public.order.total"
+    )(history)
+    app.add_typer(schema, name="schema")
+
+
+def history(
+    what: Annotated[
+        str | None, typer.Argument(help="A connection, or a table or column of it.", metavar="[NAME|TABLE[.COLUMN]]")
+    ] = None,
+    connection: Annotated[
+        str | None, typer.Option("--connection", "-c", help="Of which connection the table is.")
+    ] = None,
+    runs: Annotated[bool, typer.Option("--runs", help="Runs instead of events.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Versions of the accepted schema.")] = False,
+    plans: Annotated[bool, typer.Option("--plans", help="Applied plans with their steps.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 30,
+) -> None:
+    """What happened, newest first: events, runs, plans, versions of the accepted schema, or all changes of one table
+    or column."""
+    with open_desk() as desk:
+        if what is not None and (connection is not None or not desk.has_connection(what)):
+            found = desk.trail(desk.connection(connection), what)
+            _emit_trail(found, limit)
+            return
+        name = desk.connection(what or connection)
+        if runs:
+            rows = desk.runs(name, limit)
+            emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
+        elif plans:
+            rows = desk.plans(name, limit)
+            emit({"plans": rows}, lambda out: show_plans(out, rows))
+        elif schema:
+            rows = desk.versions(name, limit)
+            emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "label", "at", "who", "run", "why")))
+        else:
+            rows = desk.events(name, limit)
+            emit({"events": rows}, lambda out: _events(out, rows))
+
+
+def _lines(out: Screen, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    grid = Grid(*keys, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        grid.add_row(*(cell(_text(row[k])) for k in keys))
+    out.print(grid)
+
+
+def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        data = {k: v for k, v in row["data"].items() if k != "connection" and v not in ("", 0, None)}
+        detail = data.pop("summary", "") or data.pop("reason", "")
+        more = " ".join(f"{k}={v}" for k, v in data.items())
+        out.write(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip())
+
+
+def _text(value: Any) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S}" if hasattr(value, "hour") else str(value)
+
+
+def _emit_trail(found: Trail, limit: int) -> None:
+    emit({**asdict(found), "entries": [asdict(e) for e in found.entries[::-1][:limit]]},
+         lambda out: _show_trail(out, found, limit))  # fmt: skip
+
+
+def _show_trail(out: Screen, found: Trail, limit: int) -> None:
+    path = ".".join(filter(None, (found.table, found.column)))
+    out.write(f"{path}{'  (not accepted any more)' if found.gone else ''}", "bold")
+    if len(found.names) > 1:
+        out.write(f"  was called {', '.join(n for n in found.names if n != path)}", "dim")
+    for c in found.columns:
+        kept = ", kept after its removal" if c.retained else ""
+        out.write(f"  {c.column}  {c.type}  since version {c.version} ({c.label}), {_text(c.at)}{kept}")
+    for entry in found.entries[::-1][:limit]:
+        out.write(f"{_text(entry.at)}  {entry.label or '-':<5} {entry.status:<9} {entry.summary}")
+        out.write(f"    {_because(entry)}", "dim")
+
+
+def _because(entry: Entry) -> str:
+    parts = (
+        f"by {entry.who}" if entry.who else "",
+        f"in run {entry.run}" if entry.run else "",
+        f"change {entry.change}" if entry.change else "",
+        f"{entry.rule}: {entry.why}" if entry.rule else entry.why,
+        f"answered by {entry.decided_by}" if entry.decided_by else "",
+    )
+    return "; ".join(filter(None, parts))
+
+
+@schema.command(epilog="Examples: instep schema show · instep schema show --side source --at 2026-03-31 --format sql")
+def show(
+    connection: Connection = None,
+    side: Side = "accepted",
+    at: Annotated[str | None, typer.Option("--at", help=_AT, metavar="TIME|VERSION")] = None,
+    form: Annotated[FormatName, typer.Option("--format", help="How it is written.")] = "table",
+) -> None:
+    """A schema as it is, or as it was at any time."""
+    from instep.schema.catalog.catalog import catalog_to_dict
+
+    with open_desk() as desk:
+        found = desk.schema(connection, side, at)
+    if form == "json":
+        options.output = "json"
+    copies = [asdict(c) for c in found.copies]
+    document = {**asdict(found.version), **catalog_to_dict(found.catalog), "copies": copies}
+    emit(document, lambda out: _show_schema(out, found.version, found.catalog, form, found.copies))
+
+
+def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatName, kept: Sequence[Copy]) -> None:
+    from instep.schema.planning.export import to_markdown, to_sql
+
+    if form == "sql":
+        out.print(f"-- {_title(version)}\n{to_sql(catalog)}")
+    elif form == "markdown":
+        out.print(f"# {_title(version)}\n\n{to_markdown(catalog)}", end="")
+    else:
+        _show_tables(out, version, catalog)
+        for copy in kept:
+            out.write(f"{copy.line}  (kept: instep table purge {'.'.join(filter(None, copy.table))})", "dim")
+
+
+def _title(version: Version) -> str:
+    label = f" ({version.label})" if version.label else ""
+    if version.side != "accepted":
+        label = f" (accepted: version {version.accepted}{label})" if version.accepted else ""
+    number = f"version {version.version}{label}"
+    return f"{version.connection}: {version.side} schema, {number}, since {_text(version.at)} UTC"
+
+
+def _show_tables(out: Screen, version: Version, catalog: Catalog) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    out.write(_title(version), "bold")
+    for table in catalog.tables:
+        named = f"  at the destination: {table.alias}" if version.side == "accepted" and table.alias else ""
+        out.write(f"{table.path}{named}{'  (kept after its removal)' if table.retained else ''}", "bold")
+        grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
+        for c in table.columns:
+            alias = c.alias if c.alias != c.name else ""
+            marks = (f"key {c.key}" if c.key else "", "" if c.nullable else "not null", "kept" if c.retained else "")
+            grid.add_row(cell(c.name), cell(c.type), cell(", ".join(filter(None, marks))), cell(alias))
+        out.print(grid)
+
+
+@schema.command(
+    epilog="Examples: instep schema diff --at 1.0 --at 2.1 · instep schema diff --at 2026-03-31 --side source"
+)
+def diff(
+    at: Annotated[list[str], typer.Option("--at", help=f"{_AT} Twice: from and to; once: from then to now.")],
+    connection: Connection = None,
+    side: Side = "accepted",
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when they differ.")] = False,
+) -> None:
+    """What changed between two times."""
+    from instep.control.schema_history import compare, moment, version_at
+    from instep.schema.changes.describe import change_to_dict
+
+    if len(at) > 2:
+        raise typer.BadParameter("give one or two times", param_hint="--at")
+    with open_app() as app:
+        name = one_connection(app, connection)
+        first, last = (version_at(app.store, name, side, when) for when in (*map(moment, at), None)[:2])
+        found = compare(app.store, first, last)
+    data = {
+        "from": asdict(first), "to": asdict(last), "breaking": found.breaking, "summary": list(found.lines),
+        "changes": [change_to_dict(c) for c in found.changes], "let_go": [asdict(g) for g in found.let_go],
+    }  # fmt: skip
+    emit(data, lambda out: _show_diff(out, first, last, found.lines))
+    if exit_code and found.lines:
+        raise fail(CHANGES)
+
+
+def _show_diff(out: Screen, first: Version, last: Version, lines: tuple[str, ...]) -> None:
+    out.write(f"from {_title(first)}", "dim")
+    out.write(f"to   {_title(last)}", "dim")
+    for line in lines or ("no changes",):
+        out.write(line)
+
+
+@schema.command(epilog="Examples: instep schema lock · instep schema lock --check")
+def lock(
+    connection: Connection = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 2 if the file is behind.")] = False,
+) -> None:
+    """Write the accepted schema to schemas/CONNECTION.lock.yml, to be committed and reviewed."""
+    from instep.project.files.lock import lock_file, write_lock
+    from instep.schema.contracts.lock import lock_document
+
+    with open_desk() as desk:
+        name, root = desk.connection(connection), desk.folder
+        found = desk.schema(name, "accepted", None)
+    version = found.version
+    document = lock_document(name, found.catalog)
+    lines = lock_lines(root, document, "accepted")
+    if not check and lines:
+        write_lock(root, document)
+    file = lock_file(root, name).relative_to(root)
+    data = {"connection": name, "file": str(file), "version": version.version, "label": version.label, "diff": lines}
+    emit(data, lambda out: show_lock(out, lines, "" if check else f"{file} is {'written' if lines else 'up to date'}"))
+    if check and lines:
+        raise fail(CHANGES)
+
+
+def show_lock(out: Screen, lines: Sequence[str], done: str = "") -> None:
+    """The diff, then what was done about it."""
+    for line in lines:
+        out.write(line, {"+": "green", "-": "red"}.get(line[:1], "dim"))
+    if done or not lines:
+        out.write(done or "the lock file is up to date")
+
+
+def show_check(behind: Sequence[str]) -> None:
+    """Ends `plan --check`: what is behind, and exit code 2 if anything is."""
+    if options.output == "table":
+        show_lock(console(), behind, "" if behind else "accepted schema and lock file are up to date")
+    if behind:
+        raise fail(CHANGES)

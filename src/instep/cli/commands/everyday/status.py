@@ -1,0 +1,130 @@
+"""`instep status` and `query`: what stands, what is in the lake."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.commands.everyday.old_names import old_name_line
+from instep.cli.commands.set_up.log import line
+from instep.cli.context import emit, open_app
+from instep.cli.text import text_of
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: instep status --output json")(status)
+    app.command(epilog='Example: instep query "select status, count(*) from shop.order group by 1"')(query)
+
+
+def status() -> None:
+    """Every connection: last run, pauses, waiting changes, tables in error."""
+    with open_desk() as desk:
+        found = desk.status()
+    emit({"connections": found}, lambda out: _show_status(out, found))
+
+
+def _tables(one: dict[str, Any]) -> int:
+    """Return how many tables there are: a pattern that fits nothing is listed beside them and is none."""
+    from instep.model import PATTERN
+
+    return sum(t["mode"] != PATTERN for t in one["tables"])
+
+
+def _maintained(found: list[dict[str, Any]]) -> str:
+    last = max(found, key=lambda m: m["at"])
+    return (
+        f"maintained: {len(found)} table(s), last {last['table']} at {last['at']:%Y-%m-%d %H:%M} UTC "
+        f"({last['files_before']:,} -> {last['files']:,} files)"
+    )
+
+
+def _then(one: dict[str, Any]) -> str:
+    if one["is"] == "waiting":
+        return "is to be hashed: rows loaded before have it in clear until a sync lets its new type in"
+    then = "the next sync reads its whole table" if one["reads_table"] else "rows loaded before keep what they have"
+    return f"is {one['is']} since it was loaded: {then}"
+
+
+def _lack(one: dict[str, Any]) -> str:
+    return f"rows loaded before it came lack its values until they change, or until `{one['command']}`"
+
+
+def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
+    for c in found:
+        run = c["last_run"]
+        last = f"last {run['kind']} {run['status']} at {run['started']:%Y-%m-%d %H:%M:%S} UTC" if run else "never run"
+        out.print(c["connection"], style="bold", end="")
+        label = f" ({c['schema_label']})" if c["schema_label"] else ""
+        out.print(f"  schema version {c['schema_version']}{label}, {_tables(c)} tables, {last}")
+        if c["waiting_changes"]:
+            out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
+        for pause in c["pauses"]:
+            what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
+            out.write(f"  paused: {what}: {pause['reason']}", "yellow")
+        for b in c["backfills"]:
+            what = ".".join(filter(None, (*b["table"], b["column"])))
+            waits = f"; {b['waits']}" if b["waits"] else ""
+            out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
+        for one in c["reselected"]:
+            out.write(f"  {one['column']} {_then(one)}", "yellow")
+        for one in c["partial"]:
+            out.write(f"  {one['table']}.{one['column']}: {_lack(one)}", "yellow")
+        if c["maintained"]:
+            out.write(f"  {_maintained(c['maintained'])}", "dim")
+        if c["log"]:
+            out.write(f"  log: {line(c['log'])}", "yellow" if c["log"]["trouble"] else "dim")
+        for copy in c["copies"]:
+            out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
+        for one in c["old_names"]:
+            out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
+        for t in c["tables"]:
+            if t["status"] != "done":
+                why = "; ".join(line.strip() for line in t["error"].splitlines())
+                out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
+        for table, held_there in c["quarantine"].items():
+            out.write(f"  {table}: {held_there:,} value(s) or rows in quarantine", "yellow")
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="SQL over the tables of the lake, as namespace.table.")],
+    destination: Annotated[str | None, typer.Option("--destination", "-d", help="Its name in instep.yml.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 100,
+) -> None:
+    """Ask the lake in SQL (DuckDB over Arrow): only the tables that the query names are read."""
+    from instep.sync.query import ask
+
+    with open_app() as app:
+        answer = ask(app.destination(destination), sql)
+    columns = _distinct(answer.columns)
+    rows = [dict(zip(columns, row, strict=True)) for row in answer.rows]
+    emit({"columns": columns, "rows": rows}, lambda out: _grid(out, answer.columns, answer.rows, limit))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Columns of one name get a number, so that no value is lost in JSON."""
+    found: list[str] = []
+    for name in names:
+        again = (f"{name}_{number}" for number in count(1))
+        found.append(name if name not in found else next(n for n in again if n not in found and n not in names))
+    return found
+
+
+def _grid(out: Screen, columns: list[str], rows: list[tuple[Any, ...]], limit: int) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(cell(column))
+    for row in rows[:limit]:
+        grid.add_row(*(cell("NULL", "dim") if v is None else cell(text_of(v)) for v in row))
+    out.print(grid)
+    if len(rows) > limit:
+        out.print(f"and {len(rows) - limit:,} more rows: --limit {len(rows)}", style="dim")

@@ -1,0 +1,109 @@
+"""`instep sync` and `verify`, and what `backfill` shares with them: the commands that read rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.backend import open_desk, open_there
+from instep.cli.context import HELD, emit, fail, options
+from instep.cli.render.run_report import end_as, show_report
+from instep.errors import InstepError
+from instep.operations.everyday.sync import SyncRequest
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from instep.cli.screen import Screen
+    from instep.sync.operations.verify import Verdict
+    from instep.sync.progress import Report
+
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+Tables = Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table (schema.table); repeatable.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep sync · instep sync shop --table public.order · instep sync --full")(sync)
+    app.command(epilog="Example: instep verify shop --table public.order")(verify)
+
+
+def sync(
+    connection: Connection = None,
+    table: Tables = None,
+    full: Annotated[bool, typer.Option("--full", help="Read whole tables, whatever their cursors say.")] = False,
+    drop_retained: Annotated[
+        bool, typer.Option("--drop-retained", help="Let go of columns that the source dropped, where needed.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Over --server: do not wait for the end.")] = False,
+) -> None:
+    """Bring the destination in step with the source, schema changes included. Over --server a worker does it; Ctrl-C
+    ends the waiting alone."""
+    request = SyncRequest(tables=tuple(table or ()), full=full, drop_retained=drop_retained)
+    if no_wait:
+        _begin(connection, request)
+        return
+    with open_desk() as desk:
+        report = desk.rows.sync(desk.connection(connection), request)
+    finish(report)
+
+
+def _begin(connection: str | None, request: SyncRequest) -> None:
+    if not options.server:
+        raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
+    desk = open_there()
+    job = desk.begin_sync(desk.connection(connection), request)
+    emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
+
+
+def verify(connection: Connection = None, table: Tables = None) -> None:
+    """Compare source and destination: counts and checksums of every column, and the keys that differ (over --server:
+    how many)."""
+    with open_desk() as desk:
+        verdicts = desk.rows.verify(desk.connection(connection), table or ())
+    emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
+    if not all(v.equal or v.waits for v in verdicts):
+        raise fail(1)
+    if any(v.waits for v in verdicts):
+        raise fail(HELD)
+
+
+def finish(report: Report) -> None:
+    emit(asdict(report), lambda out: show_report(out, report))
+    end_as(report)
+
+
+def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
+    from instep.cli.screen import cell
+
+    if not verdicts:
+        out.print("nothing to compare: no table has been synced yet")
+    for v in verdicts:
+        found = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
+        text = f" {v.table}: {v.skipped or (found if v.compared else 'it could not be compared')}"
+        out.print(_mark(v), cell(text), sep="")
+        if v.stale:
+            out.write(f"         {v.stale:,} held in quarantine that the source does not have any more")
+        if v.kept:
+            out.write(f"         {v.kept:,} of them only in the destination: kept, as `deletes: ignore` says")
+        for line in (part for said in v.differences for part in said.splitlines()):
+            out.write(f"         {line}", "yellow")
+
+
+def _mark(one: Verdict) -> Text:
+    from instep.cli.screen import cell
+
+    if one.skipped:
+        return cell("skipped", "yellow")
+    if not one.equal:
+        return cell("DIFFERS", "bold red")
+    if not one.waits:
+        return cell("equal  ", "green")
+    parts = [(one.held, "value", "held"), (one.held_rows, "row", "held"), (one.discarded, "entry", "let go")]
+    told = (f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
+    return cell(f"equal, {', '.join(told)} ", "yellow")
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else "entries" if word == "entry" else f"{word}s"

@@ -1,0 +1,111 @@
+"""`instep detector ...`: how scheduled detection stands, its options, and switching it on again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import emit
+from instep.errors import InstepError
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.control.detector import Standing
+
+detector = typer.Typer(help="Scheduled detection of schema changes.", no_args_is_help=True)
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(detector, name="detector")
+
+
+@detector.command(epilog="Example: instep detector status shop")
+def status(connection: Connection = None) -> None:
+    """Whether it runs, waits, is off, or has switched itself off and why."""
+    with open_desk() as desk:
+        found = desk.detectors.standing(desk.connection(connection))
+    emit(_data(found), lambda out: _show(out, found))
+
+
+def _data(found: Standing) -> dict[str, Any]:
+    return {"detector": asdict(found) | {"internal_disabled_detect_schema_changes": found.internal_disabled}}
+
+
+def _show(out: Screen, found: Standing) -> None:
+    out.write(f"{found.connection}: {found.state}, every {found.frequency:,} s", "bold")
+    if found.internal_disabled:
+        out.write(f"  switched itself off: {found.reason}", "yellow")
+        out.write(f"  resolve it, then `instep detector enable {found.connection}`", "dim")
+    if found.next_due:
+        out.write(f"  next at {found.next_due:%Y-%m-%d %H:%M:%S} UTC")
+    if found.last and found.last.ended:
+        out.write(f"  last at {found.last.ended:%Y-%m-%d %H:%M:%S} UTC: {found.last.status}")
+        for level, of in found.last.result.get("counts", {}).items():
+            out.write(f"    {level}: {', '.join(f'{n} {word}' for word, n in of.items())}")
+    for name, value in found.options.items():
+        out.write(f"  {name}: {_text(value)}")
+    for pattern, said in found.tables.items():
+        for name, value in said.items():
+            out.write(f"  {pattern}: {name}: {_text(value)}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(value) if isinstance(value, list | tuple) else str(value)
+
+
+@detector.command(epilog="Example: instep detector enable shop")
+def enable(connection: Connection = None) -> None:
+    """Switch it on again when what it was off for is resolved."""
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        done = desk.detectors.enable(name)
+    said = "detection is on again" if done else "detection had not switched itself off"
+    emit({"connection": name, "enabled": done}, lambda out: out.write(f"{name}: {said}"))
+
+
+@detector.command(
+    "set",
+    epilog="Examples: instep detector set frequency=1800 unsync_deleted_tables=true --connection shop · "
+    "instep detector set propagate_column_creations=true --table 'public.*' · instep detector set frequency=",
+)
+def set_options(
+    options: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Options and what they get; NAME= takes one away.")
+    ],
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+    table: Annotated[str, typer.Option("--table", "-t", help="Options of tables (schema.table) of this pattern.")] = "",
+) -> None:
+    """Change the options of scheduled detection of a connection on the server.
+
+    docs/guides/other-products.md lists the options. For a connection of the project file the command shows what to
+    write there."""
+    values = dict(_option(text, of_table=bool(table)) for text in options)
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        desk.detectors.set(name, values, table)
+        found = desk.detectors.standing(name)
+    emit(_data(found), lambda out: _show(out, found))
+
+
+def _option(text: str, *, of_table: bool) -> tuple[str, Any]:
+    """The long name, and the value as YAML reads it; one entry of a list needs no brackets."""
+    import yaml
+
+    from instep.control.detector import option
+
+    name, equals, written = text.partition("=")
+    if not equals:
+        raise InstepError(f"{text!r} sets nothing", hint="write NAME=VALUE, such as frequency=1800")
+    whole = option(name.strip(), of_table=of_table)
+    try:
+        value = yaml.safe_load(written)
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2026-13-45
+        raise InstepError(f"{name}: {written!r} is no value", hint="write true, 1800 or [a, b]") from None
+    is_list = whole.endswith(("_names", "_regexes"))
+    return whole, [value] if is_list and value is not None and not isinstance(value, list) else value

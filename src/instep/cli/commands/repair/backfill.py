@@ -1,0 +1,81 @@
+"""`instep backfill`: a table again, or only the values of some of its columns, with an estimate first."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.commands.everyday.sync import finish
+from instep.cli.context import confirm, emit
+from instep.errors import Blocked
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.control.backfills import Cancelled
+    from instep.sync.schema_changes.backfill_plan import Estimate
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: instep backfill public.order · instep backfill public.order --column note --dry-run · "
+        "instep backfill public.order --cancel"
+    )(backfill)
+
+
+def backfill(
+    table: Annotated[str, typer.Argument(help="schema.table")],
+    column: Annotated[
+        list[str] | None, typer.Option("--column", help="Fill only this column, where rows have NULL; repeatable.")
+    ] = None,
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it takes.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Whatever the window and the budget say.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End what waits or runs for it; what is filled stays.")] = (
+        False
+    ),
+) -> None:
+    """Bring values into rows that were loaded before: the whole table read again and swapped in at once, or, with
+    --column, just that column read and joined into the rows that have NULL in it."""
+    columns = tuple(column or ())
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        if cancel:
+            _cancel(desk.rows.leave(name, table, columns), name, table)
+            return
+        if dry_run or columns:
+            found, waits = desk.rows.estimate(name, table, columns)
+            if dry_run:
+                data = {"connection": name, "estimate": asdict(found), "waits": waits}
+                emit(data, lambda out: _show(out, found, waits))
+                return
+            if not now and waits and not confirm(f"{table}: {waits}. Fill it now?"):
+                raise Blocked(f"table {table} was not filled: {waits}", hint="pass --now, or leave it to the syncs")
+            columns = tuple(dict.fromkeys(columns))
+        report = desk.rows.fill(name, table, columns)
+    finish(report)
+
+
+def _cancel(gone: Cancelled, connection: str, table: str) -> None:
+    columns = [b.column or "the whole table" for b in gone.backfills]
+    data = {"connection": connection, "table": table, "cancelled": [asdict(b) for b in gone.backfills]}
+    said = f"cancelled: {', '.join([*columns, *gone.jobs])}" if gone else "no backfill waits or runs"
+    emit({**data, "jobs": list(gone.jobs)}, lambda out: out.write(f"{table}: {said}"))
+
+
+def _show(out: Screen, found: Estimate, waits: str) -> None:
+    what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
+    out.write(what, "bold")
+    if found.whole:
+        out.write(f"  {found.whole}: no column is filled by itself", "yellow")
+    from instep.schema.planning.explain import size
+
+    about = "" if found.sure else " (the source has no statistics: sync or analyze it for a better guess)"
+    out.write(f"  reads about {found.rows:,} rows, {size(found.read)} from the source{about}")
+    out.write(f"  writes {found.files:,} of {found.of:,} files again, {size(found.rewritten)} (from metadata, exact)")
+    if found.why_not:
+        out.write(f"  cannot be done: {found.why_not}", "yellow")
+    if waits:
+        out.write(f"  by itself: {waits}", "yellow")

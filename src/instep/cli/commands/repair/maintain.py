@@ -1,0 +1,95 @@
+"""`instep maintain`: puts small files together, takes deleted rows out, lets old snapshots and orphans go."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import PARTIAL, emit, fail
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.destinations.facets import Layout
+    from instep.sync.operations.maintain import Kept, Order
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep maintain --dry-run · instep maintain shop --table 'public.*'")(maintain)
+
+
+def maintain(
+    connection: Annotated[
+        str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")
+    ] = None,
+    table: Annotated[str, typer.Option("--table", "-t", help="Only tables (schema.table) of this pattern.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+) -> None:
+    """Keep tables fast and small. No row changes, undo stays possible, and a load that begins meanwhile wins."""
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        done = desk.rows.maintain(name, table, dry_run=dry_run)
+    emit(_data(name, done, dry_run), lambda out: _show(out, done, dry_run))
+    if any(t.error for t in done.tables):
+        raise fail(PARTIAL)
+
+
+def _data(connection: str, done: Order, dry_run: bool) -> dict[str, Any]:
+    tables = [
+        {"table": t.table, "seconds": round(t.seconds, 3), "error": t.error, "left": t.left, **asdict(t.done)}
+        for t in done.tables
+    ]
+    return {
+        "connection": connection, "run": done.run, "dry_run": dry_run, "tables": tables, "note": done.note,
+        "forgotten": list(done.forgotten), "bytes": list(done.vacuumed) if done.vacuumed else None,
+    }  # fmt: skip
+
+
+def _show(out: Screen, done: Order, dry_run: bool) -> None:
+    from instep.schema.planning.explain import size
+
+    if done.note:
+        out.write(done.note)
+    for kept in done.tables:
+        if kept.error:
+            out.write(f"{kept.table}: failed: {kept.error}", "red")
+        elif kept.left:
+            out.write(f"{kept.table}: left alone: {kept.left}", "yellow")
+        else:
+            _table(out, kept, dry_run)
+    for name in done.forgotten:
+        out.write(f"no longer kept for undoing: {name}", "dim")
+    if done.vacuumed:
+        out.write(f"the file: {size(done.vacuumed[0])} before, {size(done.vacuumed[1])} now")
+
+
+def _table(out: Screen, kept: Kept, dry_run: bool) -> None:
+    from instep.schema.planning.explain import size
+
+    done, would = kept.done, "would be " if dry_run else ""
+    parts = [
+        f"{done.rewritten:,} files ({size(done.bytes_rewritten)}) {would}put together: "
+        f"{done.files_before:,} -> {done.files:,} files, {done.deletes_before:,} -> {done.deletes:,} delete files"
+        if done.rewritten or done.deletes < done.deletes_before
+        else "",
+        f"{done.manifests_before:,} -> {done.manifests:,} manifests" if done.manifests < done.manifests_before else "",
+        f"{done.snapshots:,} snapshots {would}expired" if done.snapshots else "",
+        f"{done.orphans:,} orphaned files ({size(done.orphan_bytes)}) {would}deleted" if done.orphans else "",
+    ]
+    text = "; ".join(p for p in parts if p) or f"in order: {done.files:,} files, {size(done.bytes)}"
+    out.write(f"{kept.table}: {text}")
+    for note in done.notes:
+        out.write(f"  {note}", "yellow")
+
+
+def layout_line(found: Layout) -> str:
+    """A table's files as one line of `table show`."""
+    from instep.schema.planning.explain import size
+
+    at = f"maintained at {found.maintained:%Y-%m-%d %H:%M} UTC" if found.maintained else "never maintained"
+    return (
+        f"{found.files or 0:,} ({size(found.bytes or 0)}), {found.deletes or 0:,} delete files, "
+        f"{found.snapshots or 0:,} snapshots; {at}"
+    )

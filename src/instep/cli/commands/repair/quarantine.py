@@ -1,0 +1,196 @@
+"""`instep quarantine ...`: values and rows that did not fit: look at them, put them back, let them go."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import PARTIAL, confirm, emit, fail
+from instep.errors import Blocked, InstepError
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Desk
+    from instep.cli.screen import Screen
+
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its name; not needed when there is only one.")]
+Table = Annotated[str | None, typer.Argument(help="Only this table (schema.table).")]
+Column = Annotated[str, typer.Option("--column", help="Only values of this column.")]
+quarantine = typer.Typer(help="Values and rows that did not fit: look at them, replay, discard.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(quarantine, name="quarantine")
+
+
+@quarantine.command("list", epilog="Examples: instep quarantine list · instep quarantine list public.order --rows 20")
+def list_held(
+    table: Table = None,
+    connection: Of = None,
+    column: Column = "",
+    run: Annotated[str, typer.Option("--run", help="Only what this run held last; its first characters do.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also replayed, superseded and discarded ones.")] = False,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Entries to show below the counts.")] = 0,
+) -> None:
+    """How much is held, by table, column and reason; then the entries themselves, newest first."""
+    with open_desk() as desk:
+        found = desk.held(desk.connection(connection), table)
+    kept = [
+        e for e in _newest_first(found.entries)
+        if (every or e["status"] == "held") and (not column or e["column"] == column) and e["run"].startswith(run)
+    ]  # fmt: skip
+    groups, shown, broken = _groups(kept), kept[:rows], list(found.unreadable)
+    data = {"total": len(kept), "groups": groups, "entries": shown, "unreadable": broken}
+    emit(data, lambda out: _show_list(out, data))
+
+
+@quarantine.command(epilog="Example: instep quarantine show q-3f9a")
+def show(
+    id: Annotated[str, typer.Argument(help="An id; its first characters are enough.")], connection: Of = None
+) -> None:
+    """Everything about one held value or row, its original included."""
+    with open_desk() as desk:
+        data = _one(desk.held(desk.connection(connection), None).entries, id)
+    emit(data, lambda out: _show_one(out, data))
+
+
+@quarantine.command(epilog="Examples: instep quarantine replay --dry-run · instep quarantine replay public.order --yes")
+def replay(
+    table: Table = None,
+    connection: Of = None,
+    column: Column = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
+) -> None:
+    """Write what fits by now into its rows, unless a newer value is there. What does not fit stays held."""
+    with open_desk() as desk:
+        done = desk.rows.replay(desk.connection(connection), table, column, dry_run=dry_run)
+    data = {"dry_run": dry_run, "tables": done}
+    emit(data, lambda out: _show_replay(out, done, dry_run=dry_run))
+    failed = sum(bool(d["error"]) for d in done)
+    if failed:
+        raise fail(1 if failed == len(done) else PARTIAL)
+
+
+@quarantine.command(
+    epilog="Examples: instep quarantine discard q-3f9a · instep quarantine discard public.order · "
+    """instep quarantine discard public.order --key '{"id": 7}'"""
+)
+def discard(
+    what: Annotated[list[str], typer.Argument(help="Ids, or tables whose held values all go.", metavar="TABLE|ID...")],
+    connection: Of = None,
+    key: Annotated[str, typer.Option("--key", help="With one table: erase all traces of this row; JSON.")] = "",
+) -> None:
+    """Delete held originals for good. Their rows stay as they are; the same value held again is not shown again."""
+    with open_desk() as desk:
+        if key:
+            _erase(desk, connection, what, key)
+        else:
+            _discard(desk, desk.connection(connection), what)
+
+
+def _discard(desk: Desk, connection: str, what: Sequence[str]) -> None:
+    tables = [w for w in what if not _is_id(w)]
+    held = (e for table in tables for e in desk.held(connection, table).entries if e["status"] == "held")
+    chosen = {str(e["id"]) for e in held}
+    if ids := [w for w in what if _is_id(w)]:
+        every = desk.held(connection, None).entries
+        chosen |= {str(_one(every, id)["id"]) for id in ids}
+    if chosen and not confirm(f"Delete the originals of {len(chosen):,} held values or rows for good?"):
+        raise Blocked("nothing was discarded", hint="answer yes, or pass --yes")
+    gone = desk.rows.discard(connection, sorted(chosen)) if chosen else []
+    emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
+
+
+def _erase(desk: Desk, connection: str | None, what: Sequence[str], key: str) -> None:
+    if len(what) != 1 or _is_id(what[0]):
+        raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
+    name = desk.connection(connection)
+    if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
+        raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
+    count = desk.rows.erase(name, what[0], _key(key))
+    emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
+
+
+def _key(text: str) -> dict[str, str | None]:
+    try:
+        found = json.loads(text, parse_int=str, parse_float=str)
+    except ValueError as error:
+        raise InstepError(f"--key is not JSON: {error}", hint="""for example --key '{"id": 7}'""") from error
+    if not isinstance(found, dict) or not found or any(isinstance(v, dict | list) for v in found.values()):
+        raise InstepError("--key is no object of columns and values", hint="""for example --key '{"id": 7}'""")
+    return {name: str(v).lower() if isinstance(v, bool) else v for name, v in found.items()}
+
+
+def _is_id(text: str) -> bool:
+    return text.startswith("q-")
+
+
+def _groups(kept: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = ("table", "column", "reason", "change", "status")
+    counts = Counter(tuple(e[name] for name in names) for e in kept)
+    return [{**dict(zip(names, group, strict=True)), "count": n} for group, n in sorted(counts.items())]
+
+
+def _newest_first(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Table by table."""
+    by_id = sorted(entries, key=lambda e: str(e["id"]))
+    return sorted(sorted(by_id, key=lambda e: e["at"], reverse=True), key=lambda e: str(e["table"]))
+
+
+def _one(entries: Sequence[dict[str, Any]], id: str) -> dict[str, Any]:
+    """The entry of this id, or whose id alone begins so."""
+    same = [e for e in entries if e["id"] == id] or [e for e in entries if e["id"].startswith(id)]
+    if len(same) != 1:
+        what = "no entry" if not same else f"{len(same)} entries"
+        raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --rows 100`")
+    return same[0]
+
+
+def _show_list(out: Screen, data: dict[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    for name in data["unreadable"]:
+        out.write(f"cannot be read: {name}", "yellow")
+    if not data["groups"]:
+        out.print("nothing is held")
+        return
+    head = ("count", "table", "column", "reason", "change", "status")
+    grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for group in data["groups"]:
+        grid.add_row(*(cell(group[name] or ("(row)" if name == "column" else "·")) for name in head))
+    out.print(grid)
+    for entry in data["entries"]:
+        original = entry["original"] if isinstance(entry["original"], str) else json.dumps(entry["original"])
+        what = f"{entry['table']}.{entry['column']}" if entry["column"] else entry["table"]
+        out.write(f"{entry['id']}  {what} {json.dumps(entry['key'], ensure_ascii=False)}: {original}")
+
+
+def _show_one(out: Screen, data: dict[str, Any]) -> None:
+    out.write(f"{data['id']}  {data['table']}{'.' if data['column'] else ''}{data['column']}", "bold")
+    for name in ("key", "original", "reason", "place", "change", "rule", "run", "since", "at", "status"):
+        value = data[name]
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+        out.write(f"  {name:<9} {'·' if text in ('', None) else text}")
+
+
+def _show_replay(out: Screen, done: Sequence[dict[str, Any]], *, dry_run: bool) -> None:
+    if not done:
+        out.print("nothing is held")
+    for d in done:
+        if d["error"]:
+            why = "; ".join(line.strip() for line in d["error"].splitlines())
+            out.write(f"{d['table']}: failed: {why}", "red")
+            continue
+        verb = "would be replayed" if dry_run else "replayed"
+        out.write(
+            f"{d['table']}: {d['replayed']:,} {verb}, {d['superseded']:,} superseded by newer values, "
+            f"{d['held']:,} still held"
+        )
+        for left in d["reasons"]:
+            out.write(f"  {left['column'] or '(row)'}: {left['reason']}: {left['count']:,}", "dim")

@@ -1,0 +1,100 @@
+"""`instep restore`: puts a table's rows back to a snapshot."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import confirm, console, emit
+from instep.errors import Blocked
+from instep.operations.repair.restore import RestoreRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from instep.cli.screen import Screen
+    from instep.destinations.facets import Savepoint
+    from instep.operations.spec import Preview
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: instep restore public.order --list · instep restore public.order --at 2026-11-21T08:00 "
+        "--dry-run · instep restore public.order --snapshot 4711 --allow-destructive public.order"
+    )(restore)
+
+
+def restore(
+    table: Annotated[str, typer.Argument(help="schema.table")],
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", help="The snapshot, as --list shows it.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="As it was at this time (ISO 8601; UTC without a zone).")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Only list the snapshots.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow-destructive", help="Tables that may be put back; a pattern.")
+    ] = None,
+) -> None:
+    """Put a table's rows back to a snapshot, cursor included. The schema and the source stay as they are."""
+    moment = _moment(at)
+    if not listed and (snapshot is None) == (moment is None):
+        raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        if listed:
+            points = desk.rows.savepoints(name, table)
+            emit(_points(table, points), lambda out: _list(out, table, points))
+            return
+        asked = RestoreRequest(table=table, snapshot=None if snapshot is None else str(snapshot), at=moment)
+        made = desk.operations.prepare(name, asked)
+        if dry_run:
+            emit({**made.document, "run": None}, lambda out: _show(out, made))
+            return
+        _show(console(stderr=True), made)
+        if not confirm("Put the table back?"):
+            raise Blocked("nothing was restored", hint="answer yes, or pass --yes")
+        run, rows = desk.operations.execute(made, allow or ())["run"], made.document["rows_then"]
+    emit({**made.document, "run": run}, lambda out: out.print(f"restored: {rows:,} rows; sync to read on from there"))
+
+
+def _moment(text: str | None) -> datetime | None:
+    from instep.control.times import utc
+
+    if text is None:
+        return None
+    try:
+        return utc(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time", param_hint="--at") from None
+
+
+def _points(table: str, points: Sequence[Savepoint]) -> dict[str, Any]:
+    return {
+        "table": table,
+        "snapshots": [
+            {
+                "id": str(p.id), "at": p.at, "run": p.run, "rows": p.rows, "current": p.current,
+                "cursor": p.cursor or None, "why_not": p.why_not,
+            }
+            for p in points
+        ],
+    }  # fmt: skip
+
+
+def _list(out: Screen, table: str, points: Sequence[Savepoint]) -> None:
+    if not points:
+        out.write(f"{table} was never loaded: it has no snapshots")
+    for p in points:
+        note = "  now" if p.current else f"  cannot be restored: {p.why_not}" if p.why_not else ""
+        out.write(f"{p.id}  {p.at:%Y-%m-%d %H:%M:%S}  {p.run or '-'}  {p.rows:,} rows{note}")
+
+
+def _show(out: Screen, made: Preview) -> None:
+    out.write("What it does", "bold")
+    for line in made.lines:
+        out.write(f"  {line}")

@@ -1,0 +1,209 @@
+"""`instep table ...`: how one table is synced; its key, its cursor, and the copies that were kept of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.commands.everyday.old_names import EXAMPLES, old_names, say_old_names
+from instep.cli.commands.repair.maintain import layout_line
+from instep.cli.commands.repair.shards import EXAMPLES as SHARDS
+from instep.cli.commands.repair.shards import shards
+from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+from instep.errors import Blocked, InstepError
+from instep.operations.repair.set_cursor import SetCursorRequest
+from instep.operations.repair.set_key import SetKeyRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from instep.cli.screen import Screen
+    from instep.destinations.facets import Layout
+    from instep.operations.spec import Preview
+    from instep.sync.operations.set_key import Way
+    from instep.sync.status import Standing
+
+Path = Annotated[str, typer.Argument(metavar="TABLE", help="schema.table")]
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
+table = typer.Typer(help="How one table is synced: its key, its cursor, copies of it.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    table.command("old-names", epilog=EXAMPLES)(old_names)
+    table.command("shards", epilog=SHARDS)(shards)
+    app.add_typer(table, name="table")
+
+
+@table.command(epilog="Example: instep table show public.order")
+def show(path: Path, connection: Of = None) -> None:
+    """Mode, key and cursor with who named them, what is paused and why, how many files there are. Asks no source."""
+    from instep.sync.operations.maintain import layout_of
+    from instep.sync.status import standing
+
+    with open_app() as app:
+        pipe = app.pipe(one_connection(app, connection))
+        found = standing(pipe, path)
+        layout = layout_of(pipe, found.place)
+    data = _shown(pipe.name, found) | {"layout": asdict(layout) if layout else None}
+    emit(data, lambda out: _show(out, found, layout))
+
+
+@table.command(
+    "set-key",
+    epilog="Examples: instep table set-key public.order id,version --dry-run · "
+    "instep table set-key public.order id --rebuild",
+)
+def set_key(
+    path: Path,
+    columns: Annotated[str, typer.Argument(metavar="COL[,COL...]", help="The new key's columns, as accepted.")],
+    connection: Of = None,
+    rekey: Annotated[bool, typer.Option("--rekey", help="The rows stay. Refused with duplicates or NULLs.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Read anew; the old table is kept as a copy.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Emptied now and read anew, without a copy.")] = False,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow-destructive", help="Tables that may be emptied; a pattern.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Give a table another key. Counts first, at source and destination, what shares it or has NULL in it.
+
+    Without --rekey, --rebuild or --clear it only counts and says which of them would do."""
+    way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
+    with open_desk() as desk:
+        asked = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
+        made = desk.operations.prepare(desk.connection(connection), asked)
+        data = {"connection": made.connection, **made.document, "way": way, "applied": False}
+        if way is None or dry_run:
+            emit(data, lambda out: _say_keying(out, made, asked=way))
+            return
+        _ask(made.lines, f"Set the key of {path}?")
+        done = desk.operations.execute(made, allow or ())
+    version, copy = done["version"], done["copy"] and ".".join(done["copy"])
+    data |= {"applied": True, "version": version, "copy": copy}
+    kept = f"; the old table is kept as {copy}" if copy else ""
+    emit(data, lambda out: out.write(f"the key of {path} is ({', '.join(key)}): schema version {version}{kept}"))
+
+
+@table.command(
+    "set-cursor",
+    epilog="Examples: instep table set-cursor public.order updated_at --from 2026-03-01 · "
+    "instep table set-cursor public.order --none",
+)
+def set_cursor(
+    path: Path,
+    column: Annotated[str | None, typer.Argument(help="The column that grows with every change.")] = None,
+    connection: Of = None,
+    none: Annotated[bool, typer.Option("--none", help="No cursor: each sync reads the whole table.")] = False,
+    start: Annotated[str, typer.Option("--from", help="Read only rows from this value on, the first time.")] = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Read a table by another cursor, or by none. Checks its type and its NULLs; the next sync begins anew with it."""
+    if (column is None) == (not none):
+        raise InstepError("which cursor?", hint="name a column, or say --none")
+    if none and start:
+        raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
+    with open_desk() as desk:
+        asked = SetCursorRequest(table=path, column=column, start=start)
+        made = desk.operations.prepare(desk.connection(connection), asked)
+        data: dict[str, Any] = {"connection": made.connection, **made.document, "applied": False}
+        if dry_run:
+            emit(data, lambda out: _lines(out, made.lines))
+            return
+        _ask(made.lines, f"Set the cursor of {path}?")
+        version = desk.operations.execute(made)["version"]
+    data |= {"applied": True, "version": version}
+    emit(data, lambda out: out.write(f"the cursor of {path} is {column or 'none'}: schema version {version}"))
+
+
+@table.command(epilog="Example: instep table purge public.order --yes")
+def purge(path: Path, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Delete the copies that were kept of a table when it was read anew. Asks first; it cannot be undone."""
+    from instep.sync.operations.drop_clones import purge as purge_copies
+    from instep.sync.status import standing
+
+    with open_app() as app:
+        pipe = app.pipe(one_connection(app, connection))
+        copies = standing(pipe, path).copies
+        names = [f"{'.'.join(c.place)} ({c.rows:,} rows, {c.why})" for c in copies]
+        if copies and not dry_run:
+            for name in names:
+                console(stderr=True).write(f"  {name}")
+            if not confirm("Delete these copies for good?"):
+                raise Blocked("nothing was deleted", hint="answer yes, or pass --yes")
+            purge_copies(pipe, copies)
+    done = bool(copies) and not dry_run
+    data = {"connection": pipe.name, "table": path, "copies": [asdict(c) for c in copies], "purged": done}
+    emit(data, lambda out: _lines(out, [f"{'deleted' if done else 'kept'}: {n}" for n in names] or ["no copies"]))
+
+
+def _way(**given: bool) -> Way | None:
+    from instep.sync.operations.set_key import WAYS
+
+    chosen = [way for way in WAYS if given[way]]
+    if len(chosen) > 1:
+        raise InstepError(f"{' and '.join(f'--{w}' for w in chosen)} exclude each other", hint="give one of them")
+    return chosen[0] if chosen else None
+
+
+def _ask(lines: Sequence[str], question: str) -> None:
+    """Says what happens and asks, on a terminal; elsewhere the command itself is the answer."""
+    import sys
+
+    for line in lines:
+        console(stderr=True).write(f"  {line}")
+    if options.interactive and not options.yes and sys.stdin.isatty() and not confirm(question):
+        raise Blocked("nothing was changed", hint="answer yes, or pass --yes")
+
+
+def _lines(out: Screen, lines: Sequence[str]) -> None:
+    for line in lines:
+        out.write(line)
+
+
+def _say_keying(out: Screen, made: Preview, *, asked: Way | None) -> None:
+    if asked is not None:
+        refused = made.detail["why_not"]
+        _lines(out, (*made.lines, *([f"refused: {refused}"] if refused else [])))
+        return
+    _lines(out, [f"key ({', '.join(made.document['key'])}) {line}" for line in made.detail["counted"]])
+    for line in made.detail["offers"]:
+        out.write(f"  {line}")
+
+
+def _shown(connection: str, s: Standing) -> dict[str, Any]:
+    from instep.sync.status import old_names_data
+
+    choice = s.choice
+    return {
+        "connection": connection, "table": s.table.path, "destination": ".".join(s.place),
+        "mode": choice.mode if choice else None, "why": choice.why if choice else s.trouble,
+        "deletes": choice.deletes if choice else None,
+        "key": s.table.key, "key_from": s.key_from, "cursor": s.table.cursor, "cursor_from": s.cursor_from,
+        "pauses": [asdict(p) for p in s.pauses], "copies": [asdict(c) for c in s.copies],
+        "waiting": [{"id": r.id, "kind": r.kind, "summary": r.summary} for r in s.waiting],
+        "old_names": old_names_data(s.old_names),
+    }  # fmt: skip
+
+
+def _show(out: Screen, s: Standing, layout: Layout | None) -> None:
+    out.write(s.table.path, "bold")
+    mode = f"{s.choice.mode}, deletes {s.choice.deletes} ({s.choice.why})" if s.choice else s.trouble
+    key = f"({', '.join(s.table.key)})" if s.table.key else "none"
+    for name, value in (
+        ("destination", ".".join(s.place)), ("mode", mode), ("key", f"{key}: {s.key_from}"),
+        ("cursor", f"{s.table.cursor or 'none'}: {s.cursor_from}"),
+    ):  # fmt: skip
+        out.write(f"  {name:<12} {value}")
+    if layout is not None:
+        out.write(f"  files        {layout_line(layout)}")
+    for pause in s.pauses:
+        out.write(f"  paused       {'' if pause.table else 'the whole connection: '}{pause.reason}", "yellow")
+    for r in s.waiting:
+        out.write(f"  waiting      {r.id} {r.summary}: instep changes show {r.id}", "yellow")
+    for c in s.copies:
+        out.write(f"  copy         {'.'.join(c.place)}: {c.rows:,} rows, {c.why}")
+    say_old_names(out, s.old_names)

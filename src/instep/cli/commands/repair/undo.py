@@ -1,0 +1,69 @@
+"""`instep undo`: takes an applied change, or all of a run's or a plan's, back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.context import confirm, console, emit
+from instep.errors import Blocked
+from instep.operations.repair.undo import UndoRequest
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.operations.spec import Preview
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: instep undo c-7f3a2b --dry-run · instep undo c-7f3a2b · instep undo r-20261121-101500"
+    )(undo)
+
+
+def undo(
+    what: Annotated[
+        str, typer.Argument(help="A change (c-...), a run (r-...) or a plan (p-...).", metavar="CHANGE|PLAN")
+    ],
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection, for a plan.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow-destructive", help="Objects that may be dropped; a pattern.")
+    ] = None,
+) -> None:
+    """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
+    with open_desk() as desk:
+        whole, owner = desk.planning.owner(what, connection)
+        made = desk.operations.prepare(owner, UndoRequest(what=whole))
+        if dry_run:
+            emit(_data(made, None), lambda out: _show(out, made.document))
+            return
+        _show(console(stderr=True), made.document)
+        if not confirm("Take this back?"):
+            raise Blocked("nothing was undone", hint="answer yes, or pass --yes")
+        version = desk.operations.execute(made, allow or ())["version"]
+    emit(_data(made, version), lambda out: out.print(f"undone: schema version {version}"))
+
+
+def _data(made: Preview, version: int | None) -> dict[str, Any]:
+    found = made.document
+    told = {name: found[name] for name in ("changes", "does", "drops", "limits")}
+    left = [{"change": id, "why": why} for id, why in sorted(found["left"].items())]
+    return {"connection": made.connection, **told, "left": left, "version": version}
+
+
+def _show(out: Screen, found: Mapping[str, Any]) -> None:
+    out.write("This takes back", "bold")
+    for id, summary in zip(found["changes"], found["summaries"], strict=True):
+        out.write(f"  {id}  {summary}")
+    out.write("What it does", "bold")
+    for line in found["does"]:
+        out.write(f"  {line}")
+    for drop in found["drops"]:
+        out.write(f"  drops {drop}: name it with --allow-destructive", "red")
+    if found["limits"] or found["left"]:
+        out.write("What it cannot restore", "bold")
+    for line in (*found["limits"], *found["left"].values()):
+        out.write(f"  {line}", "yellow")

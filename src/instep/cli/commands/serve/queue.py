@@ -1,0 +1,135 @@
+"""`instep worker` and `instep queue ...`: who does what waits, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.commands.serve.log_options import LogFormat, LogLevel
+from instep.cli.context import emit, options
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.model import Job, JobStatus
+
+queue = typer.Typer(help="Jobs that wait for workers: list, look at, cancel, try again.", no_args_is_help=True)
+JobId = Annotated[str, typer.Argument(help="Its id, or how it begins.")]
+STATUSES = ("queued", "running", "done", "failed", "dead", "cancelled")
+_STYLES = {"done": "green", "running": "green", "failed": "bold red", "dead": "bold red", "cancelled": "yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep worker --lanes 4 · instep worker --drain")(worker)
+    app.add_typer(queue, name="queue")
+
+
+def worker(
+    lanes: Annotated[int, typer.Option("--lanes", min=1, max=64, help="Jobs at a time.")] = 2,
+    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left that may begin now.")] = False,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that running jobs have at a stop.")] = 60,
+    log_format: LogFormat = "auto",
+    log_level: LogLevel = "info",
+) -> None:
+    """Run what waits in the queue and what schedules bring. A first SIGTERM or Ctrl-C lets running jobs end within
+    the grace time, a second one ends them at once; those that have not ended are given back."""
+    import signal
+    from functools import partial
+
+    from instep import logs
+    from instep.bootstrap import open_work
+    from instep.worker.worker import JobWorker, Limits
+
+    # The command line is read by spawned processes, too: they get the folder, no secret.
+    settings = logs.LogSettings(log_format, log_level)
+    logs.configure(settings)
+    opener = partial(logs.logged, settings, partial(open_work, options.project.resolve()))
+    found = JobWorker(opener, Limits(lanes=lanes, grace=grace), logs.said)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: found.stop())
+    found.run(drain=drain)
+
+
+@queue.command("list", epilog="Example: instep queue list --status dead --status failed")
+def list_jobs(
+    status: Annotated[list[str] | None, typer.Option("--status", help=", ".join(STATUSES) + "; repeatable.")] = None,
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Only of this connection.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 50,
+) -> None:
+    """Jobs, newest first, with how many there are of each status and who works. What a job has answered: `queue
+    show`."""
+    if wrong := [s for s in status or () if s not in STATUSES]:
+        raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
+    with open_desk() as desk:
+        found = desk.queue(status or (), connection, limit)  # type: ignore[arg-type]
+    jobs = [{k: v for k, v in asdict(j).items() if k != "result"} for j in found.jobs]
+    workers = [asdict(w) for w in found.workers]
+    document = {"jobs": jobs, "counts": found.counts, "workers": workers}
+    emit(document, lambda out: _show_list(out, found.jobs, found.counts, len(workers)))
+
+
+def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int], workers: int) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("job", "connection", "kind", "status", "attempt", "due", "error"):
+        grid.add_column(name, no_wrap=name != "error", overflow="fold")
+    for job in found:
+        error = job.error.splitlines()[0] if job.error and job.status != "done" else ""
+        tried = f"{job.attempt} of {job.attempts}"
+        due = f"{job.due:%Y-%m-%d %H:%M:%S}"
+        style = _STYLES.get(job.status, "")
+        grid.add_row(cell(job.id), cell(job.connection), job.kind, cell(job.status, style), tried, due, cell(error))
+    if found:
+        out.print(grid)
+    told = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+    out.print(f"{told or 'no jobs'}; {workers} worker(s) live", style="dim")
+
+
+@queue.command(epilog="Example: instep queue show j-20260301")
+def show(job: JobId) -> None:
+    """One job with all that is known of it."""
+    with open_desk() as desk:
+        found = desk.job(job)
+    emit({"job": asdict(found)}, lambda out: _show(out, found))
+
+
+def _show(out: Screen, job: Job) -> None:
+    out.write(f"{job.id}: {job.kind} of {job.connection or 'no connection'}: {job.status}", _STYLES.get(job.status, ""))
+    for name, value in _lines(job).items():
+        if value:
+            out.write(f"  {name}: {value}")
+
+
+def _lines(job: Job) -> dict[str, Any]:
+    return {
+        "asked": f"{job.created:%Y-%m-%d %H:%M:%S} UTC{' by ' + job.who if job.who else ''}", "why": job.why,
+        "due": f"{job.due:%Y-%m-%d %H:%M:%S} UTC" if job.status == "queued" else "",
+        "attempt": f"{job.attempt} of {job.attempts}",
+        "began": f"{job.started:%Y-%m-%d %H:%M:%S} UTC on {job.owner}" if job.started and job.owner else "",
+        "ended": f"{job.ended:%Y-%m-%d %H:%M:%S} UTC" if job.ended else "", "stop": job.stop, "run": job.run,
+        "options": ", ".join(f"{k}={v}" for k, v in job.options.items()), "error": job.error,
+        "result": ", ".join(f"{k}={v}" for k, v in job.result.items()),
+    }  # fmt: skip
+
+
+@queue.command(epilog="Example: instep queue cancel j-20260301-120000-1a2b3c4d")
+def cancel(job: JobId) -> None:
+    """End a job: at once if it waits, else as soon as its worker hears of it."""
+    with open_desk() as desk:
+        found = desk.cancel(job)
+    said = "is cancelled" if found.over else "is asked to stop"
+    emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {said}"))
+
+
+@queue.command(epilog="Example: instep queue retry j-20260301-120000-1a2b3c4d")
+def retry(job: JobId) -> None:
+    """Put a job that failed, died or was cancelled back into the queue."""
+    with open_desk() as desk:
+        found = desk.retry(job)
+    emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} waits"))

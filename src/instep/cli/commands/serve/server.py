@@ -1,0 +1,317 @@
+"""`instep server`: the API over this project, with a worker beside it if asked for; `instep keys` and `instep audit`:
+who may call it and what was done."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.backend import open_desk
+from instep.cli.commands.serve.log_options import LogFormat, LogLevel
+from instep.cli.context import confirm, emit, fail, open_app, options, say
+from instep.errors import Blocked, InstepError, SetupError
+from instep.loopback import is_loopback
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.commands.serve.embedded_worker import WorkerBeside
+    from instep.cli.screen import Screen
+    from instep.control.resources.api_keys import Issued
+    from instep.store.server.api_keys import ApiKey
+
+
+_log = logging.getLogger(__name__)
+LOOK = 1.0
+"""Seconds between two looks at the file."""
+
+
+class FileFollower:
+    """Looks at the file of an open project from a thread until the block ends."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="instep file", daemon=True)
+
+    def _run(self) -> None:
+        while not self._ending.wait(LOOK):
+            try:
+                if wrong := self._app.refresh():
+                    _log.warning("%s", wrong)
+            except Exception:  # the thread goes on: nobody else would look
+                _log.exception("the project file was not read")
+
+    def __enter__(self) -> FileFollower:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+_ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
+
+
+def share_arenas(count: int = 2) -> None:
+    """Let all threads share a few heaps. glibc gives each of a server's threads one of up to eight for each core, and
+    what a request needed stays in every heap that it was ever served from. Elsewhere nothing is done."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, count)
+
+
+ADMIN_KEY_FILE = "admin.key"
+POLL = 0.2
+"""Seconds between two looks at an empty queue: behind an API somebody waits for most of what comes."""
+keys = typer.Typer(help="API keys of the server: make, rotate, revoke.", no_args_is_help=True)
+audit = typer.Typer(help="The log of what was done by the API.", no_args_is_help=True)
+KeyId = Annotated[str, typer.Argument(help="A key's id, k-...")]
+Days = Annotated[int | None, typer.Option("--days", min=1, max=3650, help="How long it lasts; for ever if not given.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep server --with-worker · instep server --host 0.0.0.0 --behind-proxy 10.0.0.7")(
+        server
+    )
+    app.add_typer(keys, name="keys")
+    app.add_typer(audit, name="audit")
+
+
+def server(
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")] = 8321,
+    behind_proxy: Annotated[
+        str, typer.Option("--behind-proxy", help="Addresses of the proxies that end TLS: 10.0.0.7, or several with ,")
+    ] = "",
+    rate: Annotated[int, typer.Option("--rate", min=1, help="Requests that a key may make within a minute.")] = 600,
+    with_worker: Annotated[
+        bool, typer.Option("--with-worker", help="Also run what waits in the queue and what schedules bring.")
+    ] = False,
+    lanes: Annotated[int, typer.Option("--lanes", min=1, max=64, help="Jobs at a time, under --with-worker.")] = 2,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that running jobs have at a stop.")] = 60,
+    insecure_dev: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-dev",
+            help="To try things out: no master key is needed, secrets are sealed with one that everybody knows, and "
+            "API keys may travel in clear.",
+        ),
+    ] = False,
+    log_format: LogFormat = "auto",
+    log_level: LogLevel = "info",
+) -> None:
+    """Serve the API until it is interrupted: its own below /api/v1, and below /v1 the one that programs for managed
+    connectors speak. The first start makes an admin key: the terminal shows it once; without a terminal it is in the
+    file .instep/admin.key. SIGTERM or Ctrl-C lets requests and running jobs end;
+    a second one gives the jobs back."""
+    check_reach(host, behind_proxy, insecure_dev)
+    try:
+        import uvicorn
+
+        from instep.server.app import create_app
+        from instep.server.protocol import IDLE_SECONDS, TimedProtocol
+        from instep.server.rates import Rates
+    except ModuleNotFoundError as error:
+        raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
+    from instep.bootstrap import open_server
+    from instep.cli.commands.serve.embedded_worker import stopping
+    from instep.logs import LogSettings, configure, logged
+
+    logs = LogSettings(log_format, log_level)
+    configure(logs)
+    share_arenas()
+    folder = options.project.resolve()
+    with open_server(folder, insecure_dev=insecure_dev) as app, listening(host, port) as taken:
+        made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))
+        _first_key(app)
+        config = uvicorn.Config(
+            made, http=TimedProtocol, ws="none", timeout_keep_alive=IDLE_SECONDS, server_header=False,
+            timeout_graceful_shutdown=5, log_config=None,
+            proxy_headers=bool(behind_proxy), forwarded_allow_ips=behind_proxy or None,
+        )  # fmt: skip
+        opener = partial(logged, logs, partial(open_server, folder, insecure_dev=insecure_dev))
+        beside = _worker(opener, lanes, grace) if with_worker else None
+        # Ending the event loop, a signal is sent on to us: the worker is then asked to stop.
+        with stopping(beside.stop if beside else _heard), beside or nullcontext(), FileFollower(app):
+            say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
+            uvicorn.Server(config).run(sockets=[taken])
+    say("the server has ended")
+
+
+def _heard() -> None:
+    """The event loop has ended by the same signal: there is nothing else to stop."""
+
+
+def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
+    from instep.cli.commands.serve.embedded_worker import WorkerBeside
+    from instep.logs import said
+    from instep.worker.worker import JobWorker, Limits
+
+    return WorkerBeside(lambda: JobWorker(opener, Limits(lanes=lanes, grace=grace, poll=POLL), said))
+
+
+def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
+    """Blocked for an address that others reach without TLS in between."""
+    if is_loopback(host.strip("[]")) or behind_proxy or insecure_dev:
+        return
+    raise Blocked(
+        f"{host} is reached from other machines, and API keys would travel in clear",
+        hint="put a proxy that ends TLS before it and name it with --behind-proxy, or listen on 127.0.0.1",
+    )
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; InstepError if the address cannot be had."""
+    plain = host.strip("[]")
+    try:
+        taken = socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InstepError(f"cannot listen on {host} port {port}: {why}", hint="choose another --port") from error
+    # Else the body of an answer waits for the acknowledgement of its head, for 40 ms. Connections inherit it.
+    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return taken
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _first_key(app: App) -> None:
+    """Make the first key of all, and hand it to the terminal, or to a file where there is none: what a service writes
+    goes to logs, which others read and keep."""
+    from instep.control.resources.api_keys import first_admin
+    from instep.store.engine.database import write_private
+
+    file = app.project.root / ".instep" / ADMIN_KEY_FILE
+    shown = sys.stderr.isatty()
+    with app.store.transaction():  # a key that nobody was told is none
+        issued = first_admin(app.store)
+        if issued is not None and not shown:
+            write_private(file, f"{issued.secret}\n")
+    if issued is None:
+        return
+    if shown:
+        say(f"admin API key {issued.key.id}, shown this once:")
+        typer.echo(issued.secret, err=True)
+    else:
+        say(
+            f"admin API key {issued.key.id} is in {file}, which only this account can read: take it and delete the file"
+        )
+
+
+@keys.command("list", epilog="Example: instep keys list --output json")
+def list_keys() -> None:
+    """All keys, with when their secrets end and were last used."""
+    with open_desk() as desk:
+        found = desk.keys()
+    data = {"keys": [asdict(key) for key in found.keys]}
+    emit(data, lambda out: _show_keys(out, [(k, k.lives(found.now)) for k in found.keys]))
+
+
+def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    if not found:
+        out.print("no API keys; `instep server` makes the first one")
+        return
+    head = ("id", "name", "role", "groups", "state", "secrets", "last used")
+    grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for key, lives in found:
+        state = "revoked" if key.ended else "live" if lives else "expired"
+        used = max((s.last_used for s in key.secrets if s.last_used), default=None)
+        last = f"{used:%Y-%m-%d %H:%M} UTC" if used else "never"
+        starts = " ".join(s.prefix for s in key.secrets)
+        row = (key.id, key.name, key.role, ", ".join(key.groups) or "all", state, starts, last)
+        grid.add_row(*map(cell, row))
+    out.print(grid)
+
+
+@keys.command(epilog="Examples: instep keys create ci --role operator · instep keys create eu --role viewer --group eu")
+def create(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    role: Annotated[str, typer.Option("--role", help="viewer, operator, approver or admin.")],
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only connections with this tag; may be given several times.")
+    ] = None,
+    days: Days = None,
+) -> None:
+    """Make a key. Its secret is printed once."""
+    with open_desk() as desk:
+        issued = desk.create_key(name, role, group or (), days)
+    _show_issued(issued)
+
+
+@keys.command(epilog="Example: instep keys rotate k-3f9a21c07b11 --overlap-hours 24")
+def rotate(
+    key: KeyId,
+    overlap_hours: Annotated[
+        int, typer.Option("--overlap-hours", min=0, max=2160, help="How long the old secret still works.")
+    ] = 168,
+    days: Days = None,
+) -> None:
+    """Give a key another secret, which is printed once."""
+    with open_desk() as desk:
+        issued = desk.rotate_key(key, timedelta(hours=overlap_hours), days)
+    _show_issued(issued)
+
+
+@keys.command(epilog="Example: instep keys revoke k-3f9a21c07b11")
+def revoke(key: KeyId) -> None:
+    """End a key at once."""
+    with open_desk() as desk:
+        name = desk.key(key).name
+        if not confirm(f"Refuse the API key {name!r} ({key}) from now on?"):
+            raise Blocked("nothing was revoked", hint="answer yes, or pass --yes")
+        ended = desk.revoke_key(key)
+    emit(asdict(ended), lambda out: out.write(f"{key} is refused from now on"))
+
+
+def _show_issued(issued: Issued) -> None:
+    def show(out: Screen) -> None:
+        out.write(f"{issued.key.id}  {issued.key.name} ({issued.key.role}); its secret, shown this once:")
+        out.write(issued.secret)
+
+    emit({"key": asdict(issued.key), "secret": issued.secret}, show)
+
+
+@audit.command(epilog="Example: instep audit check")
+def check(
+    head: Annotated[str, typer.Option("--head", help="A digest that was noted earlier: it must be in the log.")] = "",
+) -> None:
+    """Whether the log holds together: each entry has the digest of the one before it."""
+    with open_app() as app:
+        found = app.store.audit.check()
+        known = not head or app.store.audit.holds(head)
+    broken = found.broken or ("" if known else f"no entry has the digest {head}: entries at the end were taken away")
+    data = {**asdict(found), "broken": broken}
+    text = f"broken: {broken}" if broken else f"{found.entries:,} entries hold together; the last one is {found.head}"
+    emit(data, lambda out: out.write(text, "red" if broken else ""))
+    if broken:
+        raise fail(1)
+
+
+@audit.command("list", epilog="Example: instep audit list --rows 50")
+def list_audit(rows: Annotated[int, typer.Option("--rows", "-n", min=1, max=10_000, help="How many.")] = 20) -> None:
+    """The last entries, newest first."""
+    with open_app() as app:
+        found = app.store.audit.page(limit=rows)
+
+    def show(out: Screen) -> None:
+        for e in found:
+            out.write(f"{e.number:>6}  {e.at:%Y-%m-%d %H:%M:%S}  {e.actor}  {e.action}  {e.target}")
+
+    emit({"entries": [asdict(e) for e in found]}, show)

@@ -1,0 +1,91 @@
+"""`instep connection delete`: the end of a connection, with what goes with it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.context import PARTIAL, emit, fail, open_app, options, say
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.sync.operations.delete_connection import Belongings, Left
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="A connection as a whole.", no_args_is_help=True)
+    group.callback()(_group)
+    group.command(epilog="Example: instep connection delete shop --drop-tables --confirm shop")(delete)
+    app.add_typer(group, name="connection")
+
+
+def _group() -> None:
+    """Keeps the group a group while it has one command."""
+
+
+def delete(
+    name: Annotated[str, typer.Argument(help="The connection.")],
+    drop_tables: Annotated[
+        bool, typer.Option("--drop-tables", help="Drop its tables at the destination, too.")
+    ] = False,
+    confirm: Annotated[str, typer.Option("--confirm", help="Its name again; without it the name is asked for.")] = "",
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Leave behind what is at a source or destination that cannot be reached.")
+    ] = False,
+) -> None:
+    """Delete a connection: its slot at the source, its records, and if asked for its tables. --yes does not do it."""
+    from instep.control.connectors import forget_operations
+    from instep.crash import crashpoint
+    from instep.sync.operations.delete_connection import belongings, leave
+
+    with _app(name) as app:
+        pipe = app.pipe(name)
+        given = confirm or _asked(belongings(pipe), drop_tables)
+        left = leave(pipe, "drop" if drop_tables else "keep", named=given, abandon=abandon)
+        forget_operations(app.project, app.store, name)
+        crashpoint("leave.object.before")
+        if name not in _of_file(app):
+            app.objects.delete("connection", name)
+        else:
+            say(f"next: take it out of {app.project.file.name}, or its next sync begins anew")
+    emit(asdict(left), lambda out: _show(out, left))
+    if left.behind:
+        raise fail(PARTIAL)
+
+
+def _app(name: str) -> App:
+    """Of the file if it has the connection: then no master keys are needed."""
+    from instep.bootstrap import open_server
+    from instep.project.load import load_beside
+
+    return open_app() if name in load_beside(options.project).model.connections else open_server(options.project)
+
+
+def _of_file(app: App) -> set[str]:
+    from instep.project.load import load_beside
+
+    return set(load_beside(app.project.root).model.connections)
+
+
+def _asked(there: Belongings, drop: bool) -> str:
+    if not (options.interactive and sys.stdin.isatty()):
+        return ""
+    say(f"slot at the source: {there.log or 'none'}")
+    say(f"tables at the destination, which are {'DROPPED' if drop else 'kept'}: {len(there.tables)}")
+    say(f"copies beside them: {len(there.copies)}")
+    return str(typer.prompt(f"Type {there.connection} to delete it", default="", show_default=False, err=True))
+
+
+def _show(out: Screen, left: Left) -> None:
+    out.write(f"deleted connection {left.connection}: {sum(left.records.values())} records")
+    if left.log:
+        out.write(f"dropped slot {left.log}")
+    for word, refs in (("dropped", left.dropped), ("kept", left.kept)):
+        for ref in refs:
+            out.write(f"{word} {'.'.join(ref)}")
+    for said in left.behind:
+        out.write(f"left behind: {said}", "yellow")

@@ -1,0 +1,142 @@
+"""`instep connector ...`: writing a connector, trying it on this machine, looking at what it sends."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from instep.cli.context import confirm, emit, fail, options, say
+from instep.errors import Blocked
+
+Folder = Annotated[Path, typer.Argument(metavar="[PATH]", help="The connector's folder, the one of connector.py.")]
+Configuration = Annotated[
+    Path | None,
+    typer.Option("--configuration", help="By default configuration.json beside connector.py, if it is there."),
+]
+State = Annotated[
+    Path | None,
+    typer.Option("--state", help="The state to begin from and to leave there, by default files/state.json."),
+]
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy", help="What decides about schema changes: a preset, or a file as under one name of policies:."
+    ),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", metavar="NAME", help="A variable of your environment that the connector may read; give one each."
+    ),
+]
+connector = typer.Typer(help="Write and try a connector of your own: docs/guides/connectors.md.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(connector, name="connector")
+
+
+@connector.command(epilog="Examples: instep connector init · instep connector init connectors/crm")
+def init(folder: Folder = Path()) -> None:
+    """Write a connector that runs as it is, to begin with."""
+    from instep.project.connector_starter.write import write_connector
+
+    written = write_connector(folder)
+    emit({"files": list(map(str, written))}, lambda out: out.print("\n".join(f"wrote {file}" for file in written)))
+    where = "" if folder == Path() else f" {folder}"
+    say(f"next: `instep connector debug{where}` runs it into {folder / 'files' / 'warehouse.db'}")
+
+
+@connector.command(
+    epilog="Examples: instep connector debug · instep connector debug crm --policy approve --env CRM_TOKEN"
+)
+def debug(
+    folder: Folder = Path(),
+    configuration: Configuration = None,
+    state: State = None,
+    policy: Policy = "allow_all",
+    env: Variables = None,
+) -> None:
+    """Run a connector into files/warehouse.db, from the state in files/state.json, and say what it did: operations,
+    changes of the schema, rows. It is the sync that a connection does."""
+    from instep.cli.commands.set_up.connector_trial import try_out
+    from instep.project.files.workbench import workbench
+
+    bench = workbench(folder, configuration, state, policy, env or ())
+    try_out(bench, bench.warehouse, own_state=True)
+
+
+@connector.command(epilog="Examples: instep connector run · instep connector run crm --destination /data/lake")
+def run(
+    folder: Folder = Path(),
+    configuration: Configuration = None,
+    destination: Annotated[
+        Path | None,
+        typer.Option(
+            "--destination", "-d", help="A folder that becomes an Iceberg lake, by default files/lake; or X.duckdb."
+        ),
+    ] = None,
+    policy: Policy = "allow_all",
+    env: Variables = None,
+) -> None:
+    """Run a connector into a lake of its own, which keeps the state itself: a sync without an instep.yml."""
+    from instep.cli.commands.set_up.connector_trial import try_out
+    from instep.project.files.workbench import workbench
+
+    bench = workbench(folder, configuration, policy=policy, variables=env or ())
+    try_out(bench, bench.target(destination), own_state=False)
+
+
+@connector.command(epilog="Examples: instep connector check · instep connector check crm --state files/state.json")
+def check(
+    folder: Folder = Path(), configuration: Configuration = None, state: State = None, env: Variables = None
+) -> None:
+    """Run a connector without a destination and compare `schema()` with what it sends: names that look misspelt,
+    columns that are mostly empty, types that change. Exit with 1 if something is most likely wrong."""
+    from instep.cli.commands.set_up.connector_check import check_sent, show_findings
+    from instep.project.files.workbench import workbench
+
+    bench = workbench(folder, configuration, state, variables=env or ())
+    counts, findings = check_sent(bench, bench.read_state() if state else {})
+    data = {"operations": asdict(counts), "findings": [asdict(f) for f in findings]}
+    emit(data, lambda out: show_findings(out, counts, findings))
+    if any(f.severity == "warn" for f in findings):
+        raise fail(1)
+
+
+@connector.command(epilog="Examples: instep connector reset · instep connector reset crm --table event --yes")
+def reset(
+    folder: Folder = Path(),
+    table: Annotated[
+        str,
+        typer.Option(
+            "--table", "-t", help="Drop only this table. The state, which is that of all tables, is forgotten as well."
+        ),
+    ] = "",
+) -> None:
+    """Forget files/warehouse.db and files/state.json: the next debug run begins anew. It asks first. With --table the
+    others keep their rows, and get them again with the next run: only the connector knows which part of its state is
+    about which table."""
+    from instep.cli.commands.set_up.connector_trial import forget, forget_table
+    from instep.project.files.workbench import workbench
+
+    bench = workbench(folder)
+    what = f"table {table} of {bench.warehouse.path}" if table else str(bench.warehouse.path)
+    if not confirm(f"Forget {what} and {bench.state}?"):
+        raise Blocked("nothing was forgotten", hint="say --yes where nobody can be asked")
+    gone = forget_table(bench, table) if table else forget(bench)
+    lines = [f"forgot {name}" for name in gone] or ["there was nothing to forget"]
+    emit({"forgotten": gone}, lambda out: out.print("\n".join(lines)))
+    if table:
+        say("the state was that of all tables: the next debug run sends everything again, by key")
+
+
+@connector.command(epilog="Example: instep connector demo --project connector-demo")
+def demo() -> None:
+    """Five syncs of a connector whose records change shape, in a project of their own."""
+    from instep.cli.commands.set_up.connector_story import play
+
+    play(options.project)

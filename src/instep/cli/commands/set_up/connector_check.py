@@ -1,0 +1,66 @@
+"""What `instep connector check` does and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from instep.cli.render.connectors import Trial, followed, operations_lines
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.project.files.workbench import Workbench
+    from instep.sources.connector.lint import Finding
+    from instep.sources.connector.segment import Counts
+
+
+def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[Counts, tuple[Finding, ...]]:
+    """Runs the connector to its end; what it sends goes to a folder that is deleted, segment by segment."""
+    from instep.temporary import temporary
+
+    with temporary("check") as folder, followed() as trial:
+        return _counted(bench, folder, state, trial)
+
+
+def _counted(
+    bench: Workbench, folder: str, state: Mapping[str, Any], trial: Trial
+) -> tuple[Counts, tuple[Finding, ...]]:
+    from instep.sources.connector.child import not_done
+    from instep.sources.connector.config import ConnectorConfig
+    from instep.sources.connector.lint import Sent, lint
+    from instep.sources.connector.segment import Counts
+    from instep.sources.connector.spool import Segments
+
+    config = ConnectorConfig(
+        str(bench.folder), bench.configuration, name=bench.folder.name, environment=bench.environment
+    )
+    sent, counts = Sent(), Counts()
+    for line in not_done(config):
+        trial.said(line)
+    with closing(Segments(config, folder, state, trial.operations, trial.said)) as segments:
+        while segment := segments.next():
+            sent.add(segment)
+            counts += segment.counts
+            segments.acknowledge(segment)
+    return counts, lint(sent.tables())
+
+
+def _line(found: Finding) -> tuple[str, str, str, str]:
+    """What columns of one table have in common that are told together; a table is told by itself."""
+    table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
+    return found.severity, found.text, found.hint, table + dot
+
+
+def show_findings(out: Screen, counts: Counts, findings: Sequence[Finding]) -> None:
+    out.write("Operations", "bold")
+    for line in operations_lines(counts):
+        out.write(line)
+    for (severity, text, hint, table), found in groupby(findings, _line):
+        columns = [f.where.removeprefix(table) for f in found]
+        names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+        out.write(f"{severity}  {table}{names} {text}", "yellow" if severity == "warn" else "")
+        out.write(f"      {hint}", "dim")
+    if not findings:
+        out.write("nothing looks wrong", "green")

@@ -1,0 +1,116 @@
+"""A trial run of a connector on this machine, through the sync that every connection has; and what forgets it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from instep.cli.context import emit
+from instep.cli.render.connectors import operations_lines, schema_lines
+from instep.cli.render.run_report import end_as, show_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from instep.bootstrap import App
+    from instep.cli.render.connectors import Line, Trial
+    from instep.cli.screen import Screen
+    from instep.project.files.workbench import Target, Workbench
+    from instep.sources.connector.segment import Counts
+    from instep.sync.progress import Report
+
+
+def try_out(bench: Workbench, target: Target, *, own_state: bool) -> None:
+    """One sync into `target`. `own_state`: it begins from the bench's state file and leaves its state there, also
+    when it fails."""
+    from instep.bootstrap import App
+    from instep.cli.render.connectors import followed
+
+    with App(bench.project(target)) as app:
+        forget_vanished(app, target)
+        if own_state:
+            app.store.connectors.save(target.name, bench.read_state())
+        before = app.store.accepted.catalog(target.name)
+        with followed() as live:
+            try:
+                report = _sync(app, target.name, live)
+            finally:
+                if own_state:
+                    bench.write_state(app.store.connectors.get(target.name).state)
+        changes = schema_lines(before, app.store.accepted.catalog(target.name))
+    _tell(bench, target, own_state, report, live.counts, changes)
+
+
+def _sync(app: App, connection: str, live: Trial) -> Report:
+    from instep.sync.run import Wanted, sync
+
+    return sync(app.pipe(connection), Wanted(), live, app.engine(connection))
+
+
+def _tell(
+    bench: Workbench, target: Target, own_state: bool, report: Report, counts: Counts, changes: list[Line]
+) -> None:
+    state = str(bench.state) if own_state else ""
+    operations = {**asdict(counts), "schema_changes": sum(line[:1] != " " for line, _ in changes)}
+    data = {
+        **asdict(report), "operations": operations, "schema": [line for line, _ in changes],
+        "destination": str(target.path), "state_file": state,
+    }  # fmt: skip
+
+    def draw(out: Screen) -> None:
+        out.write("Operations", "bold")
+        for line in operations_lines(counts, operations["schema_changes"]):
+            out.write(line)
+        out.write("Schema", "bold")
+        for line, style in changes or [("no changes", "dim")]:
+            out.write(f"  {line}", style)
+        show_report(out, report)
+        out.write(f"in {target.path}{f', state in {state}' if state else ''}", "dim")
+        out.write(f'look at it: instep --project {bench.files} query "SQL"', "dim")
+
+    emit(data, draw)
+    end_as(report)
+
+
+def forget_vanished(app: App, target: Target) -> None:
+    """A target that somebody has deleted is a new one: what is recorded of it goes, too."""
+    from instep.control.connectors import forget_operations
+
+    if not target.path.exists() and app.store.accepted.latest(target.name) is not None:
+        app.store.connections.forget(target.name)
+        forget_operations(app.project, app.store, target.name)
+
+
+def forget(bench: Workbench) -> list[str]:
+    """Deletes the warehouse, the state and what is recorded of debug runs; answers the paths that were there."""
+    from instep.bootstrap import App
+    from instep.control.connectors import forget_operations
+    from instep.project.sections.connector import uploads_folder
+
+    target = bench.warehouse
+    there: list[Path] = []
+    if bench.files.exists():
+        with App(bench.project(target)) as app:
+            app.store.connections.forget(target.name)
+            forget_operations(app.project, app.store, target.name)
+        there = sorted(bench.files.glob(f"{target.path.name}*"))
+        there += [uploads] if (uploads := uploads_folder(bench.files, target.name)).is_dir() else []
+    there += [bench.state] if bench.state.exists() else []
+    for path in there:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return [str(path) for path in there]
+
+
+def forget_table(bench: Workbench, name: str) -> list[str]:
+    """Drops one table and the state, so that the next run sends all again: other tables get their rows once more, by
+    key. InstepError if debug runs have made no such table."""
+    from instep.bootstrap import App
+    from instep.sync.operations.forget_table import forget_sent
+
+    target = bench.warehouse
+    with App(bench.project(target)) as app:
+        forget_vanished(app, target)
+        forget_sent(app.pipe(target.name), name)
+    bench.state.unlink(missing_ok=True)
+    return [f"table {name}", str(bench.state)]

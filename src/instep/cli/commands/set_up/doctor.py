@@ -1,0 +1,77 @@
+"""`instep doctor`: what is wrong here, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.context import emit, fail, open_app
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.monitoring.doctor import Finding
+
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep doctor · instep doctor --connect · instep doctor --connection shop")(doctor)
+
+
+def doctor(
+    connect: Annotated[bool, typer.Option("--connect", help="Also try every source and destination.")] = False,
+    connection: Annotated[
+        str | None, typer.Option("--connection", "-c", help="Also try the source and destination of this one.")
+    ] = None,
+) -> None:
+    """Check this machine, this project and its store; each line says ok, warn or bad, and what to do. Ends with 1 if
+    something is bad."""
+    found = list(_look(connect, connection))
+    counts = {state: sum(f.state == state for f in found) for state in _STYLES}
+    emit({"checks": [{**asdict(f), "ok": f.ok} for f in found], "counts": counts}, lambda out: _show(out, found))
+    if counts["bad"]:
+        raise fail(1)
+
+
+def _look(connect: bool, connection: str | None) -> Iterator[Finding]:
+    from instep.errors import InstepError
+    from instep.monitoring import doctor as look
+
+    yield from look.machine(Path.cwd())
+    try:
+        with open_app(looks_only=True) as app:
+            found = list(look.project(app))
+            yield from found
+            if all(f.ok for f in found if f.name == "store"):
+                yield look.clock(app.store)
+                yield from _logs(app)
+            if connect or connection:
+                yield from look.reached(app, connection)
+    except InstepError as error:
+        yield look.Finding("project", "bad", error.message, error.hint)
+
+
+def _logs(app: App) -> Iterator[Finding]:
+    """What sources keep for connections that follow their logs."""
+    from instep.bootstrap.logs import log_status
+    from instep.cli.commands.set_up.log import line
+    from instep.monitoring.doctor import Finding
+
+    for name in app.project.selected():
+        if app.project.follows_log(name):
+            found = log_status(app, name)
+            state = "bad" if found["trouble"] else "ok"
+            yield Finding(f"log of {name}", state, line(found), found.get("hint", ""))  # type: ignore[arg-type]
+
+
+def _show(out: Screen, found: list[Finding]) -> None:
+    for one in found:
+        out.print(f"{one.state:4}", style=_STYLES[one.state], end=" ")
+        out.print(f"{one.name}: {one.detail}")
+        if one.hint and one.state != "ok":
+            out.print(f"     {one.hint}", style="dim")

@@ -1,0 +1,100 @@
+"""`instep source log ...`: what a server keeps for the connections that follow its log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.bootstrap.logs import log_of, log_status
+from instep.cli.context import confirm, emit, one_connection, open_app
+from instep.errors import Blocked, ProjectError
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.model import Check
+
+log = typer.Typer(help="The log that a source keeps for connections in `mode: log`.", no_args_is_help=True)
+
+
+@log.command(epilog="Example: instep source log show shop")
+def show(
+    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml; without it all.")] = None,
+) -> None:
+    """Where each connection stands in its log: how far behind it is, what the server keeps, whether it still can be
+    read."""
+    with open_app() as app:
+        names = app.project.selected([connection] if connection else [])
+        found = [log_status(app, name) for name in names if app.project.follows_log(name)]
+    emit({"logs": found}, lambda out: _show(out, found))
+
+
+@log.command(epilog="Example: instep source log drop shop --yes")
+def drop(
+    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml.")] = None,
+    slot: Annotated[str, typer.Option("--slot", help="A slot that instep.yml names no more.")] = "",
+) -> None:
+    """Remove a connection's slot and its publication from a PostgreSQL source. Asks first: the next sync in `mode: log`
+    needs --full, and reads its tables as a whole."""
+    with open_app() as app:
+        name = one_connection(app, connection)
+        found, names = log_of(app, name, slot)
+        if app.source(app.project.source_of(name)).kind != "postgres":
+            raise ProjectError(
+                f"the server keeps nothing for {name}: a binary log has no slots", hint="nothing to drop"
+            )
+        if other := app.log_taken(name, names):
+            raise Blocked(
+                f"the slot {names} is that of connection {other}, and not of {name}",
+                hint=f"drop it by that name: instep source log drop {other}",
+            )
+        if not confirm(f"Drop the slot {names} of {name}? Its tables will be read as a whole."):
+            raise Blocked("nothing was dropped", hint="answer yes, or pass --yes")
+        dropped = found.drop()
+    data = {"connection": name, "slot": names, "dropped": dropped}
+    emit(data, lambda out: out.write(f"{'dropped' if dropped else 'there was no'} slot {names}"))
+
+
+def log_checks(app: App, source: str | None) -> list[Check]:
+    """One check a connection that follows the log of this source (None: the only one)."""
+    from instep.model import Check
+
+    chosen = [
+        c for c in app.project.connections if source in (None, app.project.source_of(c)) and app.project.follows_log(c)
+    ]
+    found = [log_status(app, c) for c in chosen]
+    return [Check(f"log of {f['connection']}", not f["trouble"], line(f), f["hint"]) for f in found]
+
+
+def line(found: dict[str, Any]) -> str:
+    """What people read of a log's state."""
+    if found["trouble"]:
+        return str(found["trouble"])
+    if not found["ours"]:
+        return _binary(found)
+    if not found["exists"]:
+        return f"slot {found['slot']} is made by the first sync"
+    return (
+        f"slot {found['slot']} was read up to {found['confirmed']}: {found['behind']:,} bytes behind, the server keeps "
+        f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+    )
+
+
+def _binary(found: dict[str, Any]) -> str:
+    """Of a log that the server keeps for whoever reads it."""
+    kept = f"the server keeps {found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+    if not found["confirmed"]:
+        return f"binary log: not read yet; {kept}"
+    behind = f"{found['behind']:,} bytes and {found['late']:,.0f} s behind"
+    return f"binary log: was read up to {found['confirmed']}: {behind}; {kept}"
+
+
+def _show(out: Screen, found: list[dict[str, Any]]) -> None:
+    if not found:
+        out.write("no connection follows a log: set `mode: log` in instep.yml")
+    for one in found:
+        out.print(one["connection"], style="bold", end="")
+        out.write(f"  {line(one)}", "yellow" if one["trouble"] else "")
+        if one["trouble"] and one["hint"]:
+            out.write(f"  {one['hint']}", "dim")

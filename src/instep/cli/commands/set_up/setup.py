@@ -1,0 +1,65 @@
+"""`instep init`, `validate` and `version`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep import __version__
+from instep.cli.context import emit, open_app, options, say
+
+if TYPE_CHECKING:
+    pass
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep init · instep init --demo --run")(init)
+    app.command(epilog="Example: instep validate --project shop")(validate)
+    app.command(epilog="Example: instep version --output json")(version)
+
+
+def init(
+    demo: Annotated[bool, typer.Option("--demo", help="A shop database of its own, and a project for it.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="With --demo: play the whole story at once.")] = False,
+) -> None:
+    """Write a starter instep.yml (or, with --demo, a project with a database to play with)."""
+    if demo:
+        from instep.cli.commands.set_up.demo import make
+        from instep.cli.commands.set_up.story import play
+
+        make(options.project)
+        if run:
+            play(options.project)
+        return
+    from instep.project.files.starter import write_project
+
+    file = write_project(options.project)
+    emit({"file": str(file)}, lambda out: out.write(f"wrote {file}"))
+    say("next: fill in the source, then `instep validate`, `instep source test`, `instep plan`, `instep sync`")
+
+
+def validate() -> None:
+    """Check instep.yml: keys, values, references between sections, and that every secret can be read."""
+    from instep.control.resources.log_names import check_log_names
+    from instep.control.selection.unknown_tables import check_named
+
+    with open_app(looks_only=True) as app:
+        project = app.project
+        names = project.selected()
+        for name in project.model.sources:
+            project.source(name)
+        for name in project.model.destinations:
+            project.destination(name)
+        for name in names:
+            project.policy(name)
+            project.salt(name)
+            check_named(project, app.store, name)
+            check_log_names(project, app.store, name)
+    data = {"project": project.name, "connections": list(names)}
+    emit(data, lambda out: out.print(f"{project.file} is valid: {len(names)} connection(s)"))
+
+
+def version() -> None:
+    """The version of instep."""
+    emit({"version": __version__}, lambda out: out.print(f"instep {__version__}"))

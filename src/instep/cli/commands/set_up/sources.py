@@ -1,0 +1,100 @@
+"""`instep source ...` and `instep destination ...`: what can be reached, and what is there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.commands.set_up.log import log, log_checks
+from instep.cli.context import emit, fail, open_app
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from instep.cli.screen import Screen
+    from instep.model import Check
+    from instep.sources.base import Discovery
+
+source = typer.Typer(help="Look at sources: test the connection, list what is there.", no_args_is_help=True)
+destination = typer.Typer(help="Look at destinations.", no_args_is_help=True)
+Name = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+
+
+def register(app: typer.Typer) -> None:
+    source.add_typer(log, name="log")
+    app.add_typer(source, name="source")
+    app.add_typer(destination, name="destination")
+
+
+@source.command("test", epilog="Example: instep source test shop_pg")
+def source_test(name: Name = None) -> None:
+    """Log in, try what a sync needs, and print the statements (GRANT, ALTER) that bring what is missing.
+
+    Changes nothing. `note` is worth knowing and fails nothing; exits with 4 if a sync would lack something."""
+    with open_app() as app:
+        _show_checks([*app.source(name).test(), *log_checks(app, name)])
+
+
+@destination.command("test", epilog="Example: instep destination test lake")
+def destination_test(name: Name = None) -> None:
+    """Create, write, alter and drop a scratch table."""
+    with open_app() as app:
+        _show_checks(app.destination(name).test())
+
+
+@source.command(epilog="Example: instep source discover shop_pg --columns --output json")
+def discover(
+    name: Name = None, columns: Annotated[bool, typer.Option("--columns", help="Show the columns, too.")] = False
+) -> None:
+    """List schemas, tables and (with --columns) columns with their types."""
+    from instep.schema.catalog.catalog import catalog_to_dict
+
+    with open_app() as app:
+        found = app.source(name).discover()
+    emit(catalog_to_dict(found.catalog), lambda out: _show_catalog(out, found, columns=columns))
+
+
+def _show_checks(checks: Sequence[Check]) -> None:
+    def render(out: Screen) -> None:
+        for check in checks:
+            mark, style = _mark(check)
+            out.print(mark, style=style, end=" ")
+            out.write(f"{check.name}{': ' + check.detail if check.detail else ''}")
+            if check.hint:
+                out.print(f"     {check.hint}", style="dim")
+
+    emit({"checks": [asdict(c) for c in checks]}, render)
+    if not all(c.ok or not c.needed for c in checks):
+        raise fail(4)
+
+
+def _mark(check: Check) -> tuple[str, str]:
+    if check.ok:
+        return "ok  ", "green"
+    return ("FAIL", "bold red") if check.needed else ("note", "yellow")
+
+
+def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+    from instep.schema.policy.type_choice import text_sentences
+
+    grid = Grid("table", "kind", "rows (estimate)", "key", "columns", box=None, header_style="bold")
+    for table in found.catalog.tables:
+        stats = found.stats.get(table.ref)
+        rows = f"{stats.rows:,}" if stats else "?"
+        key = ", ".join(table.key) or "none"
+        grid.add_row(cell(table.path), table.kind, rows, cell(key), str(len(table.columns)))
+        if columns:
+            for c in table.columns:
+                note = f" ({c.note})" if c.note else ""
+                kind = f"{c.type}{'' if c.nullable else ' not null'}{note}"
+                grid.add_row(cell(f"  {c.name}"), cell(kind), "", "", cell(c.native))
+    out.print(grid)
+    for sentence in text_sentences((t.path, c) for t in found.catalog.tables for c in t.columns):
+        out.write(sentence)
+    for path, why in sorted(found.denied.items()):
+        out.write(f"not readable: {'.'.join(path)}: {why}", "yellow")

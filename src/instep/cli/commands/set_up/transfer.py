@@ -1,0 +1,71 @@
+"""`instep export` and `instep import`: between what a server keeps and files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.context import emit, options, say
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export", epilog="Example: instep export -o kept.yml")(write)
+    app.command("import", epilog="Examples: instep import kept.yml --dry-run · instep import kept.yml --replace")(read)
+
+
+def write(
+    file: Annotated[Path | None, typer.Option("--file", "-o", help="Without it, to the standard output.")] = None,
+) -> None:
+    """Write all that the server keeps as a project file, which is nothing of instep.yml. Secrets stand in it as
+    ${env:NAME}."""
+    from instep.bootstrap import open_server
+    from instep.control.resources.transfer import export_text, exported
+
+    with open_server(options.project, lazy_keys=True) as app:
+        text, data = export_text(app.objects), exported(app.objects)
+        if len(data) == 1:
+            say(f"nothing to export: the server keeps nothing beside what {app.project.file.name} says")
+        else:
+            _ = app.store.secrets.keys  # without them nothing is written
+    if file is None:
+        emit(data, lambda out: _print(text))
+        return
+    with file.open("x", encoding="utf-8") as out:
+        out.write(text)
+    emit({"file": str(file)}, lambda out: out.write(f"wrote {file}"))
+
+
+def _print(text: str) -> None:
+    """As it is: it may go to a file or into another program."""
+    sys.stdout.write(text)
+
+
+def read(
+    file: Annotated[Path, typer.Argument(help="A project file. Its .env file, and the environment, give secrets.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Also change what is there already.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> None:
+    """Let the server keep what a project file says. All of it is taken in, or nothing."""
+    from instep.bootstrap import open_server, user
+    from instep.control.resources.transfer import import_project
+    from instep.project.load import load
+
+    given = load(file)
+    with open_server(options.project) as app:
+        done = import_project(app.objects, given, who=user(), replace=replace, dry_run=dry_run)
+
+    def render(out: Screen) -> None:
+        for word, names in vars(done).items():
+            for kind, name in names:
+                out.write(f"{word:9} {kind} {name}")
+
+    data = {word: [{"kind": k, "name": n} for k, n in names] for word, names in vars(done).items()}
+    emit({**data, "dry_run": dry_run}, render)
+    if dry_run:
+        say("nothing was changed")

@@ -1,0 +1,98 @@
+"""Changes as people read them: a list, or one of them with everything about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.model import Review
+    from instep.schema.changes.counts import Counts
+
+
+def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
+    """(connection, its changes), by name."""
+    ordered = sorted(found, key=lambda r: r.connection)
+    return ((name, list(group)) for name, group in groupby(ordered, lambda r: r.connection))
+
+
+def show_detection(out: Screen, found: list[Review], counts: Counts) -> None:
+    """What was found, and how much of each level is new, deleted, updated and unchanged."""
+    show_changes(out, found)
+    for line in counts.lines():
+        out.write(line, "dim")
+
+
+def show_changes(out: Screen, found: list[Review]) -> None:
+    """Changes as a list."""
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from instep.cli.screen import cell
+    from instep.plans.text import evidence_lines
+
+    if not found:
+        out.print("no changes")
+        return
+    if out.narrow:
+        for r in found:
+            _show_in_lines(out, r)
+        return
+    grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for r in found:
+        style = "yellow" if _asks(r) else ""
+        what = Text("\n").join([cell(r.summary), *(cell(f"  {line}", "dim") for line in evidence_lines(r))])
+        grid.add_row(r.id, what, r.action, cell(r.rule), cell(_status(r), style=style))
+    out.print(grid)
+
+
+def _show_in_lines(out: Screen, r: Review) -> None:
+    from instep.plans.text import evidence_lines
+
+    out.write(f"{r.id}  {r.summary}")
+    for line in evidence_lines(r):
+        out.write(f"          {line}", "dim")
+    out.write(f"          {r.action}, by {r.rule}: {_status(r)}", "yellow" if _asks(r) else "dim")
+
+
+def _asks(r: Review) -> bool:
+    return r.status == "open" and r.action != "ignore"
+
+
+def _status(r: Review) -> str:
+    return f"{r.status}, snoozed until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else r.status
+
+
+def meanwhile_of(review: Review) -> str:
+    """Say what happens to the values while the change is held, "" if nothing differs or it is not held."""
+    from instep.schema.changes.describe import change_from_dict
+    from instep.schema.planning.explain import meanwhile
+    from instep.schema.policy.policy import Action, Decision, Modifiers
+
+    if review.action == "apply" or review.status not in ("open", "rejected"):
+        return ""
+    change, modifiers = change_from_dict(review.change), Modifiers(**review.modifiers)
+    action = cast(Action, review.action)
+    return meanwhile(Decision(change, action, review.rule, review.why, modifiers))
+
+
+def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
+    """Everything about one change, and `more` lines."""
+    out.write(f"{r.id}  {r.summary}", "bold")
+    for name, value in (
+        ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
+        ("meanwhile", meanwhile_of(r)), ("status", r.status),
+        ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
+        ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
+        ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
+    ):  # fmt: skip
+        if value:
+            out.write(f"  {name:<11} {value}")
+    if r.evidence:
+        out.write(f"  {'evidence':<11} {r.evidence['score']:.2f}")
+    for part in r.evidence.get("evidence", ()):
+        out.write(f"  {'':<11} {part}")
+    for line in more:
+        out.write(f"  {line}")

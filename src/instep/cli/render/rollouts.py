@@ -1,0 +1,112 @@
+"""Rollouts as people and programs read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from instep.control.rollouts.gates import gates_of
+from instep.control.rollouts.machine import status_word
+from instep.control.rollouts.waves import group_of
+from instep.model import Member, Rollout
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.store.work.rollouts import Draft
+
+ORDER = ("done", "already", "running", "waiting", "failed", "blocked", "skipped", "rolled_back")
+_QUIET = ("done", "already", "waiting")
+_FIELDS = (
+    "connection", "wave", "status", "fit", "why", "attempt", "run", "error", "findings", "accepted", "who", "started",
+    "ended",
+)  # fmt: skip
+_STYLES = {"failed": "bold red", "blocked": "yellow", "running": "cyan", "done": "green", "halted": "bold red"}
+
+
+def counts_of(members: Sequence[Member]) -> dict[str, int]:
+    found = Counter[str](m.status for m in members)
+    return {status: found[status] for status in ORDER if found[status]}
+
+
+def _row(member: Member) -> dict[str, Any]:
+    values = asdict(member)
+    return {name: values[name] for name in _FIELDS}
+
+
+def rollout_document(made: Rollout, members: Sequence[Member], *, every: bool) -> dict[str, Any]:
+    """`connections` are all of them, or those to look at."""
+    shown = [m for m in members if every or _speaks(m)]
+    numbers = sorted({m.wave for m in members if m.wave})
+    waves = [{"wave": n, "counts": counts_of([m for m in members if m.wave == n])} for n in numbers]
+    return {
+        "rollout": asdict(made), "counts": counts_of(members), "waves": waves,
+        "connections": [_row(m) for m in shown],
+    }  # fmt: skip
+
+
+def _speaks(member: Member) -> bool:
+    return member.status not in _QUIET or bool(member.error or (member.findings and not member.accepted))
+
+
+def draft_document(drafted: Draft) -> dict[str, Any]:
+    values = {"what": drafted.what, "group": drafted.group, "waves": list(drafted.sizes), "gates": drafted.gates}
+    fits = Counter(m.fit for m in drafted.members)
+    return {**values, "dry_run": True, "fits": dict(fits), "connections": [_row(m) for m in drafted.members]}
+
+
+def list_document(found: Sequence[Rollout]) -> dict[str, Any]:
+    return {"rollouts": [asdict(r) for r in found]}
+
+
+def show_list(out: Screen, found: Sequence[Rollout]) -> None:
+    if not found:
+        out.write("there is no rollout: `instep rollout create --help` shows how to make one")
+    for one in found:
+        why = f": {one.why}" if one.why else ""
+        line = (
+            f"{one.id}  {one.status}, wave {one.wave} of {one.of}{why}  ({one.who}, {one.created:%Y-%m-%d %H:%M} UTC)"
+        )
+        out.write(line, _STYLES.get(one.status, ""))
+
+
+def show_draft(out: Screen, drafted: Draft, text: str) -> None:
+    out.write(text, "bold")
+    _show_rules(out, drafted.group, drafted.gates)
+    _show_members(out, [_row(m) for m in drafted.members])
+
+
+def show_rollout(out: Screen, document: Mapping[str, Any], text: str) -> None:
+    made = document["rollout"]
+    out.write(f"{made['id']}: {text}", "bold")
+    _show_rules(out, made["group"], made["gates"])
+    for wave in document["waves"]:
+        out.write(f"  wave {wave['wave']}: {_counted(wave['counts'])}")
+    _show_members(out, document["connections"])
+    why = f": {made['why']}" if made["why"] else ""
+    out.write(f"{made['status']}{why} ({_counted(document['counts'])})", _STYLES.get(made["status"], ""))
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {status_word(status)}" for status, number in counts.items())
+
+
+def _show_rules(out: Screen, group: Mapping[str, Any], gates: Mapping[str, Any]) -> None:
+    out.write(f"  over {group_of(group).text}")
+    out.write(f"  halts if {'; '.join(gates_of(gates).lines) or 'nothing: all gates are off'}")
+
+
+def _show_members(out: Screen, rows: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    if not rows:
+        return
+    grid = Grid("connection", "wave", "status", "fit", "why", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        why = row["error"] or "; ".join(row["findings"]) or row["why"]
+        state = cell(status_word(row["status"]), _STYLES.get(row["status"], ""))
+        grid.add_row(cell(row["connection"]), cell(row["wave"] or ""), state, cell(row["fit"]), cell(why))
+    out.print(grid)

@@ -1,0 +1,51 @@
+"""The report of a sync, as a table with what the run has to say, and its exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.cli.context import PARTIAL, fail, say
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.sync.progress import Report
+
+_NUMBERS = ("read", "inserted", "updated", "deleted", "held")
+
+
+def end_as(report: Report) -> None:
+    """Ends the command with the exit code of a run."""
+    if report.status == "partial":
+        raise fail(PARTIAL)
+    if report.status != "done":
+        raise fail(1)
+
+
+def show_report(out: Screen, report: Report) -> None:
+    """What became of each table, and what the run has to say."""
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    grid = Grid(box=None, header_style="bold", padding=(0, 1 if out.narrow else 2, 0, 0))
+    grid.add_column("table", overflow="fold")  # the only one that gives way
+    for name in ("mode", *_NUMBERS, "status"):
+        grid.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
+    for t in report.tables:
+        style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
+        numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))
+        grid.add_row(cell(_path(t.table)), t.mode, *numbers, cell(t.status, style))
+    out.print(grid)
+    for t in report.tables:
+        if t.error:
+            out.print(f"{_path(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow")
+    for note in report.notes:
+        out.write(f"note: {note}", "yellow")
+    if report.waiting:
+        ids = ", ".join(report.waiting)
+        say(f"{len(report.waiting)} change(s) wait for a review: {ids}. See `instep changes list`.")
+    say(f"{report.status} in {report.seconds:.1f} s, run {report.run}")
+
+
+def _path(table: tuple[str, str]) -> str:
+    return ".".join(filter(None, table))

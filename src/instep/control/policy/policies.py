@@ -1,0 +1,355 @@
+"""What a connection's policy says: shown, explained for one change, tested on sample changes. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from instep.control.policy.sample_changes import OF_COLUMN, asked, sample
+from instep.control.policy.sample_changes import Asked as Sample
+from instep.control.policy.simulation import Compared, Outcome, Simulation
+from instep.errors import SchemaError
+from instep.model import Review
+from instep.project.files.imported import imported
+from instep.project.files.policy_files import SampleCase, read_config
+from instep.project.project import Project
+from instep.project.text.tree import Path as Place
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import String
+from instep.schema.changes.describe import (
+    Change,
+    ColumnRemoved,
+    CursorRemoved,
+    KeyRemoved,
+    change_from_dict,
+    change_to_dict,
+    column_of,
+    describe,
+    table_of,
+)
+from instep.schema.policy.new_objects import object_of
+from instep.schema.policy.policy import Decision, Explicit, Modifiers, Policy, Rule, Trace, Voice, decide, trace
+from instep.schema.policy.presets import KINDS, choice, effect_of
+from instep.schema.selection.selection import column_is_on, is_on
+from instep.store.catalogs.reviews import STANDING
+from instep.store.store import Store
+from instep.suggest import did_you_mean
+
+
+def place_of(project: Project, connection: str, voice: Voice) -> str:
+    """Where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer. Of an
+    option that is not written, the line around it."""
+    base: Place = project.policy_place(connection)
+    if voice.rule and voice.rule.option:
+        unsaid = "" if voice.rule.origin in project.tree.lines else " (default)"
+        return f"{project.file.name}:{project.tree.line(voice.rule.origin)}{unsaid}"
+    if voice.level == "override":
+        base = ("connections", connection, "tables", voice.match)
+    path = (*base, "rules", voice.number - 1) if voice.rule else (*base, "preset")
+    if not voice.rule and voice.level != "override" and base[0] == "connections":
+        path = base
+    return f"{project.file.name}:{project.tree.line(path)}" if path in project.tree.lines else ""
+
+
+@dataclass(frozen=True)
+class RuleShown:
+    """A rule with its 1-based number and where it stands."""
+
+    number: int
+    rule: Rule
+    where: str
+
+
+@dataclass(frozen=True)
+class KindShown:
+    """What the preset alone says to one kind of change."""
+
+    kind: str
+    action: str
+    effect: str
+    modifiers: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PolicyShown:
+    """A connection's policy. `overrides`: the pattern of each with its preset, rules and modifiers."""
+
+    connection: str
+    policy: Policy
+    tags: tuple[str, ...]
+    preset_where: str
+    rules: tuple[RuleShown, ...]
+    overrides: Mapping[str, tuple[RuleShown, ...]]
+    modifiers: Modifiers
+    kinds: tuple[KindShown, ...]
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        overrides = [
+            {"match": o.match, "preset": o.preset, "modifiers": o.modifiers, "rules": _rules(self.overrides[o.match])}
+            for o in self.policy.overrides
+        ]
+        return {
+            "connection": self.connection, "policy": self.policy.name, "preset": self.policy.preset,
+            "where": self.preset_where, "tags": self.tags, "modifiers": self.policy.modifiers,
+            "rules": _rules(self.rules), "overrides": overrides, "kinds": [asdict(k) for k in self.kinds],
+        }  # fmt: skip
+
+
+def _rules(found: tuple[RuleShown, ...]) -> list[dict[str, Any]]:
+    return [{"number": r.number, "where": r.where, **asdict(r.rule), "text": str(r.rule)} for r in found]
+
+
+def shown(project: Project, connection: str) -> PolicyShown:
+    """What stands for a connection. ProjectError for an unknown one."""
+    policy = project.policy(connection)
+
+    def rules(found: tuple[Rule, ...], voice: Voice) -> tuple[RuleShown, ...]:
+        voices = (voice._replace(number=n, rule=r) for n, r in enumerate(found, 1))
+        return tuple(
+            RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(voices, found, strict=True)
+        )
+
+    return PolicyShown(
+        connection,
+        policy,
+        tuple(project.connection(connection).tags),
+        place_of(project, connection, Voice("", "preset")),
+        rules(policy.rules, Voice("", "policy")),
+        {o.match: rules(o.rules, Voice("", "override", o.match)) for o in policy.overrides},
+        Modifiers().over(policy.modifiers),
+        tuple(_kind(kind, policy) for kind in KINDS),
+    )
+
+
+def _kind(kind: str, policy: Policy) -> KindShown:
+    cell = choice(kind, policy.preset)
+    said = {name: policy.modifiers.get(name, value) for name, value in cell.modifiers.items()}
+    return KindShown(kind, cell.action, cell.effect or effect_of(kind, cell.action), said)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a change is decided. `places` is parallel to `trace.asked`; `review` is the recorded change, if this is
+    one; `notes` say what happens beside the policy."""
+
+    connection: str
+    change: Change
+    trace: Trace
+    places: tuple[str, ...]
+    review: Review | None
+    notes: tuple[str, ...]
+
+    @property
+    def decision(self) -> Decision:
+        return self.trace.decision
+
+
+def explain(
+    project: Project, store: Store, connection: str, path: str, kind: str, before: str = "", after: str = ""
+) -> Explanation:
+    """What is decided about such a change of `path` (`schema.table` or `schema.table.column`). Without types it is the
+    recorded change of that kind, if one stands, with the answer that a person gave. InstepError if it is unclear."""
+    accepted = store.accepted.catalog(connection)
+    wanted = asked(path, kind, accepted, before, after)
+    review = None if before or after else _standing(store, connection, wanted)
+    change = change_from_dict(review.change) if review else sample(wanted, accepted)
+    policy, tags = project.policy(connection), project.connection(connection).tags
+    traced = trace(change, policy, explicit=_answer(review), tags=tags)
+    places = tuple(place_of(project, connection, voice) for voice in traced.asked)
+    notes = (
+        *_left_out(project, store, connection, change, accepted),
+        *_beside(change, traced.decision, policy, tags, accepted),
+    )
+    return Explanation(connection, change, traced, places, review, notes)
+
+
+def _standing(store: Store, connection: str, wanted: Sample) -> Review | None:
+    path = ".".join(filter(None, (wanted.table, wanted.column)))
+    for review in store.reviews.find(connection, STANDING):
+        if review.kind == wanted.kind and ".".join(filter(None, (*review.table, review.column))) == path:
+            return review
+    return None
+
+
+def _answer(review: Review | None) -> Explicit | None:
+    match review.status if review else None:
+        case "approved":
+            return "approved"
+        case "rejected":
+            return "rejected"
+    return None
+
+
+def _left_out(project: Project, store: Store, connection: str, change: Change, accepted: Catalog) -> Iterator[str]:
+    """Changes of what is not selected are never compared; of a table that nobody knows, they may be a slip."""
+    place = object_of(change)
+    if any((*s.ref, s.column) == place for s in store.switches.of(connection) if s.listed_off and not s.enabled):
+        yield "it was listed as switched off when it was found, and stays so until somebody switches it on"
+    ref = table_of(change)
+    if ref is None:
+        return
+    selection, known = project.selection(connection), accepted.get(ref)
+    table = known or Table(*ref, ())
+    if known is None and not change.kind.startswith("table."):
+        hint = did_you_mean(table.path, (t.path for t in accepted.tables), form="; did you mean {}?")
+        yield f"{table.path} is no accepted table of {connection}: answered for a table of that name{hint}"
+    on, why = is_on(selection, table)
+    if not on:
+        yield f"{table.path} is not read ({why}): its changes are not looked at"
+    if on and change.kind in OF_COLUMN:
+        column = table.by_name.get(column_of(change)) or Column(column_of(change), String())
+        read, why = column_is_on(selection, table, column)
+        if not read:
+            yield f"{table.path}.{column.name} is not read ({why}): its changes are not looked at"
+
+
+def _beside(
+    change: Change, decision: Decision, policy: Policy, tags: tuple[str, ...], accepted: Catalog
+) -> Iterator[str]:
+    """What comes on top of the policy."""
+    if change.kind.endswith(".removed") and decision.applied and not change.kind.startswith(("key", "cursor")):
+        yield (
+            "applied once two detections agree that it is gone (one where the catalog proves it); "
+            "when much goes at once, the connection pauses instead"
+        )
+    if change.kind == "table.replaced":
+        yield "with another primary key it is decided as key.changed"
+    for other in _of_key(change, accepted):
+        first = decide(other, policy, tags=tags)
+        more = "" if first.applied else "; the removal waits for it"
+        yield f"it comes with {other.kind}, which is decided as {first.action} by {first.rule}{more}"
+
+
+def _of_key(change: Change, accepted: Catalog) -> Iterator[Change]:
+    table = accepted.get(change.table) if isinstance(change, ColumnRemoved) else None
+    if table is None or not isinstance(change, ColumnRemoved):
+        return
+    if change.before.name in table.key:
+        yield KeyRemoved(table.ref, table.key)
+    if change.before.name == table.cursor:
+        yield CursorRemoved(table.ref, table.cursor)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case with what was decided. `wrong`: what is not as expected, empty if all is."""
+
+    sample: Sample
+    trace: Trace
+    wrong: tuple[str, ...]
+
+
+def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[CaseResult | str]:
+    """Decides every case; of one that can be no such change, why."""
+    policy, tags = project.policy(connection), project.connection(connection).tags
+    return [_run(case, policy, tags) for case in cases]
+
+
+def _run(case: SampleCase, policy: Policy, tags: tuple[str, ...]) -> CaseResult | str:
+    wanted = Sample(case.change, case.table, case.column, case.before, case.after)
+    try:
+        change = sample(wanted)
+    except SchemaError as error:
+        return f"{error.message}; {error.hint}".strip("; ")
+    traced = trace(change, policy, tags=tags if case.tags is None else case.tags)
+    return CaseResult(wanted, traced, tuple(_wrong(case, traced.decision)))
+
+
+def _wrong(case: SampleCase, decision: Decision) -> Iterator[str]:
+    if decision.action != case.expect:
+        yield f"expected {case.expect}, decided {decision.action}"
+    if case.effect is not None and decision.effect != case.effect:
+        yield f"expected effect {case.effect or 'none'}, decided {decision.effect or 'none'}"
+    if case.rule and decision.rule != case.rule and not decision.rule.startswith(f"{case.rule} of "):
+        yield f"expected {case.rule}, decided by {decision.rule}"
+    for name, value in case.modifiers().items():
+        if (given := getattr(decision.modifiers, name)) != value:
+            yield f"expected {name}: {value}, decided {name}: {given}"
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """Keys of a connection, also as the text of a project file, and what is not as in the document."""
+
+    keys: Mapping[str, Any]
+    text: str
+    notes: tuple[str, ...]
+
+
+def take_over(project: Project, store: Store, connection: str, file: Path) -> TakenOver:
+    """A connector's schema config as keys of the connection. ProjectError if the file is wrong."""
+    import yaml
+
+    seen = store.discoveries.get(connection)
+    tables = (*(seen.catalog.tables if seen else ()), *store.accepted.catalog(connection).tables)
+    found = imported(read_config(file), {t.path: t.key for t in tables})
+    given = project.connection(connection).model_fields_set
+    already = sorted(given & {*found.keys, "policy", "detect_and_propagate_schema_changes"})
+    if already:
+        found.notes.append(f"connection {connection} has {', '.join(already)} already: put them together by hand")
+    text = yaml.safe_dump({"connections": {connection: found.keys}}, sort_keys=False, allow_unicode=True)
+    return TakenOver(found.keys, text, tuple(found.notes))
+
+
+def explained(found: Explanation) -> dict[str, Any]:
+    return {
+        "connection": found.connection, "summary": describe(found.change), "change": change_to_dict(found.change),
+        "recorded": found.review.id if found.review else None, **_trace(found.trace, found.places),
+        "notes": list(found.notes),
+    }  # fmt: skip
+
+
+def _trace(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
+    decision = trace.decision
+    return {
+        "decision": {"action": decision.action, "effect": decision.effect, "rule": decision.rule, "why": decision.why},
+        "modifiers": {n: {"value": v, "by": trace.origins[n]} for n, v in asdict(decision.modifiers).items()},
+        "asked": [_voice(v, place) for v, place in zip(trace.asked, places, strict=True)],
+    }
+
+
+def _voice(voice: Voice, place: str) -> dict[str, Any]:
+    return {
+        "name": voice.name, "level": voice.level, "where": place, "decided": not voice.misses,
+        "rule": _rule(voice.rule) if voice.rule else None, "misses": [asdict(m) for m in voice.misses],
+    }  # fmt: skip
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {**asdict(rule), "text": str(rule)}
+
+
+def tested(result: CaseResult | str) -> dict[str, Any]:
+    """A case with what was decided; `problem` says why it can be no such change, which has nothing else then."""
+    if isinstance(result, str):
+        return {"problem": result}
+    decision, asked = result.trace.decision, result.trace.asked
+    return {
+        **asdict(result.sample), "passed": not result.wrong, "wrong": list(result.wrong), "action": decision.action,
+        "effect": decision.effect, "rule": decision.rule, "why": decision.why,
+        "modifiers": asdict(decision.modifiers), "asked": [_voice(voice, "") for voice in asked],
+    }  # fmt: skip
+
+
+def simulated(s: Simulation) -> dict[str, Any]:
+    """Times are as they are recorded."""
+    return {
+        "connection": s.connection, "policy": s.policy.name, "recorded": len(s.compared) + len(s.unread),
+        "counts": [{"outcome": text, "then": then, "now": now} for text, (then, now) in s.counts.items()],
+        "different": [_compared(c) for c in s.different], "unread": list(s.unread),
+    }  # fmt: skip
+
+
+def _compared(c: Compared) -> dict[str, Any]:
+    r = c.review
+    return {
+        "id": r.id, "summary": r.summary, "kind": r.kind, "status": r.status, "first_seen": r.first_seen,
+        "then": _outcome(c.then), "now": _outcome(c.now),
+    }  # fmt: skip
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {"outcome": outcome.text, "action": outcome.action, "rule": outcome.rule, "why": outcome.why}

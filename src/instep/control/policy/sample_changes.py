@@ -1,0 +1,192 @@
+"""Changes that have not happened: what a person asks a policy about, as the records that a policy decides on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from instep.errors import InstepError, SchemaError
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import DataType, Float, Int, String, parse
+from instep.schema.changes import kinds as k
+from instep.schema.changes.diff import type_change
+from instep.schema.policy.presets import KINDS, unknown
+from instep.suggest import closest
+
+OF_COLUMN = frozenset(
+    {"column.added", "column.removed", "column.renamed", "column.widened", "column.narrowed", "column.retyped",
+     "column.nullability", "column.default", "column.comment"}
+)  # fmt: skip
+RETYPES: dict[str, type[k.ColumnWidened | k.ColumnNarrowed | k.ColumnRetyped]] = {
+    c.kind: c for c in (k.ColumnWidened, k.ColumnNarrowed, k.ColumnRetyped)
+}
+RENAMES = ("column.renamed", "table.renamed")
+_LIKELY: tuple[DataType, ...] = (Int(64), Int(32), Int(16), parse("date"), String(), String(20), Float(64))
+"""Types that a column may get where nobody says which, the likeliest first."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A change to be asked about. `before` and `after` are types; for a rename `after` is the new name, a table's
+    with its schema if that changes too. Empty ones are made up: no policy looks at types."""
+
+    kind: str
+    table: str
+    column: str = ""
+    before: str = ""
+    after: str = ""
+
+
+def asked(path: str, kind: str, accepted: Catalog, before: str = "", after: str = "") -> Asked:
+    """The change that `TABLE[.COLUMN] KIND` means. Tables of `accepted` are known by their paths; of others the last
+    part of three is the column. InstepError if it is not clear."""
+    _check_kind(kind)
+    paths = {t.path for t in accepted.tables}
+    may_have_column = kind in OF_COLUMN or kind == "access.lost"
+    if not may_have_column or (kind == "access.lost" and path in paths):
+        return Asked(kind, path, "", before, after)
+    known = [p for p in paths if path.startswith(f"{p}.")]
+    if known:
+        table = max(known, key=len)
+        return Asked(kind, table, path[len(table) + 1 :], before, after)
+    if path in paths or path.count(".") < 2:
+        if kind == "access.lost":
+            return Asked(kind, path, "", before, after)
+        raise InstepError(
+            f"{kind} is about a column, and {path} names none", hint=f"write {path}.COLUMN{_near(path, paths)}"
+        )
+    table, _, column = path.rpartition(".")
+    return Asked(kind, table, column, before, after)
+
+
+def _near(path: str, known: set[str]) -> str:
+    table, _, column = path.rpartition(".")
+    near = closest(table, known) if table else []
+    return f", or did you mean {near[0]}.{column}?" if near else ""
+
+
+NOTHING = Catalog()
+
+
+def sample(wanted: Asked, accepted: Catalog = NOTHING) -> k.Change:
+    """The change as the diff would report it, about the accepted table and column where they are known.
+
+    SchemaError if the kind does not exist, needs a column or has none, or if the types are of another kind.
+    """
+    _check_kind(wanted.kind)
+    if wanted.kind in OF_COLUMN:
+        if not wanted.column:
+            raise SchemaError(f"{wanted.kind} needs a column", hint="name the column that changes")
+        table = _table(wanted.table, accepted)
+        known = table.by_name.get(wanted.column) if table in accepted.tables else None
+        return _of_column(wanted, table, known)
+    if wanted.column and wanted.kind != "access.lost":
+        raise SchemaError(f"{wanted.kind} is not about a column", hint="leave the column out")
+    _no_types(wanted)
+    if wanted.kind.startswith("schema."):
+        return {c.kind: c for c in (k.SchemaAdded, k.SchemaRemoved)}[wanted.kind](wanted.table)
+    return _of_table(wanted, _table(wanted.table, accepted))
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise unknown("kind of change", kind, KINDS)
+
+
+def _no_types(wanted: Asked) -> None:
+    if wanted.before or (wanted.after and wanted.kind not in RENAMES):
+        raise SchemaError(f"{wanted.kind} has no types", hint="leave `from` and `to` out")
+
+
+def _table(path: str, accepted: Catalog) -> Table:
+    found = next((t for t in accepted.tables if t.path == path), None)
+    if found:
+        return found
+    schema, _, name = path.rpartition(".")
+    if not name:
+        raise SchemaError(f"{path!r} is not the name of a table", hint="write schema.table")
+    return Table(schema, name, (Column("id", Int(64), nullable=False, key=1), Column("a", String())))
+
+
+def _of_column(wanted: Asked, table: Table, known: Column | None) -> k.Change:
+    if wanted.kind in RETYPES:
+        return _retype(wanted, table.ref, known)
+    if wanted.before and wanted.kind != "column.removed":
+        raise SchemaError(f"{wanted.kind} has no type to start from", hint="leave `from` out")
+    column = known or Column(wanted.column, String())
+    at = table.columns.index(known) if known else len(table.columns)
+    match wanted.kind:
+        case "column.added":
+            kind = parse(wanted.after) if wanted.after else String()
+            return k.ColumnAdded(table.ref, Column(wanted.column, kind), len(table.columns))
+        case "column.removed":
+            gone = replace(column, key=0, type=parse(wanted.before) if wanted.before else column.type)
+            return k.ColumnRemoved(table.ref, gone, at)
+        case "column.renamed":
+            return k.ColumnRenamed(table.ref, column, replace(column, name=wanted.after or f"{wanted.column}_new"))
+    _no_types(wanted)
+    if wanted.kind == "column.nullability":
+        return k.ColumnNullability(table.ref, column, replace(column, nullable=not column.nullable))
+    if wanted.kind == "column.default":
+        return k.ColumnDefault(table.ref, column, replace(column, default="0" if column.default != "0" else "1"))
+    return k.ColumnComment(table.ref, column, replace(column, comment=f"{column.comment or ''} (new)".strip()))
+
+
+def _retype(wanted: Asked, ref: k.Ref, known: Column | None) -> k.Change:
+    """The types must be of the kind that is asked about; those that nobody says are made up to fit."""
+    before = parse(wanted.before) if wanted.before else known.type if known else None
+    after = parse(wanted.after) if wanted.after else None
+    befores = (before,) if before else _LIKELY
+    pairs = [(a, b) for a in befores for b in ((after,) if after else _LIKELY) if a != b]
+    fitting = next(((a, b) for a, b in pairs if retyped(a, b) == wanted.kind), None)
+    if fitting is None:
+        raise SchemaError(_misfit(wanted.kind, before, after), hint="name both types, or another kind of change")
+    column = replace(known or Column(wanted.column, fitting[0]), type=fitting[0])
+    return RETYPES[wanted.kind](ref, column, replace(column, type=fitting[1]))
+
+
+def _misfit(kind: str, before: DataType | None, after: DataType | None) -> str:
+    if before is None or after is None:
+        return f"no usual type makes a {kind} {f'from {before}' if before else f'to {after}'}"
+    return f"{before} to {after} is {retyped(before, after) if before != after else 'no change'}, not {kind}"
+
+
+def retyped(before: DataType, after: DataType) -> str:
+    """column.widened, column.narrowed or column.retyped."""
+    return type_change(before, after).kind
+
+
+def _of_table(wanted: Asked, table: Table) -> k.Change:
+    names = tuple(c.name for c in table.live)
+    match wanted.kind:
+        case "table.added":
+            return k.TableAdded(table)
+        case "table.removed":
+            return k.TableRemoved(table)
+        case "table.renamed":
+            return k.TableRenamed(table, _renamed(table, wanted.after))
+        case "table.replaced":
+            return k.TableReplaced(table, replace(table, id=f"{table.id or ''}+"))
+        case "table.comment":
+            return k.TableComment(table.ref, table.comment, f"{table.comment or ''} (new)".strip())
+        case "column.reordered":
+            return k.ColumnReordered(table.ref, names, names[::-1])
+        case "key.changed":
+            return k.KeyChanged(table.ref, table.key, (*table.key, "another"))
+        case "key.removed":
+            return k.KeyRemoved(table.ref, table.key or names[:1])
+        case "cursor.changed":
+            return k.CursorChanged(table.ref, table.cursor, "another")
+        case "cursor.removed":
+            return k.CursorRemoved(table.ref, table.cursor or names[0])
+        case "destination.drifted":
+            return k.DestinationDrifted(table.ref, "it was edited by hand")
+        case "name.collided":
+            return k.NameCollided(table.ref, names[:1], "they would be one name")
+        case "access.lost":
+            return k.AccessLost(table.ref, wanted.column or None, "the grant is gone")
+    raise SchemaError(f"no sample of {wanted.kind} can be made", hint="ask about a change that is recorded")
+
+
+def _renamed(table: Table, to: str) -> Table:
+    schema, dot, name = (to or f"{table.name}_new").rpartition(".")
+    return replace(table, schema=schema if dot else table.schema, name=name)

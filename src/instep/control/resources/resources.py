@@ -1,0 +1,380 @@
+"""What is managed: the sections of the project file, which the file alone changes, and what the server keeps.
+
+Secrets come in as plain values, are sealed, and never go out again: whoever reads an object sees stars, and whoever
+sends the stars back keeps what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from heapq import merge
+from itertools import islice
+from typing import Any, Literal
+
+from instep.control.compat_documents import Kept, noted_of
+from instep.control.resources.links import check_links, links_of
+from instep.errors import Blocked, Conflict, InstepError
+from instep.events import ConnectionCreated, ConnectionEdited, Event
+from instep.model import ObjectKind
+from instep.project.allowed.keys import addresses, refusals
+from instep.project.documents import (
+    MASK,
+    MOVED,
+    NO_REFERENCE,
+    PLURALS,
+    InvalidObject,
+    check_name,
+    check_storable,
+    masked,
+    parent_of,
+    plain_secrets,
+    plain_section_of,
+    pointer,
+    replaced,
+    secret,
+    secret_id,
+    secrets_in,
+    section_of,
+    texts,
+    value_at,
+    written,
+)
+from instep.project.project import Project
+from instep.project.sections.models import Connection
+from instep.project.sections.values import Section
+from instep.project.served import ServedProject
+from instep.project.text import tree as yaml_tree
+from instep.project.text.problems import dotted, suggestion
+from instep.project.text.references import Reference, is_reference
+from instep.project.text.tree import Path
+from instep.store.server.resources import KINDS, Called, Link, StoredObject
+from instep.store.store import Store
+
+_PENDING = "pending"
+_REFERENCE = re.compile(r"\$\{(env|file|secret):[^}]*\}")
+_NO_TEXT = 'must be text; put it in quotes ("...")'
+
+
+@dataclass(frozen=True)
+class Managed:
+    """An object as it may be shown. `by` tells who changes it: the project file, or the server. What the file says has
+    version 0 and no times; its id is always the same."""
+
+    kind: ObjectKind
+    name: str
+    id: str
+    spec: Mapping[str, Any]
+    by: Literal["file", "server"]
+    version: int = 0
+    tags: tuple[str, ...] = ()
+    created: datetime | None = None
+    created_by: str = ""
+    updated: datetime | None = None
+    updated_by: str = ""
+
+
+class Objects:
+    """Use cases over one project and its store. Kinds are source, destination, connection, policy and channel."""
+
+    def __init__(self, project: Project, store: Store) -> None:
+        self.project, self.store = project, store
+        self._own = project.own if isinstance(project, ServedProject) else project.model
+
+    def get(self, kind: ObjectKind, name: str) -> Managed:
+        """The object; InstepError if there is none."""
+        found = self.find(kind, name)
+        if found is None:
+            raise InstepError(f"there is no {kind} {name!r}", hint=f"see the list of {PLURALS[kind]}")
+        return found
+
+    def find(self, kind: ObjectKind, name: str) -> Managed | None:
+        if name in self._sections(kind):
+            return self._of_file(kind, name)
+        found = self.store.objects.get(kind, name)
+        return _of_server(found) if found else None
+
+    def several(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
+        """Those of these objects that there are, in one query."""
+        own = [self._of_file(kind, name) for name in names if name in self._sections(kind)]
+        known = {found.name for found in own}
+        others = self.store.objects.several(kind, [name for name in names if name not in known])
+        return own + list(map(_of_server, others))
+
+    def by_id(self, id: str) -> Managed | None:
+        """The object of any kind with that id."""
+        if found := self.store.objects.by_id(id):
+            return _of_server(found)
+        named = ((kind, name) for kind in KINDS for name in self._sections(kind))
+        return next((self._of_file(kind, name) for kind, name in named if _file_id(kind, name) == id), None)
+
+    def page(
+        self,
+        kind: ObjectKind,
+        *,
+        after: str = "",
+        limit: int = 100,
+        name: str = "",
+        links: Iterable[Link] = (),
+        any_of: Iterable[Link] = (),
+        namespace: str = "",
+    ) -> list[Managed]:
+        """Objects in the order of names, from the first one behind `after`. `name`: a part of it; `links`: what all of
+        them have, such as ("destination", "lake") for the group lake, or ("tag", "eu"); `any_of`: what each has one
+        of, if it is not empty; `namespace`: connections that may load into it."""
+        wanted, one = tuple(links), frozenset(any_of)
+        ours = self._own_page(kind, after, name, wanted, one)
+        called = None
+        if namespace:
+            ours = (found for found in ours if self.project.namespace_of(found.name) == namespace)
+            named = self.project.model.destinations
+            shared = tuple(n for n in named if self.project.common_namespace(n) == namespace)
+            called = Called(namespace, ("namespace",), shared)
+        kept = self.store.objects.page(
+            kind, after=after, limit=limit, name=name, links=wanted, any_of=one, called=called
+        )
+        theirs = map(_of_server, kept)
+        return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
+
+    def names(self, kind: ObjectKind, any_of: Iterable[Link]) -> set[str]:
+        """The names of all objects that have one of these links."""
+        one = frozenset(any_of)
+        own = self._sections(kind)
+        mine = {name for name, section in own.items() if one.intersection(links_of(self.project, section))}
+        return mine | {name for name in self.store.objects.linked(kind, one) if name not in own}
+
+    def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
+        wanted = tuple(links)
+        own = sum(1 for _ in self._own_page(kind, "", name, wanted))
+        return own + self.store.objects.count(kind, name=name, links=wanted)
+
+    def _own_page(
+        self, kind: ObjectKind, after: str, part: str, wanted: tuple[Link, ...], one: frozenset[Link] = frozenset()
+    ) -> Iterator[Managed]:
+        for name in sorted(self._sections(kind)):
+            if name <= after or part.lower() not in name.lower():
+                continue
+            links = frozenset(links_of(self.project, self._sections(kind)[name]) if wanted or one else ())
+            if links.issuperset(wanted) and (not one or links & one):
+                yield self._of_file(kind, name)
+
+    def put(
+        self,
+        kind: ObjectKind,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        who: str,
+        tags: Iterable[str] | None = None,
+        expected: int | None = None,
+        origins: Mapping[Path, str] | None = None,
+        since: tuple[datetime, str] | None = None,
+        dry_run: bool = False,
+    ) -> Managed:
+        """Writes an object and answers it as it may be shown. Tags of a connection stand in its document; those of
+        others are `tags` (None: as they are). `expected`: the version it must have, 0 for a new one. `origins`:
+        references that secrets came from, by place. `since`: when and by whom it was made, for one that was known
+        before by another kind, and about whom all is told.
+
+        InvalidObject for what is wrong with it, Conflict for another version or an object of the file. Under
+        `dry_run` nothing is written: what is answered has the id and version of before."""
+        check_name(kind, name)
+        given_tags = None if tags is None else list(tags)
+        check_storable(kind, name, {**spec, **({"tags": given_tags} if given_tags and kind != "connection" else {})})
+        self._not_of_file(kind, name, spec)
+        with self.store.transaction():
+            self.store.objects.check(kind, name, expected)
+            before = self.store.objects.get(kind, name)
+            plain = self._kept(kind, name, spec, before)
+            places = _to_seal(kind, name, plain, origins or {})
+            _no_others(kind, name, plain, places, before)
+            document = replaced(plain, {path: secret(_PENDING).text for path in places})
+            section = section_of(kind, name, document)
+            self._check_reach(kind, name, section, plain)
+            _check_addresses(kind, name, section, plain, before)
+            check_links(self.project, self.store, kind, name, document, section)
+            given = _tags(section.tags if isinstance(section, Connection) else given_tags, before)
+            links = links_of(self.project, section)
+            if dry_run:
+                return _previewed(kind, name, document, given, before)
+            sealed = self._sealed(kind, name, plain, places, who, origins or {})
+            document = replaced(document, {path: secret(id).text for path, id in sealed.items()})
+            self.store.secrets.keep(kind, name, set(secrets_in(document).values()))
+            made = self.store.objects.put(
+                kind, name, document, who=who, tags=given, links=links, expected=expected, since=since
+            )
+            if since is None:
+                self.store.events.add(*self._told(kind, name, who, new=before is None))
+        return _of_server(made)
+
+    def _told(self, kind: ObjectKind, name: str, who: str, *, new: bool) -> list[Event]:
+        """What happened to connections: what is written of a source is an edit of those that read it."""
+        if kind == "connection":
+            return [ConnectionCreated(name, who) if new else ConnectionEdited(name, who)]
+        if kind != "source" or new:
+            return []
+        users = self.store.objects.users("source", name)
+        return [ConnectionEdited(user, who) for kind, user in users if kind == "connection"]
+
+    def delete(self, kind: ObjectKind, name: str, *, expected: int | None = None, dry_run: bool = False) -> None:
+        """Deletes an object and its secrets. Blocked while others use it; of a connection, what was loaded and what is
+        recorded of it stay: see `instep.control.removal`."""
+        self._not_of_file(kind, name, None)
+        with self.store.transaction():
+            self.get(kind, name)
+            self.store.objects.check(kind, name, expected)
+            users = self.store.objects.users(kind, name) if kind != "connection" else []
+            if users:
+                named = ", ".join(f"{what} {user}" for what, user in users[:5])
+                more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+                raise Blocked(f"{kind} {name} is used by {named}{more}", hint="delete these first, or change them")
+            if not dry_run:
+                self.store.secrets.keep(kind, name, ())
+                self.store.objects.delete(kind, name, expected=expected)
+                Kept(self.store).delete("noted", noted_of(kind, name))
+                if kind == "destination":
+                    self.store.setups.forget(name)
+
+    def _sections(self, kind: ObjectKind) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = getattr(self._own, PLURALS[kind])
+        return found
+
+    def _of_file(self, kind: ObjectKind, name: str) -> Managed:
+        data = value_at(self.project.tree.data, (PLURALS[kind], name)) or {}
+        tags = tuple(getattr(self._sections(kind)[name], "tags", ()))
+        return Managed(kind, name, _file_id(kind, name), masked(written(data)), "file", tags=tags)
+
+    def _not_of_file(self, kind: ObjectKind, name: str, spec: Mapping[str, Any] | None) -> None:
+        if name not in self._sections(kind):
+            return
+        plural, where = PLURALS[kind], self.project.where((PLURALS[kind], name)).rpartition(": ")[0]
+        said = f"{kind} {name} is managed by {where}"
+        if spec is None:
+            raise Conflict(said, hint="take it out of the file")
+        secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, name, spec)}
+        document = replaced(spec, secrets)
+        section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
+        raise Conflict(said, hint=f"write it there:\n{yaml_tree.dump({plural: {name: document}})}")
+
+    def _kept(
+        self, kind: ObjectKind, name: str, spec: Mapping[str, Any], before: StoredObject | None
+    ) -> dict[str, Any]:
+        """The document with the references of secrets in the place of stars."""
+        stars = [path for path, text in texts(spec) if text == MASK]
+        known = secrets_in(before.spec) if before else {}
+        if unknown := [path for path in stars if path not in known]:
+            said = f"{MASK} keeps the secret that is there, and there is none: write its value"
+            raise InvalidObject(kind, name, [(path, said) for path in unknown])
+        return replaced(spec, {path: secret(known[path]).text for path in stars})
+
+    def _check_reach(self, kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any]) -> None:
+        """InvalidObject for what leads to code, files or accounts of this machine that an API does not reach."""
+        wrong = [(path, NO_REFERENCE) for path, text in texts(_fields(section)) if not secret_id(text)]
+        known = secrets_in(plain)
+        values = {p: self.store.secrets.open(id, kind, name, pointer(p)) for p, id in known.items()}
+        wrong += refusals(plain_section_of(kind, name, replaced(plain, values)), self.project.shelves)
+        if wrong:
+            raise InvalidObject(kind, name, wrong)
+
+    def _sealed(
+        self, kind: ObjectKind, name: str, plain: Mapping[str, Any], places: Iterable[Path], who: str,
+        origins: Mapping[Path, str],
+    ) -> dict[Path, str]:  # fmt: skip
+        """The ids of secrets by place."""
+        return {
+            path: self.store.secrets.put(
+                kind, name, pointer(path), str(value_at(plain, path)), who=who, origin=origins.get(path, "")
+            )
+            for path in places
+        }
+
+
+def _to_seal(kind: ObjectKind, name: str, plain: dict[str, Any], origins: Mapping[Path, str]) -> list[Path]:
+    """The places of plain secrets. Those without a value are taken out of `plain`."""
+    found = [path for path in plain_secrets(kind, name, plain) if not secret_id(value_at(plain, path))]
+    wrong = [(path, _NO_TEXT) for path in found if not isinstance(value_at(plain, path), str)]
+    wrong += [(p, NO_REFERENCE) for p in found if p not in origins and _REFERENCE.fullmatch(str(value_at(plain, p)))]
+    if wrong:
+        raise InvalidObject(kind, name, wrong)
+    for path in (empty := {p for p in found if value_at(plain, p) == ""}):
+        del parent_of(plain, path)[path[-1]]
+    return [path for path in found if path not in empty]
+
+
+def _no_others(
+    kind: ObjectKind, name: str, plain: Mapping[str, Any], sealed: Collection[Path], before: StoredObject | None
+) -> None:
+    """What the server keeps refers to nothing beside its own secrets: neither to its environment nor its files."""
+    known = secrets_in(before.spec) if before else {}
+    mine = {path for path, id in secrets_in(plain).items() if known.get(path) == id}.union(sealed)
+    wrong = [path for path, text in texts(plain) if is_reference(text) and path not in mine]
+    if wrong:
+        raise InvalidObject(kind, name, [(path, NO_REFERENCE) for path in wrong])
+
+
+def _check_addresses(
+    kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any], before: StoredObject | None
+) -> None:
+    """InvalidObject if secrets that were sealed for one server would be sent to another: whoever may write an object
+    may not thereby read its secrets."""
+    known = secrets_in(before.spec) if before else {}
+    kept = [path for path, id in secrets_in(plain).items() if known.get(path) == id]
+    if not before or not kept:
+        return
+    try:
+        former = dict(addresses(section_of(kind, name, before.spec)))
+    except InvalidObject:  # of another version: what it named is not known
+        former = {}
+    if moved := sorted({path for path, _ in dict(addresses(section)).items() ^ former.items()}, key=str):
+        raise InvalidObject(kind, name, [(p, MOVED.format(dotted(moved[0]))) for p in kept if p not in moved])
+
+
+def _fields(value: Any) -> Any:
+    """The references in a section, and in sections within it, by the keys that they are read as."""
+    if isinstance(value, Section):
+        return {name: _fields(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {name: _fields(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_fields(item) for item in value]
+    return value if isinstance(value, Reference) else None
+
+
+def _tags(wanted: Any, before: StoredObject | None) -> tuple[str, ...]:
+    if wanted is None:
+        return before.tags if before else ()
+    return tuple(dict.fromkeys([wanted] if isinstance(wanted, str) else map(str, wanted)))
+
+
+def _previewed(
+    kind: ObjectKind, name: str, document: Mapping[str, Any], tags: tuple[str, ...], before: StoredObject | None
+) -> Managed:
+    spec = masked(document)
+    if before is None:
+        return Managed(kind, name, "", spec, "server", tags=tags)
+    return replace(_of_server(before), spec=spec, tags=tags)
+
+
+def _of_server(found: StoredObject) -> Managed:
+    return Managed(**{**vars(found), "spec": masked(found.spec)}, by="server")
+
+
+def _file_id(kind: ObjectKind, name: str) -> str:
+    """The same at every start, and none that the server makes: those begin with a letter."""
+    return "0" + hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:19]
+
+
+def merged(document: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396): null takes a key away, objects are merged, all else is replaced."""
+    if not isinstance(patch, Mapping):
+        return patch
+    found = dict(document) if isinstance(document, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key), value)
+    return found

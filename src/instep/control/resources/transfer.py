@@ -1,0 +1,120 @@
+"""Between files and what the server keeps: sections of a project file are taken in, and written again.
+
+Secrets of a file are references. They are resolved and sealed when they are taken in, and stand as references in what
+is written: as those that they came from, else as variables that are named after their place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from instep.control.resources.resources import Objects
+from instep.model import ObjectKind
+from instep.project.documents import PLURALS, pointer, replaced, secrets_in, texts, value_at, written
+from instep.project.project import Project
+from instep.project.text import tree as yaml_tree
+from instep.project.text.references import Reference
+from instep.project.text.tree import Path
+from instep.store.server.resources import StoredObject
+
+Named = tuple[ObjectKind, str]
+
+
+@dataclass
+class Imported:
+    """What became of each section."""
+
+    created: list[Named] = field(default_factory=list)
+    changed: list[Named] = field(default_factory=list)
+    unchanged: list[Named] = field(default_factory=list)
+
+
+def export_text(objects: Objects) -> str:
+    """All that the server keeps, as the text of a project file."""
+    return yaml_tree.dump(exported(objects))
+
+
+def exported(objects: Objects) -> dict[str, Any]:
+    """All that the server keeps, as the sections of a project file; references are text."""
+    found: dict[str, Any] = {"version": 1}
+    variables: set[str] = set()
+    for kind, plural in PLURALS.items():
+        names = objects.store.objects.names(kind)
+        kept = [one for name in names if (one := objects.store.objects.get(kind, name))]
+        if kept:
+            found[plural] = {one.name: _with_references(objects, one, variables) for one in kept}
+    return found
+
+
+def _with_references(objects: Objects, kept: StoredObject, variables: set[str]) -> dict[str, Any]:
+    origins = {record.id: record.origin for record in objects.store.secrets.of(kept.kind, kept.name)}
+    sealed = secrets_in(kept.spec)
+    return replaced(kept.spec, {p: origins.get(id) or _variable(kept, p, variables) for p, id in sealed.items()})
+
+
+def _variable(kept: StoredObject, path: Path, taken: set[str]) -> str:
+    """One that no other secret has."""
+    parts = [str(part) for part in (kept.kind, kept.name, *path) if part != "properties"]
+    base = re.sub(r"\W", "_", "_".join(parts), flags=re.ASCII).upper()
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    taken.add(name)
+    return f"${{env:{name}}}"
+
+
+class _Undone(Exception):
+    """Ends a transaction that was only tried."""
+
+
+def import_project(
+    objects: Objects, given: Project, *, who: str, replace: bool = False, dry_run: bool = False
+) -> Imported:
+    """Takes in all sections of a project file, or none. What is there already is a Conflict, unless it is the same or
+    `replace`. Tags of connections come with them; other settings of the file are the server's own business. Under
+    `dry_run` all of it is tried, and nothing stays."""
+    done = Imported()
+    with suppress(_Undone), objects.store.transaction():
+        for kind, name, spec, origins in _sections(given):
+            before = objects.store.objects.get(kind, name)
+            if before and _same(objects, before, spec, origins):
+                done.unchanged.append((kind, name))
+                continue
+            objects.put(kind, name, spec, who=who, expected=None if replace else 0, origins=origins)
+            (done.changed if before else done.created).append((kind, name))
+        if dry_run:
+            raise _Undone
+    return done
+
+
+def _sections(given: Project) -> Iterator[tuple[ObjectKind, str, dict[str, Any], dict[Path, str]]]:
+    """(kind, name, document with its values, the references that these came from), in the order of their links."""
+    for kind, plural in PLURALS.items():
+        for name in getattr(given.model, plural):
+            said = value_at(given.tree.data, (plural, name)) or {}
+            origins = {p: text for p, text in texts(said) if isinstance(value_at(said, p), Reference)}
+            spec = replaced(
+                written(said), {p: _resolved(given, text, (plural, name, *p)) for p, text in origins.items()}
+            )
+            if kind == "connection":
+                spec = {"source": given.source_of(name), "destination": given.destination_of(name), **spec}
+            yield kind, name, spec, origins
+
+
+def _resolved(given: Project, text: str, path: Path) -> str:
+    return given.environment.resolve(Reference(text), given.where(path), path)
+
+
+def _same(objects: Objects, before: StoredObject, spec: Mapping[str, Any], origins: Mapping[Path, str]) -> bool:
+    """Whether a document says what is kept, secrets and the references that they came from included."""
+    sealed = secrets_in(before.spec)
+    values = {
+        path: objects.store.secrets.open(id, before.kind, before.name, pointer(path)) for path, id in sealed.items()
+    }
+    known = {record.id: record.origin for record in objects.store.secrets.of(before.kind, before.name)}
+    same_origins = all(known[id] == origins.get(path, "") for path, id in sealed.items())
+    return same_origins and replaced(before.spec, values) == spec

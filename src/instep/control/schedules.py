@@ -1,0 +1,172 @@
+"""What comes again for each connection: brought in step with its settings, and put into the queue when it is due."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from instep.control.detector import DEFAULT_FREQUENCY, constraint, enabled, options_of
+from instep.errors import InstepError, ProjectError
+from instep.model import JobKind, ObjectKind, Scheduled
+from instep.project.project import Project
+from instep.project.sections.schedule import interval
+from instep.store.store import Store
+
+SHORTEST, LONGEST = 60, 86_400
+CRON_SPREAD = 20.0
+"""Seconds over which cron lines that name the same minute are spread."""
+_EVERY = re.compile(r"every (\d{1,6})")
+
+
+def every(seconds: int) -> str:
+    """The spec of an interval; ProjectError if it is shorter than a minute or longer than a day."""
+    if not SHORTEST <= seconds <= LONGEST:
+        raise ProjectError(
+            f"a schedule of every {seconds} s is not possible", hint="use 1 minute to 1 day, or a cron line"
+        )
+    return f"every {seconds}"
+
+
+def next_fire(spec: str, after: datetime, name: str, timezone: str = "UTC") -> datetime | None:
+    """The first fire of `every <seconds>` or of a cron line later than `after`; None if it never comes.
+
+    `name` decides when within an interval, and by how many seconds after the minute of a cron line: thousands of
+    one schedule do not come at once. Raises ProjectError for what is neither.
+    """
+    if match := _EVERY.fullmatch(spec):
+        return _interval(int(match[1]), after, name)
+    return _cron(spec, after - timedelta(seconds=spread(name, CRON_SPREAD)), name, timezone)
+
+
+def spread(name: str, seconds: float) -> float:
+    """Between 0 and `seconds`, always the same for a name."""
+    return seconds * int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+
+
+def _interval(seconds: int, after: datetime, name: str) -> datetime:
+    """Fires lie on a grid from the epoch, moved by the name: a restart moves none."""
+    offset = int(spread(name, seconds))
+    passed = (int(after.timestamp()) - offset) // seconds
+    return datetime.fromtimestamp((passed + 1) * seconds + offset, UTC)
+
+
+def _cron(line: str, after: datetime, name: str, timezone: str) -> datetime | None:
+    from cronsim import CronSim, CronSimError
+
+    try:
+        fires = CronSim(line, after.astimezone(ZoneInfo(timezone)))
+    except (CronSimError, KeyError, OSError, ValueError) as error:
+        raise ProjectError(
+            f"no schedule: {line!r} in time zone {timezone!r} ({error})",
+            hint="write five fields (minute hour day month weekday) and a time zone such as Europe/Berlin",
+        ) from None
+    delay = timedelta(seconds=spread(name, CRON_SPREAD))
+    # Within the hour that comes twice it answers times of the first one, which may be over.
+    found = next((fire for fire in fires if fire.astimezone(UTC) > after), None)
+    return found.astimezone(UTC) + delay if found else None
+
+
+class Timetable:
+    """Follows the settings of all connections, of the project file and of what a server keeps: each writing of one is
+    heard of, and only what it touches is looked at again."""
+
+    def __init__(self) -> None:
+        self._project: Project | None = None
+        self._mark: tuple[object, ...] = ()
+        self._seen: Mapping[tuple[ObjectKind, str], tuple[str, int]] = {}
+
+    def follow(self, store: Store, project: Project, now: datetime) -> list[str]:
+        """Brings schedules in step; answers what is wrong with any connection that was looked at."""
+        mark = store.objects.mark()
+        if project is self._project and mark == self._mark:
+            return []
+        seen = store.objects.versions("connection", "source")
+        names = _touched(store, self._seen, seen) if project is self._project else None
+        wrong = reconcile(store, project, now, names)
+        self._project, self._mark, self._seen = project, mark, seen
+        return wrong
+
+
+def _touched(store: Store, before: Mapping[tuple[ObjectKind, str], object], now: Mapping[Any, object]) -> set[str]:
+    """The connections that were written or deleted, and those of sources that were."""
+    touched = {one for one in before.keys() | now.keys() if before.get(one) != now.get(one)}
+    found = {name for kind, name in touched if kind == "connection"}
+    for kind, name in touched:
+        if kind == "source":
+            found |= {user for of, user in store.objects.users("source", name) if of == "connection"}
+    return found
+
+
+def wanted(project: Project, connection: str) -> tuple[Scheduled, ...]:
+    """The schedules that a connection's settings ask for, without times."""
+    said = project.connection(connection).schedule
+    sync = (Scheduled(connection, "sync", _spec(said.sync), said.timezone),) if said.sync else ()
+    if not enabled(project, connection):
+        return sync
+    options = project.detector(connection)
+    spec = _spec(said.detect) or every(options.frequency if options else DEFAULT_FREQUENCY)
+    source = project.source_of(connection)
+    given, key = options_of(project, connection), constraint(connection, source)
+    return (*sync, Scheduled(connection, "detect", spec, said.timezone, key, given, source=source))
+
+
+def _spec(text: str) -> str:
+    seconds = interval(text)
+    return every(seconds) if seconds else text
+
+
+def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str] | None = None) -> list[str]:
+    """Brings the schedules of some connections (None: of all, and of those that are gone) in step with their
+    settings; answers what is wrong with any. One that asks for the same as before keeps its next time."""
+    known = {(s.connection, s.kind): s for s in store.schedules.all()}
+    asked = list(project.connections if names is None else names)
+    here, wrong = set(project.connections), []
+    found: dict[tuple[str, JobKind], Scheduled] = {}
+    for name in asked:
+        try:
+            if name in here:
+                found |= {(s.connection, s.kind): _timed(s, now) for s in wanted(project.of(name), name)}
+        except InstepError as error:
+            own = f"connection {name}: "
+            wrong.append(own + error.message.removeprefix(own))
+    mine = known.keys() if names is None else {key for key in known if key[0] in asked}
+    with store.transaction():
+        store.schedules.put(*(one for key, one in found.items() if not _same(one, known.get(key))))
+        store.schedules.drop(mine - found.keys())
+    return wrong
+
+
+def _timed(one: Scheduled, now: datetime) -> Scheduled:
+    """Detections of one source come at the same time, so that one look serves them all."""
+    name = one.source if one.kind == "detect" else one.connection
+    return replace(one, next_due=next_fire(one.spec, now, f"{name}/{one.kind}", one.timezone))
+
+
+def _same(one: Scheduled, known: Scheduled | None) -> bool:
+    return known is not None and replace(one, next_due=None) == replace(known, next_due=None, last_due=None)
+
+
+def fire(store: Store, now: datetime, limit: int = 100) -> int:
+    """Puts what is due into the queue, up to `limit` (others want to write, too); however often it should have come
+    meanwhile, it comes once. Answers how many came."""
+    due = store.schedules.due(now, limit)
+    if not due:
+        return 0
+    with store.transaction():
+        return sum(_fire(store, one, now) for one in due)
+
+
+def _fire(store: Store, one: Scheduled, now: datetime) -> bool:
+    if not store.schedules.advance(one, _timed(one, now).next_due):
+        return False
+    if one.kind == "detect" and store.detectors.get(one.connection).disabled:
+        return False
+    _, new = store.jobs.enqueue(
+        one.connection, one.kind, key=one.key, options=one.options, why="schedule", source=one.source
+    )
+    return new

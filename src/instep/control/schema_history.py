@@ -1,0 +1,118 @@
+"""Schemas as of any time: the accepted catalog, and source and destination as far as the store knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from instep.control.times import utc
+from instep.errors import InstepError
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.changes.version import Between, Label, between
+from instep.store.store import Store
+
+Side = Literal["source", "accepted", "destination"]
+SIDES: tuple[Side, ...] = ("source", "accepted", "destination")
+Moment = datetime | int | Label
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of one side's schema. `version` counts on that side; `accepted` is the accepted version at that
+    time, `label` its major.minor ("" before the first); `run` saw or made it."""
+
+    connection: str
+    side: Side
+    version: int
+    at: datetime
+    accepted: int
+    label: str
+    run: str
+    who: str = ""
+    why: str = ""
+    identity: str = ""
+
+
+def versions(store: Store, connection: str, side: Side) -> tuple[Version, ...]:
+    """Oldest first."""
+    found = store.accepted.history(connection)[::-1]
+    if side == "accepted":
+        return tuple(Version(connection, side, v.version, v.at, v.version, v.label, v.run, v.who, v.why) for v in found)
+    labels = {v.version: v.label for v in found}
+    return tuple(
+        Version(
+            connection, side, v.version, v.at, v.accepted, labels.get(v.accepted, ""), v.run, identity=v.identity
+        )
+        for v in reversed(store.schemas.history(connection, side))
+    )  # fmt: skip
+
+
+def catalog_of(store: Store, version: Version) -> Catalog:
+    """What the schema was."""
+    if version.side == "accepted":
+        return store.accepted.catalog(version.connection, version.version)
+    return store.schemas.catalog(version.connection, version.side, version.version)
+
+
+def compare(store: Store, before: Version, after: Version) -> Between:
+    """The changes from one version of a side to another one of it."""
+    same = before.identity == after.identity if before.side == "source" else None
+    return between(catalog_of(store, before), catalog_of(store, after), same_server=same)
+
+
+def moment(text: str) -> Moment:
+    """`7` or `v7` is an accepted version, `2.1` or `v2.1` its major.minor number, everything else a time as ISO 8601
+    (a date is its beginning; without a zone it is UTC). Raises InstepError."""
+    plain = text.strip().removeprefix("v")
+    major, point, minor = plain.partition(".")
+    if _is_number(major) and _is_number(minor or "0") and bool(point) == bool(minor):
+        return (int(major), int(minor)) if point else int(plain)
+    try:
+        return utc(text.strip())
+    except ValueError:
+        hint = "write 2026-03-31, 2026-03-31T14:05+02:00, or a version: 7 or 2.1"
+        raise InstepError(f"{text!r} is neither a time nor a version", hint=hint) from None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 7
+
+
+def version_at(store: Store, connection: str, side: Side, when: Moment | None = None) -> Version:
+    """The version of a side that was in force then, by default the newest. An accepted version stands for the time
+    until the next one: what a source or destination was when it began. Raises InstepError if nothing is known."""
+    known = versions(store, connection, side)
+    if not known:
+        hint = "`instep detect` looks at the source" if side == "source" else "`instep apply` accepts it"
+        raise InstepError(f"connection {connection}: no {side} schema is known yet", hint=hint)
+    match when:
+        case None:
+            return known[-1]
+        case datetime():
+            return _last(known, [v for v in known if v.at <= when], f"at {when:%Y-%m-%d %H:%M:%S %Z}")
+    wanted = _accepted(store, connection, when)
+    if side == "source":
+        found = [v for v in known if v.at <= wanted.at]
+    else:
+        found = [v for v in known if v.accepted <= wanted.accepted]
+    return _last(known, found, f"at version {wanted.version} ({wanted.label})")
+
+
+def _accepted(store: Store, connection: str, when: int | Label) -> Version:
+    wanted = f"{when[0]}.{when[1]}" if isinstance(when, tuple) else when
+    for version in versions(store, connection, "accepted"):
+        if wanted in (version.version, version.label):
+            return version
+    raise InstepError(f"connection {connection} has no accepted version {wanted}", hint="see `instep history --schema`")
+
+
+def _last(known: Sequence[Version], found: Sequence[Version], when: str) -> Version:
+    if found:
+        return found[-1]
+    first = known[0]
+    raise InstepError(
+        f"connection {first.connection}: nothing is known of the {first.side} schema {when}",
+        hint=f"what is known begins at {first.at:%Y-%m-%d %H:%M:%S} UTC",
+    )

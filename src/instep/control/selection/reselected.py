@@ -1,0 +1,146 @@
+"""What instep.yml or a command has chosen otherwise since the last load, for `status`: from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from instep.project.project import Project
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.kinds import Ref
+from instep.schema.planning.projection import ColumnRead, TableRead, pair_tables
+from instep.schema.planning.reread import LoadedColumn, Turned, is_read_again, turned
+from instep.schema.policy.policy import Policy
+from instep.schema.selection.overrides import Switch, with_switches
+from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
+from instep.store.catalogs.backfills import Backfill
+from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.engine.database import by_connection
+from instep.store.store import Store
+
+
+def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str, list[tuple[Turned, bool]]]:
+    """The columns by connection, and whether the next sync reads their whole table. Tables of which a whole backfill
+    is recorded are left out."""
+    known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
+    loaded = [name for name in names if known[name]]
+    switches = store.switches.of_several(loaded)
+    seen = store.discoveries.several([name for name in loaded if switches[name]])  # they follow renamed objects by id
+    places = _places(project, store, loaded, switches, seen)
+    found = {name: list(_turned(place, known[name], waiting[name])) for name, place in places.items()}
+    seen |= store.discoveries.several([name for name, some in found.items() if some and not switches[name]])
+    there = {
+        name: pair_tables(places[name].accepted.tables, seen[name].catalog)
+        for name in seen
+        if found.get(name) and seen[name].catalog.tables
+    }
+    return {name: [one for one in found.get(name, ()) if _has(there.get(name), one[0])] for name in names}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What is accepted of a connection, and what is chosen of it now."""
+
+    accepted: Catalog
+    now: Selection
+    policy: Policy
+    tags: tuple[str, ...]
+
+
+def _places(
+    project: Project,
+    store: Store,
+    names: Sequence[str],
+    switches: Mapping[str, Sequence[Switch]],
+    seen: Mapping[str, CachedDiscovery],
+) -> dict[str, _Place]:
+    accepted = store.accepted.latest_of(names)
+    found = {}
+    for name in (name for name in names if name in accepted):
+        now = project.selection(name)
+        if switches[name]:
+            at = seen.get(name)
+            now = with_switches(now, switches[name], *((at.catalog, at.identity) if at else ()))
+        tags = tuple(project.connection(name).tags)
+        found[name] = _Place(accepted[name][1], now, project.policy(name), tags)
+    return found
+
+
+def _turned(
+    place: _Place, known: Mapping[Ref, Sequence[LoadedColumn]], waiting: Iterable[Backfill]
+) -> Iterator[tuple[Turned, bool]]:
+    whole = {b.table for b in waiting if b.scope == "table"}
+    tables = (t for t in place.accepted.tables if not t.retained and t.ref not in whole and is_on(place.now, t)[0])
+    loads = ((known.get(t.ref, ()), t) for t in tables)
+    found = (one for before, t in loads for one in turned(_read(place, t, before), before))
+    yield from ((one, _whole(place, one)) for one in found)
+
+
+def decided(project: Project, store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What `status` says of decisions, by connection: how many changes wait for one, what was chosen since the last
+    load, and which columns have no values in older rows."""
+    chosen, waiting = reselected(project, store, names), store.pages.waiting(names)
+    lacking = _partial(store, names)
+    return {
+        name: {
+            "waiting_changes": waiting.get(name, 0),
+            "reselected": [{"column": t.path, "is": t.what, "reads_table": whole} for t, whole in chosen[name]],
+            "partial": [
+                {"table": table.path, "column": column, "command": _filling(table, column)}
+                for table, column in lacking[name]
+            ],
+        }
+        for name in names
+    }
+
+
+def _filling(table: Table, column: str) -> str:
+    """Return the command that brings the values: of the column alone where rows can be told apart."""
+    alone = table.key and column not in table.key and not table.history
+    return f"instep backfill {table.path}{f' --column {column}' if alone else ''}"
+
+
+def _partial(store: Store, names: Sequence[str]) -> dict[str, list[tuple[Table, str]]]:
+    """Return by connection the columns whose old rows lack values that no recorded backfill is to bring."""
+    known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
+    loaded = ((name, ref, c) for name in names for ref, columns in known[name].items() for c in columns)
+    some = by_connection(names, ((name, (ref, c.name)) for name, ref, c in loaded if c.partial))
+    accepted = store.accepted.latest_of([name for name, found in some.items() if found])
+    asked = {name: {(b.table, b.column) for b in waiting[name] if b.scope != "since"} for name in names}
+    found: dict[str, list[tuple[Table, str]]] = {name: [] for name in names}
+    for name, (_, catalog) in accepted.items():
+        for ref, column in some[name]:
+            table = catalog.get(ref)
+            is_live = table is not None and not table.retained and column in {c.name for c in table.live}
+            if table is not None and is_live and not asked[name] & {(ref, column), (ref, "")}:
+                found[name].append((table, column))
+    return found
+
+
+def _read(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> TableRead:
+    return TableRead(table, table, tuple(_columns(place, table, before)))
+
+
+def _columns(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> Iterator[ColumnRead]:
+    """The source's types are taken to be those of the last load: what is accepted says nothing of one that was kept
+    out."""
+    natives = {c.name: c.native for c in before}
+    for column in table.live:
+        on = column_is_on(place.now, table, column)[0]
+        there = replace(column, native=natives.get(column.name, column.native))
+        yield ColumnRead(column, there if on else None, hashed(place.now, table.ref, column.name))
+
+
+def _has(there: Mapping[Ref, Table] | None, one: Turned) -> bool:
+    """True if the source has the column: one that it has dropped waits for a decision, and nobody has chosen it."""
+    if there is None:
+        return True
+    table = there.get(one.table.ref)
+    return table is not None and any(
+        c.name == one.column.name or (c.id and c.id == one.column.id) for c in table.columns
+    )
+
+
+def _whole(place: _Place, one: Turned) -> bool:
+    return is_read_again(one.table.ref, one.column, one.what, place.policy, place.tags)

@@ -1,0 +1,381 @@
+"""What is switched on, off and hashed by command: which objects are meant, what speaks against it, what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+from instep.control.reviews import Answer, answer
+from instep.errors import Blocked, InstepError
+from instep.events import SelectionChanged
+from instep.model import Review
+from instep.project.documents import value_at
+from instep.project.project import Project, TableOptions
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import Unknown
+from instep.schema.planning.reread import is_read_again
+from instep.schema.policy.policy import Policy
+from instep.schema.selection.overrides import Switch, bind, with_switches
+from instep.schema.selection.pii import by_name
+from instep.schema.selection.selection import Pattern, Selection, column_is_on, hashed
+from instep.store.store import Store
+from instep.suggest import did_you_mean
+
+Verb = Literal["on", "off", "hash", "unhash"]
+WORDS: Mapping[Verb, str] = {"on": "on", "off": "off", "hash": "hashed", "unhash": "clear"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A schema (`table` is None), a table (`column` is None) or a column."""
+
+    schema: str
+    table: Table | None = None
+    column: Column | None = None
+
+    @property
+    def path(self) -> str:
+        if self.table is None:
+            return self.schema
+        return f"{self.table.path}.{self.column.name}" if self.column else self.table.path
+
+
+@dataclass(frozen=True)
+class Place:
+    """The one connection that is switched: what its file says (`file`), and with the switches (`now`), what the last
+    detection has seen and what is accepted. `line` answers where the file says something: a section and an entry to
+    `instep.yml:12: ...`. `salted`: there is a salt to hash with. `denied`: what the source keeps from being
+    read, and why."""
+
+    connection: str
+    store: Store
+    file: Selection
+    now: Selection
+    source: Catalog
+    accepted: Catalog
+    identity: str
+    policy: Policy
+    tags: tuple[str, ...]
+    settings: Callable[[Table], TableOptions]
+    line: Callable[[str, str], str]
+    salted: bool
+    denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+    @cached_property
+    def known(self) -> Catalog:
+        """Everything that can be switched: what the source had at the last detection, and what is accepted."""
+        tables = {t.ref: t for t in self.accepted.tables if not t.retained}
+        return Catalog.of({**tables, **{t.ref: t for t in self.source.tables}}.values())
+
+
+@dataclass(frozen=True)
+class Step:
+    """One switch to be turned. `lines` say what follows, `backfill` asks for the column, or ("" as column) for the
+    table to be read again. `same`: it stands so already."""
+
+    target: Target
+    verb: Verb
+    switch: Switch
+    lines: tuple[str, ...] = ()
+    backfill: tuple[tuple[str, str], str] | None = None
+    same: bool = False
+
+
+def place_of(project: Project, store: Store, connection: str) -> Place:
+    """What stands for one connection, from the project file and the store alone."""
+    seen = store.discoveries.get(connection)
+    source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
+    accepted, file = store.accepted.catalog(connection), project.selection(connection)
+    return Place(
+        connection, store, file,
+        now=with_switches(file, store.switches.of(connection), source, identity),
+        source=source, accepted=accepted, identity=identity, policy=project.policy(connection),
+        tags=tuple(project.connection(connection).tags), settings=lambda t: project.table(connection, t.ref),
+        line=lambda section, entry: _line(project, connection, section, entry),
+        salted=bool(project.connection(connection).salt), denied=seen.denied if seen else {},
+    )  # fmt: skip
+
+
+def _line(project: Project, connection: str, section: str, entry: str) -> str:
+    """Where an entry stands: in the file, or in what a server keeps."""
+    place: tuple[str | int, ...] = ("connections", connection, *section.split("."))
+    data = value_at(project.tree.data, place)
+    if isinstance(data, list):
+        return project.where((*place, data.index(entry)))
+    return project.where((*place, entry, "enabled") if isinstance(data, dict) else place)
+
+
+def targets(place: Place, objects: Sequence[str], matching: Sequence[str]) -> list[Target]:
+    """The schemas, tables and columns that these paths name, or that a pattern matches (tables and columns).
+
+    Raises InstepError, naming what was probably meant, for what there is not, and before the first detection.
+    """
+    every = {t.path: t for t in _targets(place.known)}
+    if not every:
+        raise InstepError(
+            f"nothing of connection {place.connection} is listed yet", hint="run `instep detect` first, then switch"
+        )
+    kept = (s for s in place.store.switches.of(place.connection) if s.is_chosen)
+    every |= {s.path: _gone(s) for s in kept if s.path not in every}
+    found = {path: every[path] if path in every else _missing(place, path, every) for path in objects}
+    for text in matching:
+        fits = {path: t for path, t in every.items() if t.table is not None and Pattern(text).matches(path)}
+        if not fits:
+            raise InstepError(f"the pattern {text!r} matches nothing of {place.connection}", hint=_LISTED)
+        found |= fits
+    if not found:
+        raise InstepError("what is to be switched?", hint="name a schema, a table or a column, or --match PATTERN")
+    return list(found.values())
+
+
+_LISTED = "see `instep selection show --all-columns`"
+
+
+def _targets(catalog: Catalog) -> Iterator[Target]:
+    """Tables and columns come last: a path that could be both a schema and a table means the table."""
+    yield from (Target(schema) for schema in sorted(catalog.schemas) if schema)
+    for table in catalog.tables:
+        yield from (Target(table.schema, table, c) for c in table.live)
+    yield from (Target(t.schema, t) for t in catalog.tables)
+
+
+def _gone(switch: Switch) -> Target:
+    """What was switched once and is not at the source any more."""
+    if not switch.table:
+        return Target(switch.schema)
+    column = Column(switch.column, Unknown()) if switch.column else None
+    return Target(switch.schema, Table(switch.schema, switch.table, (column,) if column else ()), column)
+
+
+def _missing(place: Place, path: str, every: Collection[str]) -> Target:
+    raise InstepError(
+        f"connection {place.connection} has no schema, table or column {path}",
+        hint=did_you_mean(path, every, _LISTED),
+    )
+
+
+def steps(place: Place, verb: Verb, chosen: Sequence[Target]) -> list[Step]:
+    """What turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise, for
+    keys and cursors, and where there is no salt to hash with."""
+    kept = kept_switches(place)
+    return [turning(place, verb, t, kept.get(t.path)) for t in chosen]
+
+
+def wanted(place: Place, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> list[Step]:
+    """`steps` for these paths and patterns. A pattern such as `*.email*` may fit tables, too, which are not hashed."""
+    chosen = targets(place, objects, matching)
+    if matching and verb in ("hash", "unhash"):
+        chosen = [t for t in chosen if t.column is not None] or chosen
+    return steps(place, verb, chosen)
+
+
+def check(place: Place, verb: Verb, target: Target) -> None:
+    """Raises Blocked for what may not be switched so, and InstepError where it makes no sense."""
+    if verb in ("hash", "unhash") and target.column is None:
+        raise InstepError(f"only columns are hashed, {target.path} is none", hint=f"name one: {target.path}.COLUMN")
+    _check_file(place, verb, target)
+    if verb == "off":
+        _check_role(place, target, "switched off", "hash it instead, or switch the table off")
+    if verb == "hash":
+        _check_hash(place, target)
+
+
+def turning(place: Place, verb: Verb, target: Target, kept: Switch | None) -> Step:
+    """What turning one switch does; `kept` is what was switched about the object before."""
+    check(place, verb, target)
+    base = kept or bind(_switch(target), place.known, place.identity)
+    on_off, plain = verb in ("on", "off"), verb in ("on", "hash")
+    switch = replace(base, enabled=plain) if on_off else replace(base, hashed=plain)
+    lines, backfill = _follows(place, verb, target)
+    return Step(target, verb, switch, lines, backfill, same=kept == switch)
+
+
+def _switch(target: Target) -> Switch:
+    table, column = target.table, target.column
+    return Switch(target.schema, table.name if table else "", column.name if column else "")
+
+
+def _check_file(place: Place, verb: Verb, target: Target) -> None:
+    """The file is the truth about what it names itself."""
+    found = _said(place.file, verb, target)
+    if found:
+        section, entry, change = found
+        raise Blocked(f"{place.line(section, entry)} says so of {target.path}", hint=f"change it there: {change}")
+
+
+def _said(file: Selection, verb: Verb, target: Target) -> tuple[str, str, str] | None:
+    """(section, entry, what to write) of what the file says against it."""
+    path = target.path
+    if verb == "unhash":
+        by = next((p for p in file.hashed if p.matches(path)), None)
+        return ("hash", by.text, f"take {by.text!r} out of `hash`") if by else None
+    if target.table is None or verb == "hash":
+        return None
+    if verb == "on" and any(p.text == path for p in file.exclude_tables):
+        return "exclude.tables", path, f"take {path!r} out of `exclude: tables`"
+    if verb == "on" and any(p.text == path for p in file.exclude_columns):
+        return "exclude.columns", path, f"take {path!r} out of `exclude: columns`"
+    against = file.off if verb == "on" else file.on
+    return ("tables", path, f'"{path}": {{enabled: {str(verb == "on").lower()}}}') if path in against else None
+
+
+def _check_role(place: Place, target: Target, what: str, hint: str) -> None:
+    """Rows are told apart and found again by these columns."""
+    table, column = target.table, target.column
+    if table is None or column is None:
+        return
+    settings, accepted = place.settings(table), place.accepted.get(table.ref)
+    key = table.key or settings.key or (accepted.key if accepted else ())
+    role = "key" if column.name in key else "cursor" if column.name in (settings.cursor, table.cursor) else ""
+    if role:
+        raise Blocked(f"{target.path} is in the {role} of its table and cannot be {what}", hint=hint)
+
+
+def check_salt(place: Place, path: str) -> None:
+    """Blocked where there is no salt to hash the column of this path with."""
+    if not place.salted:
+        raise Blocked(
+            f"connection {place.connection} has no salt to hash {path} with",
+            hint="write `salt: ${env:INSTEP_SALT}` under the connection in instep.yml and set it in .env",
+        )
+
+
+def _check_hash(place: Place, target: Target) -> None:
+    check_salt(place, target.path)
+    table = target.table
+    if table and (accepted := place.accepted.get(table.ref)) and not accepted.retained:
+        hint = "old and new rows would have different keys: hash keys and cursors before the first load, in instep.yml"
+        _check_role(place, target, "hashed once it is loaded", hint)
+
+
+def _follows(place: Place, verb: Verb, target: Target) -> tuple[tuple[str, ...], tuple[tuple[str, str], str] | None]:
+    table = target.table
+    accepted = place.accepted.get(table.ref) if table else None
+    accepted = None if accepted is None or accepted.retained else accepted
+    if table is None:
+        return (_SCHEMA[verb],), None
+    if target.column is None:
+        return _of_table(place, verb, table, accepted), None
+    column = accepted.by_name.get(target.column.name) if accepted else None
+    if accepted is None or column is None or column.retained:
+        return (_NEW_COLUMN[verb],), None
+    return _of_column(place, verb, accepted, column)
+
+
+_SCHEMA: Mapping[Verb, str] = {
+    "on": "its tables are read as they are switched themselves",
+    "off": "none of its tables is read; what is loaded stays",
+}
+_NEW_COLUMN: Mapping[Verb, str] = {
+    "on": "it comes in at the next sync",
+    "off": "it is not read",
+    "hash": "if it comes in, it does so as salted SHA-256",
+    "unhash": "if it comes in, it does so in clear",
+}
+
+
+def _of_table(place: Place, verb: Verb, table: Table, accepted: Table | None) -> tuple[str, ...]:
+    if verb == "off":
+        return ("it is not read any more; its rows stay" if accepted else "it is not read",)
+    closed = place.now.schemas_off & {table.schema}
+    first = "it is read again from the next sync on" if accepted else "it gets its first load at the next sync"
+    return (f"its schema {table.schema} is off: it is not read until that is on",) if closed else (first,)
+
+
+def _of_column(
+    place: Place, verb: Verb, table: Table, column: Column
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], str] | None]:
+    """For a column that is loaded already."""
+    if verb == "off":
+        return ("it is not read any more; its values stay, new rows have NULL",), None
+    if verb == "on":
+        if column_is_on(place.now, table, column)[0]:
+            return ("it is read already",), None
+        if not is_read_again(table.ref, column, "on", place.policy, place.tags):
+            return ("it is read again; rows that are not read again keep what they have in it",), None
+        return ("it is read again, with all rows: some kept old values while it was off",), (table.ref, "")
+    if hashed(place.now, table.ref, column.name) == (verb == "hash"):
+        return (f"it is {WORDS[verb]} already",), None
+    state = "in clear" if verb == "hash" else "hashed"
+    lines = [f"rows that are loaded are {state} until the table is read again: a backfill of it is recorded"]
+    if verb == "hash":
+        lines.append("rows that the source has deleted and older snapshots of the lake keep it in clear")
+    return tuple(lines), (table.ref, "")
+
+
+def switch(place: Place, turned: Sequence[Step], who: str) -> list[Step]:
+    """Turns them in one transaction, with events; answers those that stood otherwise. A rejection of the object's
+    own addition does not count any more once it is switched on."""
+    new = [s for s in turned if not s.same]
+    store, name = place.store, place.connection
+    with store.transaction():
+        store.switches.set(name, [s.switch for s in new], who)
+        store.events.add(*(SelectionChanged(name, step.target.path, WORDS[step.verb], who) for step in new))
+        for step in new:
+            if step.backfill:
+                ref, column = step.backfill
+                store.backfills.want(name, ref, column=column, why=f"{step.target.path} is {WORDS[step.verb]}")
+        store.reviews.reopen_rejected(_additions(place, [s for s in new if s.verb == "on"]))
+    return new
+
+
+def hashing(place: Place, reviews: Sequence[Review]) -> list[Step]:
+    """What lets the columns of these changes in hashed. Raises InstepError for changes that let no column in, and
+    Blocked as `steps` does."""
+    out = []
+    for review in reviews:
+        columns = _columns_of(place, review)
+        if not columns:
+            raise InstepError(
+                f"change {review.id} lets no column in that could be hashed: {review.summary}",
+                hint="approve it without --hash, or hash columns with `instep selection hash`",
+            )
+        for target in columns:
+            step = turning(place, "hash", target, kept_switches(place).get(target.path))
+            out.append(replace(step, switch=replace(step.switch, enabled=True), same=False))
+    return out
+
+
+def answer_hashed(project: Project, store: Store, found: Sequence[Review], status: Answer, who: str) -> list[Review]:
+    """Answers the changes, and what they let in is hashed; all or nothing. Errors are those of `hashing`."""
+    of = {name: place_of(project, store, name) for name in dict.fromkeys(r.connection for r in found)}
+    turned = [(place, hashing(place, [r for r in found if r.connection == name])) for name, place in of.items()]
+    with store.transaction():
+        done = answer(store, found, status, who)
+        for place, steps in turned:
+            switch(place, steps, who)
+    return done
+
+
+def _columns_of(place: Place, review: Review) -> list[Target]:
+    """The column that comes in or gets another name; of a table that is held because of its key, the key."""
+    table = place.source.get(review.table)
+    if table is None:
+        return []
+    if review.kind in ("column.added", "column.renamed"):
+        return [Target(table.schema, table, c) for c in table.columns if c.name == review.column]
+    keys = [c for c in table.columns if c.key] if review.kind == "table.added" else []
+    return [Target(table.schema, table, c) for c in keys if by_name(c.name)] or [
+        Target(table.schema, table, c) for c in keys
+    ]
+
+
+def kept_switches(place: Place) -> dict[str, Switch]:
+    """What people have switched, by path."""
+    return {s.path: s for s in place.store.switches.of(place.connection)}
+
+
+def _additions(place: Place, turned: Sequence[Step]) -> Iterator[str]:
+    """The ids of the rejected additions of these objects."""
+    kinds = {"schema": "schema.added", "table": "table.added", "column": "column.added"}
+    about = {(kinds[_level(s.target)], s.target.path) for s in turned}
+    for review in place.store.reviews.find(place.connection, ("rejected",)) if about else ():
+        path = ".".join(filter(None, (*review.table, review.column))) or str(review.change.get("name", ""))
+        if (review.kind, path) in about:
+            yield review.id
+
+
+def _level(target: Target) -> str:
+    return "schema" if target.table is None else "column" if target.column else "table"

@@ -1,0 +1,272 @@
+"""Brings values into rows that have none: data files are written again by tasks and exchanged in fenced commits.
+
+The files that a backfill has been through tell it themselves: the folder that they were written into ends with the
+backfill's number. A fill that was interrupted goes on with the others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import DecimalType, PrimitiveType
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
+from instep.destinations.iceberg.backfill.fill_task import Old, Part, Rewritten, fill_part, old_file
+from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
+from instep.destinations.iceberg.commit.replace_files import Replaced
+from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, readable_files
+from instep.destinations.iceberg.metadata.partition import partitioning
+from instep.destinations.iceberg.metadata.records import exact_rows, load_state, read_pending, state_record
+from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
+from instep.destinations.iceberg.write.load import load_ours, summary
+from instep.errors import DestinationError
+from instep.stage.files.place import keep_only
+from instep.stage.spec import StageSpec, SystemColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILLS = "instep.fills"
+PARTS_PER_CORE = 2
+PART_ROWS, PART_BYTES = 4_000_000, 1 << 30
+"""What one task takes on at most, if it is more than one file; a commit exchanges what two tasks a core took on."""
+Span = tuple[Any, Any] | None
+"""The least and the greatest key of a file."""
+_FOLDER = re.compile(r"/[^/]*-fill((?:-\d+)+)/[^/]*$")
+
+
+def folder_name(run: str, numbers: Sequence[int]) -> str:
+    """Where a run writes the files that these backfills have been through."""
+    return f"{run}-fill-{'-'.join(str(n) for n in sorted(numbers))}"
+
+
+def been_through(path: str) -> frozenset[int]:
+    """The backfills that have been through a data file."""
+    match = _FOLDER.search(path)
+    return frozenset(int(n) for n in match[1].split("-")[1:]) if match else frozenset()
+
+
+def size(lake: Lake, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+    """See `destinations.base.Fills`."""
+    table, metadata = load_ours(lake, ref)
+    if read_pending(ref, metadata) or table.metadata.current_snapshot() is None:
+        return FillSize(why_not="it has not been loaded yet")
+    if gone := sorted(columns.keys() - set(table.schema().column_names)):
+        return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
+    tasks = planned(table)
+    if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
+        return FillSize(why_not="it has deletes by value, which another program has written")
+    found = _candidates(table, tasks, columns)
+    rows, weight = sum(t.file.record_count for t in found), sum(t.file.file_size_in_bytes for t in found)
+    return FillSize(len(found), rows, weight, len(tasks))
+
+
+def _candidates(table: Table, tasks: Sequence[FileScanTask], columns: Mapping[str, int]) -> list[FileScanTask]:
+    """The files that may have rows without a value, except those that all of the backfills have been through."""
+    ids = {table.schema().find_field(name).field_id: number for name, number in columns.items()}
+
+    def lacks(file: DataFile) -> bool:
+        done, nulls = been_through(file.file_path), file.null_value_counts or {}
+        return any(number not in done and nulls.get(field) != 0 for field, number in ids.items())
+
+    return [t for t in tasks if lacks(t.file)]
+
+
+def fill(
+    lake: Lake,
+    session: SparkSession | None,
+    ref: Ref,
+    fill: Fill,
+    commit: Commit,
+    told: Callable[[int, int], None],
+    go_on: Callable[[], bool],
+) -> Filled:
+    """See `destinations.base.Fills`. Raises Conflict if the table moves meanwhile: what is committed by then stays."""
+    table, _ = load_ours(lake, ref)
+    if why := size(lake, ref, fill.columns).why_not:
+        raise DestinationError(f"table {'.'.join(ref)} cannot be filled: {why}", hint="load the whole table again")
+    work = _Fill(lake, ref, fill, commit, _spec(lake, table, fill, commit), table.schema())
+    tasks = _candidates(table, planned(table), fill.columns)
+    done = Filled()
+    try:
+        for batch in _batches(work.parts(table, tasks), session):
+            rewritten = [r for part in run_parts(session, batch, _from(done, told)) for r in part]
+            crashpoint("fill.rewritten")
+            if rewritten:
+                table = work.exchange(table, rewritten, {t.file.file_path: t for t in tasks})
+            files = [f for r in rewritten for f in r.files]
+            rows, weight = sum(r.rows for r in rewritten), sum(f.bytes for f in files)
+            done = Filled(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
+            crashpoint("fill.committed")
+            if rewritten and not go_on() and len(_candidates(table, planned(table), fill.columns)):
+                return replace(done, whole=False)
+    finally:
+        keep_only(work.spec.location, lake.io(), work.kept)
+    return done
+
+
+def _from(done: Filled, told: Callable[[int, int], None]) -> Callable[[Mapping[str, tuple[int, int]]], None]:
+    return lambda counts: told(done.rows + sum(c[0] for c in counts.values()), sum(c[1] for c in counts.values()))
+
+
+def run_parts(
+    session: SparkSession | None, parts: Sequence[Part], told: Callable[[Mapping[str, tuple[int, int]]], None]
+) -> list[list[Rewritten]]:
+    """On Spark, one task a part; without a session in this process."""
+    if session is None:
+        return [fill_part(part, 0, None) for part in parts]
+    from instep.spark.rewrite import run_parts as run_on_spark
+
+    return run_on_spark(session, fill_part, parts, told)
+
+
+def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
+    return StageSpec(
+        table=".".join(table.name()),
+        columns=(),
+        system=SystemColumns(),
+        schema=arrow_schema(table.schema()),
+        location=f"{own_data(table)}/{folder_name(commit.run, list(fill.columns.values()))}",
+        quarantine="",
+        run=commit.run,
+        synced=0,
+        io=lake.io(),
+        partition=partitioning(table.metadata),
+    )
+
+
+@dataclass
+class _Fill:
+    lake: Lake
+    ref: Ref
+    fill: Fill
+    commit: Commit
+    spec: StageSpec
+    schema: Schema
+
+    def __post_init__(self) -> None:
+        self.kept: list[str] = []
+
+    def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[Part]:
+        """Neighbours by key together, so that a task needs few of the staged files."""
+        key = table.schema().find_field(_ordered_by(table, self.fill))
+        staged = readable_files(self.fill.values, table.metadata, _part_of(table, self.fill))
+        ranges = [_range(f, key.field_id, key.field_type) for f in staged]
+        found = [(_range(t.file, key.field_id, key.field_type), t) for t in tasks]
+        found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
+            f for f in found if not f[0]
+        ]
+        olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
+        for group in _groups(olds):
+            yield Part(
+                _light(table), self.spec, self.fill.key, tuple(self.fill.columns), self.fill.meta, self.fill.holds,
+                tuple(f.file_path for f in staged), tuple(group), self.lake.io(),
+            )  # fmt: skip
+
+    def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
+        """One fenced commit onto the snapshot that was read."""
+        return land(table, lambda now: self._exchange(now, rewritten, tasks))
+
+    def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
+        metadata = load_ours(self.lake, self.ref)[1]
+        base, state = table.metadata.current_snapshot(), load_state(metadata)
+        assert base is not None, "a table without rows has no file to fill"
+        assert state is not None, "a table without a load has no file to fill"
+        old = [tasks[r.path] for r in rewritten]
+        files = [f for r in rewritten for f in r.files]
+        change = Change(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
+        change.require(ref_is(MAIN, base.snapshot_id))
+        own = replace(self.commit, cursor=state.cursor, accepted=state.accepted)
+        said = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}
+        deletes = {d.file_path: d for t in old for d in t.delete_files if is_of_one_file(d)}
+        replaced = Replaced([t.file for t in old], list(deletes.values()))
+        snapshot = change.exchange(data_files(files, change.metadata, self.schema), replaced, said)
+        rows = exact_rows(metadata, base.snapshot_id)
+        change.properties(state_record(own, snapshot, rows, deleted=state.deleted))
+        landed = change.land(self.commit.fence)
+        self.kept += [f.path for f in files]
+        return landed.refresh()
+
+
+def _ordered_by(table: Table, fill: Fill) -> str:
+    """The column by whose values files differ: that of the shard has one."""
+    return next(k for k in fill.key if not isinstance(table, ShardTable) or k != table.within[0])
+
+
+def _part_of(table: Table, fill: Fill) -> Any:
+    return (staged_schema(table) or table.schema()).select(*fill.key, *fill.columns, fill.meta)
+
+
+def _light(table: Table) -> Any:
+    """The table's metadata as far as reading a file needs it."""
+    nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
+    return table.metadata.model_copy(update={**nothing, "current_snapshot_id": None})
+
+
+def _range(file: DataFile, field: int, kind: Any) -> Span:
+    """The least and greatest key of a file, as far as its metrics tell."""
+    low, high = (file.lower_bounds or {}).get(field), (file.upper_bounds or {}).get(field)
+    if low is None or high is None or not isinstance(kind, PrimitiveType) or isinstance(kind, DecimalType):
+        return None
+    return from_bytes(kind, low), from_bytes(kind, high)
+
+
+def _old(
+    number: int, task: FileScanTask, span: tuple[Any, Any] | None, staged: Sequence[tuple[Any, Any] | None]
+) -> Old:
+    may_meet = (span is None or s is None or (s[0] <= span[1] and span[0] <= s[1]) for s in staged)
+    values = tuple(place for place, meets in enumerate(may_meet) if meets)
+    return old_file(number, task, values)
+
+
+def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
+    """At most `PART_ROWS` rows and `PART_BYTES` together."""
+    group: list[Old] = []
+    for old in olds:
+        full = sum(o.rows for o in group) + old.rows > PART_ROWS or sum(o.bytes for o in group) + old.bytes > PART_BYTES
+        if group and full:
+            yield group
+            group = []
+        group.append(old)
+    if group:
+        yield group
+
+
+def _batches(parts: Iterator[Part], session: SparkSession | None) -> Iterator[list[Part]]:
+    """What is committed together; the parts of one table of few files are split, so that all cores have work."""
+    from instep.spark.extract import cores
+
+    wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)
+    batch: list[Part] = []
+    for part in parts:
+        batch.append(part)
+        if len(batch) == wide:
+            yield _split(batch, wide)
+            batch = []
+    if batch:
+        yield _split(batch, wide)
+
+
+def _split(parts: Sequence[Part], wide: int) -> list[Part]:
+    """As many parts as there is room for: the one with most rows gives away half of its files."""
+    found = list(parts)
+    while len(found) < wide and (most := max(found, key=lambda p: len(p.files))) and len(most.files) > 1:
+        found.remove(most)
+        half = len(most.files) // 2
+        found += [replace(most, files=most.files[:half]), replace(most, files=most.files[half:])]
+    return found
+
+
+__all__ = ["been_through", "fill", "folder_name", "size"]

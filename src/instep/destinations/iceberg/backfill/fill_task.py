@@ -1,0 +1,284 @@
+# ruff: noqa: S608 - columns are numbered, values are not part of the text
+"""What one task of a fill does: looks for rows without a value in some data files, and writes those files again.
+
+The files are read twice and never held whole: first the keys of the rows that lack a value, which meet the values that
+were read from the source, then all columns, batch by batch, into the new file. Rows that are deleted by position are
+left out, so that their delete files can go.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
+from instep.destinations.iceberg.metadata.partition import place_of
+from instep.destinations.notes import merged
+from instep.stage.conform import compact_json
+from instep.stage.files.partitioned import writer_for
+from instep.stage.files.pyiceberg_code import load_file_io
+from instep.stage.spec import StagedFile, StageSpec
+from instep.stage.task import Progress, Report
+from instep.temporary import temporary
+
+MEMORY = "1GB"
+FilePlace = tuple[int, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Old:
+    """A data file: `deletes` are the paths of its delete files, `values` the places of the staged files (in
+    `Part.values`) that may hold its keys, `place` the spec and the partition that it is under."""
+
+    number: int
+    path: str
+    rows: int
+    bytes: int
+    deletes: tuple[str, ...] = ()
+    values: tuple[int, ...] = ()
+    place: FilePlace = (0, ())
+
+
+def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> Old:
+    """A data file as a scan has planned it."""
+    file, deletes = task.file, tuple(sorted(d.file_path for d in task.delete_files))
+    return Old(number, file.file_path, file.record_count, file.file_size_in_bytes, deletes, values, place_of(file))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One task's data files. `table` has no snapshots: they are not needed, and may be many. `meta`: the column of
+    notes, where values did not fit (`holds`). `spec` says how files are written."""
+
+    table: TableMetadata
+    spec: StageSpec
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    meta: str
+    holds: bool
+    values: tuple[str, ...]
+    files: tuple[Old, ...]
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The files in the place of the data file `path`, and how many rows of it have changed."""
+
+    path: str
+    files: tuple[StagedFile, ...]
+    rows: int
+
+
+def fill_part(part: Part, attempt: int, report: Report | None) -> list[Rewritten]:
+    """The files of the part that change; the others are not written."""
+    work = _Work(part, load_file_io(dict(part.io), part.spec.location))
+    done = []
+    for number, found in sorted(_found(work).items()):
+        done.append(_rewrite(work, part.files[number], found, attempt))
+        if report is not None:
+            size = sum(f.bytes for f in done[-1].files)
+            report(Progress(part.spec.table, sum(f.rows for f in done[-1].files), size, 1))
+    return done
+
+
+def standing(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A data file's rows in order, without those that its delete files name, as the table has the columns."""
+    scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
+    deletes = {_file(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
+    task = FileScanTask(_file(old.path, old.place), deletes)
+    gone = _read_all_delete_files(io, [task])
+    for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
+        if batch.num_rows:
+            yield batch
+
+
+@dataclass(frozen=True)
+class _Work:
+    part: Part
+    io: FileIO
+
+    def batches(self, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """A file's standing rows in order, as the table has these columns."""
+        return standing(self.part.table, self.io, old, columns)
+
+    def kinds(self, columns: Sequence[str]) -> list[pa.DataType]:
+        projected = schema_to_pyarrow(self.part.table.schema(), include_field_ids=False)
+        return [projected.field(c).type for c in columns]
+
+    def staged(self, number: int) -> pa.Table:
+        """One file of values: key, columns and notes."""
+        names = [*self.part.key, *self.part.columns, self.part.meta]
+        kinds, spec = self.kinds(names), self.part.table.spec()
+        file = Old(number, self.part.values[number], 0, 0, place=(spec.spec_id, (None,) * len(spec.fields)))
+        batches = [
+            pa.record_batch([_as(b.column(c), k) for c, k in zip(names, kinds, strict=True)], names=names)
+            for b in self.batches(file, names)
+        ]
+        return pa.Table.from_batches(batches, pa.schema(list(zip(names, kinds, strict=True))))
+
+
+def _file(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
+    file = DataFile.from_args(
+        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=Record(*place[1]), record_count=0,
+        file_size_in_bytes=0,
+    )  # fmt: skip
+    file.spec_id = place[0]
+    return file
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)
+
+
+@dataclass
+class _Found:
+    """Rows of one data file that get something: their places among its standing rows, and the values, in step."""
+
+    places: list[Any] = field(default_factory=list)
+    values: list[pa.Table] = field(default_factory=list)
+
+
+def _found(work: _Work) -> dict[int, _Found]:
+    """By the place of a data file in the part. What does not fit into memory goes to a folder that leaves."""
+    part, found = work.part, defaultdict[int, _Found](_Found)
+    with temporary("fill") as spill:
+        config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill, "threads": 1}
+        with closing(duckdb.connect(":memory:", config=config)) as db:
+            db.register("lacking", _lacking(work))
+            db.execute("CREATE TEMP TABLE t AS SELECT * FROM lacking")
+            for number in sorted({n for old in part.files for n in old.values}):
+                staged = work.staged(number)
+                met = _met(db, part, staged)
+                for place in np.flatnonzero(np.bincount(met["f"], minlength=1)):
+                    rows = met["f"] == place
+                    found[int(place)].places.append(met["p"][rows])
+                    found[int(place)].values.append(staged.take(pa.array(met["n"][rows])))
+    return found
+
+
+def _lacking(work: _Work) -> pa.RecordBatchReader:
+    """The keys (k0, ...) of rows that lack a value, with the file (f), the place in it (p), which columns lack one
+    (u0, ...) and the note (m)."""
+    part = work.part
+    keys, count = work.kinds(part.key), len(part.columns)
+    names = ["f", "p", *(f"k{i}" for i in range(len(keys))), *(f"u{i}" for i in range(count)), "m"]
+    schema = pa.schema(
+        list(zip(names, [pa.int32(), pa.int64(), *keys, *[pa.bool_()] * count, pa.string()], strict=True))
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        wanted = [*part.key, *part.columns, *([part.meta] if part.holds else [])]
+        for number, old in enumerate(part.files):
+            start = 0
+            for batch in work.batches(old, wanted):
+                rows = len(batch)
+                lacks = [batch.column(c).is_null() for c in part.columns]
+                note = _as(batch.column(part.meta), pa.string()) if part.holds else pa.nulls(rows, pa.string())
+                place = [pa.repeat(pa.scalar(number, pa.int32()), rows), pa.array(np.arange(start, start + rows))]
+                key = [_as(batch.column(c), kind) for c, kind in zip(part.key, keys, strict=True)]
+                some = lacks[0]
+                for more in lacks[1:]:
+                    some = pc.or_(some, more)
+                yield pa.record_batch([*place, *key, *lacks, note], schema=schema).filter(some)
+                start += rows
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _met(db: duckdb.DuckDBPyConnection, part: Part, staged: pa.Table) -> Mapping[str, Any]:
+    """The rows that get a value, or a note, from these staged rows: f and p as in `_lacking`, n the staged row."""
+    names = ["n", *(f"k{i}" for i in range(len(part.key))), *(f"s{i}" for i in range(len(part.columns))), "m"]
+    columns = [
+        pa.array(np.arange(len(staged))),
+        *(staged.column(c) for c in part.key),
+        *(staged.column(c).is_valid() for c in part.columns),
+        staged.column(part.meta).cast(pa.string()),
+    ]
+    db.register("v", pa.table(columns, names=names))
+    on = " AND ".join(f"t.k{i} = v.k{i}" for i in range(len(part.key)))
+    gets = [f"(t.u{i} AND v.s{i})" for i in range(len(part.columns))]
+    if part.holds:
+        gets += [f"(t.u{i} AND {_names('v', c)} AND NOT {_names('t', c)})" for i, c in enumerate(part.columns)]
+    sql = f"SELECT t.f, t.p, v.n FROM t JOIN v ON {on} WHERE {' OR '.join(gets)}"
+    found = db.execute(sql).fetchnumpy()
+    db.unregister("v")
+    return {name: np.asarray(found[name], dtype=np.int64) for name in ("f", "p", "n")}
+
+
+def _names(side: str, column: str) -> str:
+    """Whether the note of a row names a column."""
+    text = compact_json({"field": column})[1:-1].replace("'", "''")
+    return f"coalesce(contains({side}.m, '{text}'), false)"
+
+
+def _rewrite(work: _Work, old: Old, found: _Found, attempt: int) -> Rewritten:
+    part = work.part
+    places, values = np.concatenate(found.places), pa.concat_tables(found.values)
+    last = int(places.max())
+    which = np.full(last + 1, -1, dtype=np.int64)
+    which[places] = np.arange(len(places))
+    writer = writer_for(part.spec, old.number, attempt)
+    try:
+        start = 0
+        for batch in work.batches(old, part.spec.schema.names):
+            here = np.full(len(batch), -1, dtype=np.int64)
+            inside = which[start : start + len(batch)]
+            here[: len(inside)] = inside
+            writer.write(_batch(part, batch, here, values))
+            start += len(batch)
+        return Rewritten(old.path, writer.close(), int(np.count_nonzero(which >= 0)))
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _batch(part: Part, batch: pa.RecordBatch, here: Any, values: pa.Table) -> pa.RecordBatch:
+    """`here`: for each row of the batch the one of `values` that it takes, or -1."""
+    schema = part.spec.schema
+    columns = {f.name: _as(batch.column(f.name), f.type) for f in schema}
+    hit = np.flatnonzero(here >= 0)
+    if len(hit):
+        index = pa.array(here, mask=here < 0)
+        for name in part.columns:
+            new = values.column(name).combine_chunks().take(index)
+            columns[name] = _first(columns[name], _as(new, schema.field(name).type))
+        columns[part.meta] = _notes(part, columns, hit, values.column(part.meta).take(pa.array(here[hit])))
+    return pa.record_batch([columns[f.name] for f in schema], schema=schema)
+
+
+def _first(old: pa.Array, new: pa.Array) -> pa.Array:
+    """The old values, and the new ones where there is none."""
+    place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
+    if not old.null_count:
+        return old
+    if old.null_count == len(old):
+        return new
+    return pa.concat_arrays([old, new]).take(pa.array(place))
+
+
+def _notes(part: Part, columns: Mapping[str, pa.Array], hit: Any, staged: pa.ChunkedArray) -> pa.Array:
+    """The notes of the batch: a column that has a value now is not noted any more, one that did not fit is."""
+    old = columns[part.meta]
+    if old.null_count == len(old) and staged.null_count == len(staged):
+        return old
+    texts = old.to_pylist()
+    for at, new in zip(hit.tolist(), staged.to_pylist(), strict=True):
+        if texts[at] or new:
+            lacking = {c for c in part.columns if not columns[c][at].is_valid}
+            texts[at] = merged(texts[at], new, lacking, part.columns)
+    return pa.array(texts, old.type)

@@ -1,0 +1,139 @@
+"""Values that were kept as JSON beside a table's rows, taken out into columns of their own.
+
+A row gets a value where it has none, and loses the name from its object in the same commit: what is done once is not
+found again, so that nothing has to be remembered between two attempts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import NotNull, Reference
+
+from instep.crash import crashpoint
+from instep.destinations.base import Amendment, Commit, Met, Ref
+from instep.destinations.iceberg.commit.row_reader import Rows, current_rows, numbered, take
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.files import arrow_schema
+from instep.destinations.iceberg.metadata.records import load_state, read_pending
+from instep.destinations.iceberg.write.load import load_ours
+from instep.destinations.iceberg.write.row_edits import Places, amend
+from instep.destinations.overflow import Kept, Promoted
+from instep.errors import DestinationError
+from instep.stage.conform import compact_json
+from instep.stage.overflow import from_texts
+
+ROWS = 500_000
+"""Rows that one commit changes at most."""
+
+
+@dataclass
+class _Found:
+    """Rows that get a value: (file number, position) each, what their objects become, and the values by column."""
+
+    places: list[tuple[int, int]] = field(default_factory=list)
+    objects: list[str | None] = field(default_factory=list)
+    values: dict[str, list[pa.Array]] = field(default_factory=dict)
+    misfits: int = 0
+    whole: bool = True
+
+
+def promote(lake: Lake, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    """See `destinations.kept.Promotes`."""
+    done = 0
+    while True:
+        table, metadata = load_ours(lake, ref)
+        snapshot, state = table.metadata.current_snapshot(), load_state(metadata)
+        if read_pending(ref, metadata) or snapshot is None or state is None:
+            return Promoted(done)
+        rows = current_rows(table, NotNull(term=Reference(extra)))
+        if rows is None:
+            raise DestinationError(
+                f"table {'.'.join(ref)} has deletes by value, which another program has written",
+                hint="compact the table with that program",
+            )
+        found = _look(rows, columns, extra)
+        if found.places:
+            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+            _commit(lake, ref, rows, snapshot.snapshot_id, found, extra, own)
+            crashpoint("promote.committed")
+            done += len(found.places)
+        if found.whole:
+            return Promoted(done, found.misfits)
+
+
+def _look(rows: Rows, columns: Mapping[str, Kept], extra: str) -> _Found:
+    """Reads these columns only, and stops once there are enough rows for a commit."""
+    found = _Found(values={name: [] for name in columns})
+    for batch in numbered(rows, [extra, *columns]):
+        if len(found.places) >= ROWS:
+            found.whole = False
+            break
+        some = batch.filter(_may_have(batch, columns))
+        if len(some):
+            _add(found, some, columns, arrow_schema(rows.table.schema()))
+    return found
+
+
+def _may_have(batch: pa.RecordBatch, columns: Mapping[str, Kept]) -> pa.Array:
+    """Rows without a value whose object has the column's name somewhere."""
+    some = pa.array(np.zeros(len(batch), dtype=np.bool_))
+    for place, kept in enumerate(columns.values(), 1):
+        name = pc.match_substring(batch.column(0), json.dumps(kept.name, ensure_ascii=False))
+        some = pc.or_(some, pc.and_(pc.fill_null(name, False), batch.column(place).is_null()))
+    return some
+
+
+def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, Kept], target: pa.Schema) -> None:
+    objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(0).to_pylist()]
+    got: list[set[str]] = [set() for _ in objects]
+    fitting: dict[str, pa.Array] = {}
+    for place, (column, kept) in enumerate(columns.items(), 1):
+        lacks = batch.column(place).is_null().to_pylist()
+        texts = kept.texts([o.get(kept.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
+        done = from_texts(texts, kept.type, target.field(column).type)
+        found.misfits += len(done.misfits)
+        fitting[column] = done.values
+        for at in np.flatnonzero(np.asarray(done.values.is_valid())).tolist():
+            got[at].add(kept.name)
+    gets = [at for at, names in enumerate(got) if names]
+    files, positions = (batch.column(name).to_pylist() for name in ("f", "p"))
+    for at in gets:
+        found.places.append((files[at], positions[at]))
+        left = {name: value for name, value in objects[at].items() if name not in got[at]}
+        found.objects.append(compact_json(left) if left else None)
+    for column, values in fitting.items():
+        found.values[column].append(values.take(pa.array(gets, pa.int64())))
+
+
+def _commit(lake: Lake, ref: Ref, rows: Rows, snapshot: int, found: _Found, extra: str, commit: Commit) -> None:
+    """One fenced commit onto the snapshot that was read."""
+    order = sorted(range(len(found.places)), key=lambda at: found.places[at])
+    places = np.array([found.places[at] for at in order], dtype=np.int64)
+    new = take(rows, places, arrow_schema(rows.table.schema()))
+    new = _set(new, extra, pa.array([found.objects[at] for at in order], pa.string()))
+    for column, parts in found.values.items():
+        kind = new.schema.field(column).type
+        values = pa.concat_arrays([p if p.type == kind else p.cast(kind) for p in parts]).take(pa.array(order))
+        new = _set(new, column, _filled(pa.concat_arrays(new.column(column).chunks), values))
+    met = Met(new, range(len(new)), Places(rows, places, snapshot))
+    amend(lake, ref, met, Amendment(range(len(new)), new, new.slice(0, 0)), commit)
+
+
+def _filled(old: pa.Array, new: pa.Array) -> pa.Array:
+    """The old values, and the new ones where there is none."""
+    rows = np.arange(len(old))
+    place = np.where(np.asarray(old.is_valid()), rows, rows + len(old))
+    return pa.concat_arrays([old, new]).take(pa.array(place))
+
+
+def _set(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
+    place = rows.schema.get_field_index(column)
+    kind = rows.schema.field(place)
+    return rows.set_column(place, kind, values if values.type == kind.type else values.cast(kind.type))

@@ -1,0 +1,98 @@
+"""Tables that appear together with their first rows.
+
+So readers never see a table without its rows, and a first load is one commit instead of two. A process that dies
+before it leaves nothing but the folder of a table that never was. Who makes the table later removes that folder, after
+its own commit: from then on whoever was thought dead cannot make it any more. What runs have left that died beside it
+goes when such runs are swept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from instep.destinations.base import Ref
+from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.deferred_table import Unborn
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.stage.files.place import children, remove
+
+
+@contextmanager
+def born_with_rows(lake: Lake) -> Iterator[None]:
+    """Tables that are made within it appear with their first rows; those that got none, at its end. Nothing of them is
+    there if it ends in an error."""
+    lake.births.open = True
+    try:
+        yield
+        for ref in list(lake.births.unborn):
+            bear(lake, ref)
+    finally:
+        lake.births.end()
+
+
+def wait_for_rows(lake: Lake, ref: Ref, change: Change) -> None:
+    """What `change` makes is known to this process alone from now on."""
+    table = Unborn(
+        change.table, change.metadata, change.updates, lambda: lake.births.leave(ref), lambda: _clear(lake, ref)
+    )
+    lake.births.wait(ref, table)
+
+
+def bear(lake: Lake, ref: Ref) -> None:
+    """Makes the table now, without rows, if it is unborn. Raises Conflict if another is there by now."""
+    if (table := lake.births.unborn.get(ref)) is not None:
+        Change(table).land_new()
+
+
+def location_of_unborn(lake: Lake, ref: Ref) -> str:
+    """A folder whose name tells the table that is to be in it."""
+    _found(lake, ref[0])
+    return f"{lake.new_location(ref)}{_end(ref)}"
+
+
+def _clear(lake: Lake, ref: Ref) -> None:
+    """Removes what others have begun of a table that is made now, and never made."""
+    _remove(lake, _begun(lake, ref))
+
+
+def clear_dead(lake: Lake, ref: Ref, made: str, runs: Collection[str]) -> None:
+    """Removes what these runs, which are dead, have begun of a table that another has made; its location is `made`."""
+    others = {location for location in _begun(lake, ref) if _name(location) != _name(made)}
+    _remove(lake, {location for location in others if _is_of(runs, children(f"{location}/data", lake.io()))})
+
+
+def _name(location: str) -> str:
+    return location.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _is_of(runs: Collection[str], names: Sequence[str]) -> bool:
+    """Whether nobody but these runs has staged there, and they have."""
+    return bool(names) and all(any(name == run or name.startswith(f"{run}-") for run in runs) for name in names)
+
+
+def _begun(lake: Lake, ref: Ref) -> set[str]:
+    place, end = lake.place_of(ref[0]), _end(ref)
+    return {f"{place}/{name}" for name in _found(lake, ref[0]) if name.endswith(end)}
+
+
+def _remove(lake: Lake, locations: set[str]) -> None:
+    """Those that are no table's."""
+    if locations:
+        known = {str(metadata["location"]) for metadata in lake.metadata(lake.refs()).values()}
+        for location in locations - known:
+            remove(location, lake.io())
+
+
+def _found(lake: Lake, namespace: str) -> list[str]:
+    """The folders that were there before this process began one; looked up once."""
+    known = lake.births.abandoned
+    if namespace not in known:
+        known[namespace] = children(lake.place_of(namespace), lake.io())
+    return known[namespace]
+
+
+def _end(ref: Ref) -> str:
+    return f"-{hashlib.sha256(json.dumps(ref).encode()).hexdigest()[:16]}"

@@ -1,0 +1,118 @@
+"""Position deletes: one delete file a data file, always whole, and the commit that brings them with new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.types import LongType, StringType
+
+from instep.destinations.iceberg.commit.producer import Producer
+from instep.destinations.iceberg.commit.row_reader import Positions, Rows
+
+_PATH, _POS = 2147483546, 2147483545
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS)}),
+    ],
+    metadata={"delete-type": "position"},
+)
+
+
+@dataclass(frozen=True)
+class Deletes:
+    """Delete files to add, and those that they stand for from now on."""
+
+    added: Sequence[DataFile]
+    replaced: Sequence[DataFile]
+
+
+def delete_rows(rows: Rows, places: Positions, stem: str) -> Iterator[tuple[DataFile, Sequence[DataFile]]]:
+    """Writes a delete file for each data file in `places`, lines of (file number, position); with it the delete files
+    whose positions it repeats. Their names begin with `stem`."""
+    for number in np.unique(places[:, 0]):
+        path = rows.files[number].file_path
+        replaced = [d for d in rows.deletes.get(path, ()) if is_of_one_file(d)]
+        gone = places[places[:, 0] == number, 1]
+        if replaced:
+            gone = np.union1d(gone, rows.gone[path])
+        yield _write(rows.table, rows.files[number], np.sort(gone), f"{stem}-deletes-{number}.parquet"), replaced
+
+
+def is_of_one_file(deletes: DataFile) -> bool:
+    return path_of(deletes) is not None
+
+
+def path_of(deletes: DataFile) -> str | None:
+    """The data file that a delete file is about; None if it may be about several."""
+    low, high = (deletes.lower_bounds or {}).get(_PATH), (deletes.upper_bounds or {}).get(_PATH)
+    return low.decode() if low is not None and low == high else None
+
+
+def _write(table: Table, of: DataFile, positions: npt.NDArray[np.int64], place: str) -> DataFile:
+    """A delete file stands in the partition, and under the spec, of the data file that it is about."""
+    path = of.file_path
+    columns = [pa.array([path]).take(pa.array(np.zeros(len(positions), dtype=np.int64))), pa.array(positions)]
+    output = table.io.new_output(place)
+    with output.create() as stream, pq.ParquetWriter(stream, _SCHEMA, compression="zstd") as writer:
+        writer.write_table(pa.table(columns, schema=_SCHEMA))
+    bounds = [{_PATH: to_bytes(StringType(), path), _POS: to_bytes(LongType(), int(at))} for at in positions[[0, -1]]]
+    made = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=place,
+        file_format=FileFormat.PARQUET,
+        partition=of.partition,
+        record_count=len(positions),
+        file_size_in_bytes=len(table.io.new_input(place)),
+        value_counts={_PATH: len(positions), _POS: len(positions)},
+        null_value_counts={_PATH: 0, _POS: 0},
+        nan_value_counts={},
+        column_sizes={},
+        lower_bounds=bounds[0],
+        upper_bounds=bounds[1],
+        key_metadata=None,
+        split_offsets=None,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    made.spec_id = of.spec_id
+    return made
+
+
+class RowDelta(Producer, _MergeAppendFiles):
+    """A snapshot that adds data files and delete files; what it replaces leaves with it."""
+
+    def __init__(self, staged: Transaction, table: Table, deletes: Deletes, summary: Mapping[str, str]) -> None:
+        operation = Operation.OVERWRITE if deletes.added else Operation.APPEND
+        super().__init__(operation, staged, table.io, snapshot_properties=dict(summary))
+        self._deletes = deletes
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        old = [m for m in manifests if m.content == ManifestContent.DELETES]
+        data = super()._process_manifests([m for m in manifests if m.content == ManifestContent.DATA])
+        return [*data, *(self._delete_manifests(old) if self._deletes.added else old)]
+
+    def _delete_manifests(self, old: Sequence[ManifestFile]) -> list[ManifestFile]:
+        """All delete files in one manifest a spec: there is at most one a data file."""
+        entries = (e for m in old for e in self.fetch_manifest_entry(m))
+        return self.deletes_written(self._deletes.added, entries, (d.file_path for d in self._deletes.replaced))
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        data = self._added_data_files
+        self._added_data_files = [*data, *self._deletes.added]
+        self._deleted_data_files = set(self._deletes.replaced)
+        try:
+            return super()._summary(snapshot_properties)
+        finally:
+            self._added_data_files, self._deleted_data_files = data, set()

@@ -1,0 +1,112 @@
+"""The rows of Iceberg data files as Arrow batches, each row known by its file's number and its position there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import FileScanTask, Table
+
+from instep.destinations.digests import brief
+from instep.destinations.iceberg.commit.shard_table import planned
+
+ALL = AlwaysTrue()
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Data files of one table (or with its schema). `gone`: per file path the positions that are deleted, sorted.
+    `deletes`: the delete files that say so, by the path of the data file."""
+
+    table: Table
+    files: Sequence[DataFile]
+    gone: Mapping[str, Positions] = field(default_factory=dict)
+    deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+
+
+def current_rows(table: Table, within: BooleanExpression = ALL) -> Rows | None:
+    """The table's rows as its current snapshot has them, of the files that may have some `within` by their metrics;
+    None if one has deletes that are not by position. Partitions are not asked: pyiceberg's ways from values to them are
+    as many as there are transforms."""
+    may_have = _InclusiveMetricsEvaluator(table.schema(), within).eval
+    tasks = [t for t in planned(table) if may_have(t.file)]
+    deletes = {t.file.file_path: tuple(t.delete_files) for t in tasks}
+    if any(d.content != DataFileContent.POSITION_DELETES for files in deletes.values() for d in files):
+        return None
+    gone = {
+        path: np.unique(np.concatenate([part.to_numpy() for part in parts]).astype(np.int64))
+        for path, parts in _read_all_delete_files(table.io, tasks).items()
+    }
+    return Rows(table, [t.file for t in tasks], gone, deletes)
+
+
+def staged_rows(table: Table, files: Sequence[DataFile]) -> Rows:
+    """Rows of files that have the table's schema, or a part of it, and that the table does not list."""
+    return Rows(table, files)
+
+
+def numbered(rows: Rows, columns: Sequence[str], ordered: str | None = None) -> pa.RecordBatchReader:
+    """The columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position). They are
+    compared, not read: a long value is its digest, but for a column that is `ordered` by."""
+    projected = schema_to_pyarrow(rows.table.schema(), include_field_ids=False)
+    kinds = [projected.field(c).type for c in columns]
+    names = [*(f"c{i}" for i in range(len(columns))), "f", "p"]
+    schema = pa.schema(list(zip(names, [*kinds, pa.int32(), pa.int64()], strict=True)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(len(rows.files)):
+            for positions, batch in _batches(rows, number, columns):
+                keep = _standing(rows, number, positions)
+                whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
+                values = [v if c == ordered else brief(v) for c, v in whole]
+                place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
+                yield pa.record_batch([*values, *place], schema=schema).filter(pa.array(keep))
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def take(rows: Rows, places: Positions, target: pa.Schema) -> pa.Table:
+    """The rows at `places`, lines of (file number, position) in ascending order, as `target` has them."""
+    parts = []
+    for number in np.unique(places[:, 0]):
+        wanted = places[places[:, 0] == number, 1]
+        for positions, batch in _batches(rows, int(number), target.names):
+            inside = wanted[np.searchsorted(wanted, positions[0]) : np.searchsorted(wanted, positions[-1], "right")]
+            if len(inside):
+                part = batch.take(pa.array(inside - positions[0]))
+                columns = [_as(part.column(f.name), f.type) for f in target]
+                parts.append(pa.record_batch(columns, schema=target))
+    return pa.Table.from_batches(parts, schema=target)
+
+
+def _batches(rows: Rows, number: int, columns: Sequence[str]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """One file's batches in order, deleted rows included, with the position of each row."""
+    wanted = rows.table.schema().select(*columns)
+    scan = ArrowScan(rows.table.metadata, rows.table.io, wanted, AlwaysTrue())
+    start = 0
+    # `to_record_batches` holds all of a file; its deletes are looked at by `_standing`.
+    for batch in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(rows.files[number])], {}):
+        if batch.num_rows:
+            yield np.arange(start, start + batch.num_rows), batch
+            start += batch.num_rows
+
+
+def _standing(rows: Rows, number: int, positions: Positions) -> npt.NDArray[np.bool_]:
+    gone = rows.gone.get(rows.files[number].file_path)
+    keep = np.ones(len(positions), dtype=np.bool_)
+    if gone is not None:
+        inside = gone[np.searchsorted(gone, positions[0]) : np.searchsorted(gone, positions[-1], "right")]
+        keep[inside - positions[0]] = False
+    return keep
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)

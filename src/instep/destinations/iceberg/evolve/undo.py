@@ -1,0 +1,193 @@
+"""What a lake keeps of what was dropped, for how long, and what of it can come back.
+
+A column's drop is remembered in the table: its field id, when, and the tag on the snapshot from before. A dropped
+table waits in a namespace of its own with the time of its drop in a property.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import Table as IcebergTable
+
+from instep.destinations.base import Misfits, Ref, Revival
+from instep.destinations.casts import misfits_in
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
+from instep.destinations.iceberg.metadata.records import TABLE, Metadata, current_fields
+from instep.destinations.iceberg.metadata.schema import IcebergField, data_type, fields_of
+from instep.schema.catalog.types import DataType
+
+UNDO = "instep-undo-"
+COPY_TAG = "instep-copy-"
+DROPPED = "instep.dropped"
+DROPPED_COLUMNS = "instep.dropped-columns"
+DAY_MS = 86_400_000
+_INNER = re.compile(r'"(?:element-|key-|value-)?id": (\d+)')
+"""The ids of fields within a type: metrics of files are about the innermost ones."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _records(metadata: Metadata) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(metadata["properties"].get(DROPPED_COLUMNS, "[]"))
+    return found
+
+
+def _is_old(at: int, days: float) -> bool:
+    return now_ms() - at > days * DAY_MS
+
+
+def remember(metadata: Metadata, dropped: Iterable[tuple[IcebergField, str]], days: float) -> dict[str, str]:
+    """The property that says what was dropped when: what is new, without that whose time is over."""
+    known = [r for r in _records(metadata) if not _is_old(r["at"], days)]
+    now = [{"field": f.id, "name": f.name, "tag": f"{UNDO}{step}", "at": now_ms()} for f, step in dropped]
+    if not now and len(known) == len(_records(metadata)):
+        return {}
+    again = {r["field"] for r in now}
+    return {DROPPED_COLUMNS: json.dumps([*(r for r in known if r["field"] not in again), *now])}
+
+
+def remember_tag(metadata: Metadata, tag: str, number: int) -> dict[str, str]:
+    """The property that says what was dropped when, with a tag that is of no column; `number` tells it from others."""
+    now = {"field": -number, "name": "", "tag": tag, "at": now_ms()}
+    return {DROPPED_COLUMNS: json.dumps([*_records(metadata), now])}
+
+
+def expired(metadata: Metadata, days: float) -> tuple[str, ...]:
+    """The tags whose time is over."""
+    kept = {r["tag"] for r in _records(metadata) if not _is_old(r["at"], days)}
+    return tuple(sorted({r["tag"] for r in _records(metadata)} - kept))
+
+
+def undoable(metadata: Metadata, days: float) -> frozenset[int]:
+    """The field ids of columns whose drop may still be taken back."""
+    now = {f.id for f in current_fields(metadata)}
+    return frozenset(r["field"] for r in _records(metadata) if not _is_old(r["at"], days)) - now
+
+
+def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
+    """The columns that the table once had and has no more, by name; of two of one name the one dropped last."""
+    now = {f.id for f in current_fields(metadata)}
+    schemas = sorted(metadata["schemas"], key=lambda s: int(s.get("schema-id", 0)))
+    return {f.name: f for s in schemas for f in fields_of(s) if f.id not in now}
+
+
+def revival(lake: Lake, ref: Ref, column: str) -> Revival:
+    """What of a dropped column can come back. Rows that were written since the drop have no value of it; those of
+    files that were rewritten since have lost theirs."""
+    table = lake.load(ref)
+    if table is None:
+        return Revival(f"table {'.'.join(ref)} is not there")
+    metadata = json.loads(table.metadata.model_dump_json())
+    field = dropped_fields(metadata).get(column)
+    if field is None:
+        back = any(f.name == column for f in current_fields(metadata))
+        return Revival() if back else Revival(f"no schema that is kept has had a column {column!r}")
+    before = snapshot_before(table, metadata, field.id)
+    now, then = _files(table, table.metadata.current_snapshot()), _files(table, before)
+    said = before.summary.additional_properties if before is not None and before.summary else {}
+    written, rewritten = _lost(field, now, then, int(said.get("total-position-deletes", 0)))
+    return Revival(snapshot=before is not None, written=written, rewritten=rewritten)
+
+
+def _lost(
+    field: IcebergField, now: Mapping[str, DataFile], then: Mapping[str, DataFile], deleted: int
+) -> tuple[int, int]:
+    """About how many rows came since without a value in the column, and how many lost theirs to a file that was
+    written again, of which `deleted` were none any more. Files that were put together have the column still."""
+    ids = {field.id, *map(int, _INNER.findall(json.dumps(field.type)))}
+    new = [file for path, file in now.items() if path not in then]
+    gone = [file for path, file in then.items() if path not in now]
+    carried = [file for file in new if ids & (file.value_counts or {}).keys()]
+    lacking = [file for file in new if not ids & (file.value_counts or {}).keys()]
+    empty = sum(_nulls(f, field.id) for f in carried) - sum(_nulls(f, field.id) for f in gone)
+    written, rewritten = sum(f.record_count for f in lacking), sum(f.record_count for f in gone)
+    if carried:
+        rewritten = min(max(rewritten - deleted - sum(f.record_count for f in carried), 0), written)
+    return written + max(empty, 0), rewritten
+
+
+def _nulls(file: DataFile, field: int) -> int:
+    return (file.null_value_counts or {}).get(field, 0)
+
+
+def snapshot_before(table: IcebergTable, metadata: Metadata, field: int) -> Any:
+    """The snapshot from before the drop, if its tag is still there."""
+    tag = next((r["tag"] for r in _records(metadata) if r["field"] == field), "")
+    held = table.metadata.refs.get(tag)
+    return table.metadata.snapshot_by_id(held.snapshot_id) if held else None
+
+
+def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
+    """The data files of a snapshot."""
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    entries = (e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True))
+    return {e.data_file.file_path: e.data_file for e in entries
+            if e.data_file.content == DataFileContent.DATA}  # fmt: skip
+
+
+def misfits(lake: Lake, ref: Ref, column: str, kind: DataType) -> Misfits:
+    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    table = lake.load(ref)
+    if table is None or table.metadata.current_snapshot() is None:
+        return Misfits()
+    metadata = json.loads(table.metadata.model_dump_json())
+    field = next(f for f in current_fields(metadata) if f.name == column)
+    parts = (batch.column(0) for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader())
+    return misfits_in(parts, data_type(field.type), kind, arrow_type(kind, column))
+
+
+def arrow_type(kind: DataType, name: str) -> pa.DataType:
+    """What values of a type are in files."""
+    from instep.destinations.iceberg.evolve.schema_update import first_fields
+    from instep.schema.catalog.catalog import Column, Table
+
+    fields = first_fields(Table("", "", (Column(name, kind),)))
+    return arrow_schema(iceberg_schema(fields)).field(0).type
+
+
+def _parked(lake: Lake) -> list[tuple[Ref, Metadata]]:
+    refs = [(lake.dropped, name) for name in lake.names(lake.dropped)]
+    found = [(ref, metadata) for ref, metadata in lake.metadata(refs).items() if DROPPED in metadata["properties"]]
+    return sorted(found, key=lambda pair: _dropped_at(pair[1]), reverse=True)
+
+
+def _copied(metadata: Metadata) -> bool:
+    return any(name.startswith(COPY_TAG) for name in metadata.get("refs", {}))
+
+
+def _dropped_at(metadata: Metadata) -> int:
+    said: Mapping[str, Any] = json.loads(metadata["properties"][DROPPED])
+    return int(said.get("at", metadata.get("last-updated-ms", 0)))
+
+
+def parked(lake: Lake, ref: Ref, source_id: str | None) -> Ref | None:
+    """Where the table waits that was dropped last under this name and had this source id."""
+    for place, metadata in _parked(lake):
+        said = json.loads(metadata["properties"][DROPPED])
+        was = json.loads(metadata["properties"][TABLE])
+        if tuple(said["table"]) == ref and was.get("id") == source_id:
+            return place
+    return None
+
+
+def purge(lake: Lake) -> Sequence[Ref]:
+    """Deletes the dropped tables whose time is over, files and all, unless a copy still needs them; returns where they
+    waited."""
+    gone = [
+        ref
+        for ref, metadata in _parked(lake)
+        if _is_old(_dropped_at(metadata), lake.config.undo_days) and not _copied(metadata)
+    ]
+    for ref in gone:
+        lake.drop_table(ref)
+    return gone

@@ -1,0 +1,213 @@
+"""Lets old snapshots go, with the files that only they name, and deletes files of a table's place that nothing names.
+
+A snapshot stays while a branch or tag stands on it (undo, restore and kept tables have theirs), and so does what lies
+between the table's state and the last load's record. Nothing outside a table's own place is ever deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSnapshotsUpdate, TableUpdate
+
+from instep.crash import crashpoint
+from instep.destinations.base import Ref
+from instep.destinations.facets import Upkeep
+from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data
+from instep.destinations.iceberg.evolve.undo import now_ms
+from instep.destinations.iceberg.maintain.compact import maintained_now
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.records import STATE, is_rolled_back, loaded_at
+from instep.destinations.iceberg.metadata.shards import shards_of
+from instep.destinations.iceberg.write.load import load_ours
+from instep.errors import Conflict
+from instep.schema.maintenance import DAY_MS, Maintenance, expirable
+from instep.stage.files.place import Place
+
+Metadata = Mapping[str, Any]
+
+
+def expired(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
+    """The ids of snapshots that may go, from metadata alone."""
+    found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
+    if not shards_of(metadata["properties"]):
+        return expirable(found, _kept(metadata), how, now)
+    return _expired_of_shards(metadata, lambda kept: expirable(found, kept, how, now))
+
+
+def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int, ...]]) -> tuple[int, ...]:
+    """A shard's last load is kept while the table could be put back to a snapshot from before it: only then has it to
+    be told from rows that are there. Nothing goes while a shard's load is none of the table any more."""
+    if any(is_rolled_back(metadata, name) for name in shards_of(metadata["properties"])):
+        return ()
+    order = {s["snapshot-id"]: s.get("sequence-number", 0) for s in metadata.get("snapshots", ())}
+    kept = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    kept.add(metadata.get("current-snapshot-id") or -1)
+    loads = sorted(loaded_at(metadata).intersection(order), key=lambda at: order[at])
+    kept.update(loads)
+    for at in loads:
+        rest = order.keys() - going(kept)
+        if min(rest, key=lambda other: order[other]) != at:
+            break
+        if at in going(kept - {at}):
+            kept -= {at}
+    return going(kept)
+
+
+def _kept(metadata: Metadata) -> set[int]:
+    parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in metadata.get("snapshots", ())}
+    kept = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    at, loaded = metadata.get("current-snapshot-id"), (json.loads(metadata["properties"].get(STATE, "null")) or {})
+    if loaded.get("snapshot") in parents:
+        chain = []
+        while at in parents:
+            chain.append(at)
+            if at == loaded["snapshot"]:
+                return {*kept, *chain}
+            at = parents[at]
+    return {*kept, metadata.get("current-snapshot-id") or -1, loaded.get("snapshot") or -1}
+
+
+def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
+    """Snapshots that went, and files. A crash after the commit leaves files that `orphans` finds."""
+    table, metadata = load_ours(lake, ref)
+    gone = expired(metadata, work.how, now_ms())
+    if not gone:
+        return 0, 0
+    old = [s for s in table.metadata.snapshots if s.snapshot_id in set(gone)]
+    rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
+    files = _only_of(table, old, rest)
+    change = Change(table)
+    change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
+    change.properties(maintained_now(change))
+    _land(change, table, work.fence)
+    crashpoint("maintain.expired")
+    if table.metadata.properties.get("gc.enabled", "true") != "true":
+        return len(gone), 0
+    removed = sum(_deleted(table.io, file) for file in sorted(files))
+    crashpoint("maintain.removed")
+    return len(gone), removed
+
+
+def _land(change: Change, table: Table, fence: int) -> None:
+    try:
+        change.land(fence)
+    except ValueError as error:  # pyiceberg's word for a snapshot, or a spec, that is gone
+        if not isinstance(table, ShardTable):
+            raise
+        raise Conflict(f"another shard has maintained table {'.'.join(table.name())} meanwhile") from error
+
+
+def _specs(table: Table, rest: Sequence[Snapshot]) -> Iterator[TableUpdate]:
+    """Earlier partition specs go with the last snapshot that has files of them: columns are guarded no longer for their
+    sake."""
+    used = {m.partition_spec_id for m in _manifests(table, rest).values()} | {table.metadata.default_spec_id}
+    if gone := [s.spec_id for s in table.metadata.partition_specs if s.fields and s.spec_id not in used]:
+        yield RemovePartitionSpecsUpdate.model_validate({"spec-ids": gone})
+
+
+def _deleted(io: FileIO, file: str) -> bool:
+    with suppress(OSError):
+        io.delete(file)
+        return True
+    return False
+
+
+def _only_of(table: Table, old: Sequence[Snapshot], rest: Sequence[Snapshot]) -> set[str]:
+    """Files below the table's place that these snapshots name and the rest does not: lists, manifests, data files."""
+    kept, going = _manifests(table, rest), _manifests(table, old)
+    alone = [m for path, m in going.items() if path not in kept]
+    lists = {s.manifest_list for s in old} - {s.manifest_list for s in rest}
+    data = set(_entries(table, alone)) - set(_entries(table, kept.values(), live=True)) if alone else set()
+    own = plain(table.location()) + "/"
+    return {f for f in (*lists, *(m.manifest_path for m in alone), *data) if plain(f).startswith(own)}
+
+
+def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
+    found = {}
+    for snapshot in snapshots:
+        found.update({m.manifest_path: m for m in snapshot.manifests(table.io)})
+    return found
+
+
+def _entries(table: Table, manifests: Iterable[ManifestFile], *, live: bool = False) -> Iterator[str]:
+    for manifest in manifests:
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=live):
+            yield entry.data_file.file_path
+
+
+def plain(uri: str) -> str:
+    """A file's path as file systems list it: URIs of one table have more than one spelling."""
+    return re.sub(r"^file:/+", "/", uri) if uri.startswith("file:") else uri.split("://", 1)[-1]
+
+
+def orphans(lake: Lake, ref: Ref, work: Upkeep) -> list[tuple[str, int]]:
+    """(path, bytes) of files in the table's folders for data and metadata that no snapshot names, that are older than
+    the safe age and than every run that is alive. Raises if a manifest cannot be read: then nothing is known."""
+    limit = now_ms() - work.how.orphan_age * DAY_MS
+    limit = min(limit, work.live) if work.live is not None else limit
+    table = load_ours(lake, ref)[0]
+    place = Place(table.location(), lake.io())
+    listed = [f for folder in (*_folders(table), "metadata") for f in _listed(place, folder)]
+    old = [(path, size) for path, size, at in listed if at < limit]
+    if not old:
+        return []
+    named = {plain(f) for f in _named(load_ours(lake, ref)[0])}
+    return [(path, size) for path, size in old if path not in named]
+
+
+def _folders(table: Table) -> list[str]:
+    """Below the table's place, where files are looked for; those that other shards write belong to runs that are not
+    known here."""
+    own = own_data(table).removeprefix(f"{table.location()}/")
+    return [own, f"data/{table.within[0]}={table.within[1]}"] if isinstance(table, ShardTable) else [own]
+
+
+def _listed(place: Place, folder: str) -> Iterator[tuple[str, int, float]]:
+    """Files below a folder: path, bytes, milliseconds since 1970; those of an unknown age are new."""
+    from pyarrow import fs
+
+    filesystem, path = place.resolve(folder)
+    for info in filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True)):
+        if info.type == fs.FileType.File:
+            at = info.mtime.timestamp() if info.mtime else time.time()
+            yield info.path, info.size or 0, at * 1000
+
+
+def _named(table: Table) -> Iterator[str]:
+    manifests = _manifests(table, table.metadata.snapshots)
+    yield from manifests
+    yield from (s.manifest_list for s in table.metadata.snapshots)
+    yield from _entries(table, manifests.values(), live=True)
+    yield from (e.metadata_file for e in table.metadata.metadata_log)
+    yield table.metadata_location
+    yield from (s.statistics_path for s in table.metadata.statistics)
+    yield from (s.statistics_path for s in table.metadata.partition_statistics)
+
+
+def remove(lake: Lake, ref: Ref, found: Sequence[tuple[str, int]]) -> tuple[int, int]:
+    """Deletes orphans: how many, and their bytes. Folders that are empty by then go as well."""
+    table = load_ours(lake, ref)[0]
+    filesystem, own = Place(table.location(), lake.io()).resolve("data")
+    count = size = 0
+    for path, bytes in found:
+        with suppress(OSError):
+            filesystem.delete_file(path)
+            count, size = count + 1, size + bytes
+    from pyarrow import fs
+
+    for folder in {path.rsplit("/", 1)[0] for path, _ in found} - {own.rstrip("/")}:
+        with suppress(OSError):
+            if folder.startswith(own) and not filesystem.get_file_info(fs.FileSelector(folder)):
+                filesystem.delete_dir(folder)
+    return count, size

@@ -1,0 +1,131 @@
+"""A table's maintenance: compaction, manifests, snapshots, orphans, each by itself and again when the table moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from instep.destinations.base import Ref
+from instep.destinations.facets import Layout, Maintained, Upkeep
+from instep.destinations.iceberg.commit.fence import check_fence
+from instep.destinations.iceberg.evolve.undo import now_ms
+from instep.destinations.iceberg.maintain.compact import MAINTAINED, compact, tidy_manifests
+from instep.destinations.iceberg.maintain.compact_plan import Found, look
+from instep.destinations.iceberg.maintain.expire import expire, expired, orphans, remove
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.records import Metadata, load_state, ours, read_pending
+from instep.destinations.iceberg.metadata.shards import totals
+from instep.errors import Conflict, DestinationError, Fenced
+from instep.schema.maintenance import Maintenance, is_worn
+
+TRIES = 3
+EXPIRE_BATCH = 10
+"""Snapshots that a sync leaves, so that it does not expire one each time."""
+T = TypeVar("T")
+
+
+def layout(lake: Lake, ref: Ref) -> Layout:
+    """See `destinations.maintained.Maintains`."""
+    metadata = lake.metadata([ref]).get(ref)
+    if metadata is None:
+        raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="sync it first")
+    ours(ref, metadata)
+    said, total = _said(metadata), totals(metadata)
+    at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
+    files, size, deletes = (total.get(k, 0) for k in ("data-files", "files-size", "delete-files"))
+    return Layout(files, size, deletes, len(metadata.get("snapshots", ())), at)
+
+
+def _said(metadata: Metadata) -> dict[str, int]:
+    found: dict[str, int] = json.loads(metadata["properties"].get(MAINTAINED, "{}"))
+    return found
+
+
+def due(lake: Lake, ref: Ref, how: Maintenance) -> bool:
+    """See `destinations.maintained.Maintains`. It may be due for nothing; it is never missed for long."""
+    metadata = lake.metadata([ref]).get(ref)
+    if metadata is None or read_pending(ref, metadata) or load_state(metadata) is None:
+        return False
+    total = totals(metadata)
+    grown = total.get("data-files", 0) - _said(metadata).get("files", 0)
+    worn = is_worn(total.get("records", 0), total.get("position-deletes", 0), how)
+    return grown + 1 >= how.min_files or worn or len(expired(metadata, how, now_ms())) >= EXPIRE_BATCH
+
+
+def maintain(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
+    """See `destinations.maintained.Maintains`."""
+    table = lake.load(ref)
+    if table is not None:
+        check_fence(table.metadata, work.fence, ".".join(ref))
+    if work.dry_run:
+        return _would(lake, ref, work)
+    done = _again(lambda: _files(lake, ref, work))
+    if work.go_on():
+        snapshots, removed = _again(lambda: expire(lake, ref, work))
+        done = replace(done, snapshots=snapshots, removed=removed)
+    if work.deep and work.go_on():
+        try:
+            count, size = remove(lake, ref, orphans(lake, ref, work))
+        except OSError as error:
+            return replace(done, notes=(*done.notes, f"orphans were not looked for: {error}"))
+        done = replace(done, orphans=count, orphan_bytes=size)
+    return done
+
+
+def _again(step: Callable[[], T]) -> T:
+    """A table that moves meanwhile is looked at anew, a few times."""
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            return step()
+        except Fenced:
+            raise
+        except (Conflict, FileNotFoundError):  # the latter: another shard has let go of a snapshot that was looked at
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
+    found = look(lake, ref, work.how, moving=work.moving)
+    done = _before(found)
+    if found.why_not:
+        return replace(done, notes=(f"its files are left as they are: {found.why_not}",))
+    if found.packs:
+        packed = compact(lake, ref, found, work)
+        paths = {path for p in packed for path in p.paths}
+        size = sum(t.file.file_size_in_bytes for t in found.tasks if t.file.file_path in paths)
+        done = replace(done, rewritten=len(paths), bytes_rewritten=size)
+    elif found.dangling or found.crowded or found.idle:
+        tidy_manifests(lake, ref, found, work)
+    else:
+        return done
+    now = look(lake, ref, work.how)
+    return replace(done, files=len(now.tasks), bytes=now.bytes, deletes=len(now.deletes), manifests=now.manifests)
+
+
+def _before(found: Found) -> Maintained:
+    files, size, deletes = len(found.tasks), found.bytes, len(found.deletes)
+    return Maintained(
+        files, files, size, size, deletes, deletes, manifests_before=found.manifests, manifests=found.manifests
+    )
+
+
+def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
+    """From metadata alone: sizes of files that are not written yet are guessed by their standing rows."""
+    found = look(lake, ref, work.how, moving=work.moving)
+    before = _before(found)
+    gone = len(expired(found.metadata, work.how, now_ms()))
+    lost = orphans(lake, ref, work) if work.deep else []
+    done = replace(before, snapshots=gone, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
+    if found.why_not:
+        return replace(done, notes=(f"its files are left as they are: {found.why_not}",))
+    old = [t for one in found.packs for t in one]
+    leaving = {d.file_path for t in old for d in t.delete_files} | {d.file_path for d in found.dangling}
+    return replace(
+        done, files=before.files - len(old) + len(found.packs), deletes=before.deletes - len(leaving),
+        rewritten=len(old), bytes_rewritten=sum(t.file.file_size_in_bytes for t in old),
+        manifests=min(before.manifests, 3) if found.crowded else before.manifests,
+    )  # fmt: skip

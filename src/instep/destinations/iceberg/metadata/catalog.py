@@ -1,0 +1,451 @@
+"""Where the tables of a lake are listed: the shared SQLite file of a local lake, or any other pyiceberg catalog."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from instep.destinations.base import Ref
+from instep.destinations.writable import check_writable, is_writable
+from instep.errors import ConnectError, DestinationError, InstepError
+from instep.spark.jars import S3_IO
+from instep.sqlite_wal import use_wal
+from instep.stage.files.names import LOCAL_FILES
+from instep.stage.files.object_store import ObjectPath, is_object
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+
+_S3 = ("s3://", "s3a://", "s3n://")
+
+
+def for_java(warehouse: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """What Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written by
+    `S3_IO`, without Hadoop's file systems."""
+    if not warehouse.startswith(_S3) and "s3.endpoint" not in properties:
+        return {}
+    out = {"io-impl": S3_IO} if warehouse.startswith(_S3) else {}
+    if region := properties.get("s3.region") or properties.get("client.region"):
+        out["client.region"] = region
+    if "s3.endpoint" in properties:
+        virtual = properties.get("s3.force-virtual-addressing", "").casefold() == "true"
+        out["s3.path-style-access"] = "false" if virtual else "true"
+    return {k: v for k, v in out.items() if k not in properties}
+
+
+_BUSY_SECONDS = 60.0
+Metadata = Mapping[str, Any]
+
+FEW = 20
+VIEW = "instep.view"
+"""The property of a view that is ours: what it shows, as JSON."""
+_SECRET = re.compile(r"secret|password|credential|token|key", re.IGNORECASE)
+_LAYOUT = """
+CREATE TABLE IF NOT EXISTS iceberg_tables (
+    catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+    metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
+    PRIMARY KEY (catalog_name, table_namespace, table_name));
+CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+    catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL,
+    property_value VARCHAR(1000) NOT NULL, PRIMARY KEY (catalog_name, namespace, property_key));
+"""
+
+
+@dataclass(frozen=True)
+class IcebergConfig:
+    """An Iceberg lake. `warehouse` is a folder or a URI. `catalog` is sqlite (a file in the warehouse folder, or
+    where the property `uri` says) or another of pyiceberg's types with its `properties` (which may hold
+    credentials). `prefix` begins the names of system columns and of the staging namespace. Upserts that touch more
+    than `upsert_rows` rows, those of the table included, are a MERGE of Spark. What was dropped can be taken back for
+    `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever. Without
+    `local_files` a catalog's server cannot lead to files of this machine."""
+
+    name: str
+    warehouse: str
+    catalog: str = "sqlite"
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    prefix: str = "_instep_"
+    upsert_rows: int = 5_000_000
+    undo_days: float = 7
+    quarantine_days: int = 30
+    local_files: bool = True
+
+
+@dataclass
+class Births:
+    """Tables that wait for their first rows while it is `open` (see commit/deferred_create.py).
+
+    `abandoned`: names of folders by namespace that earlier processes left. `described`: the metadata of each as JSON.
+    """
+
+    open: bool = False
+    unborn: dict[Ref, Table] = field(default_factory=dict)
+    described: dict[Ref, Metadata] = field(default_factory=dict)
+    abandoned: dict[str, list[str]] = field(default_factory=dict)
+
+    def wait(self, ref: Ref, table: Table) -> None:
+        self.unborn[ref] = table
+        self.described[ref] = json.loads(table.metadata.model_dump_json())
+
+    def leave(self, ref: Ref) -> None:
+        self.unborn.pop(ref, None)
+        self.described.pop(ref, None)
+
+    def end(self) -> None:
+        self.open = False
+        for known in (self.unborn, self.described, self.abandoned):
+            known.clear()
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The catalog of an `IcebergConfig`; opened when it is first needed, made when it is first written to."""
+
+    config: IcebergConfig
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _namespaces: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _parsed: dict[str, Metadata] = field(default_factory=dict, repr=False, compare=False)
+    births: Births = field(default_factory=Births, repr=False, compare=False)
+
+    @cached_property
+    def warehouse(self) -> str:
+        """The warehouse as a URI without a slash at its end."""
+        if "://" in self.config.warehouse:
+            return self.config.warehouse.rstrip("/")
+        folder = str(Path(self.config.warehouse).expanduser().resolve())
+        if set("%?#") & set(folder):
+            raise DestinationError(
+                f"lake {self.config.name}: the warehouse folder {folder} has one of % ? # in its path, which file "
+                "URIs cannot carry unchanged from Python to Spark",
+                hint="choose another folder",
+            )
+        return f"file://{folder}"
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.config.catalog == "sqlite"
+
+    @property
+    def holds_views(self) -> bool:
+        """Whether its catalog and its files are here: see iceberg/evolve/views.py."""
+        return self.is_sqlite and self.warehouse.startswith("file://")
+
+    @cached_property
+    def database(self) -> Path:
+        """The SQLite file of a sqlite catalog."""
+        if uri := self.config.properties.get("uri"):
+            return Path(uri.removeprefix("sqlite:///").split("?")[0])
+        if not self.warehouse.startswith("file://"):
+            raise DestinationError(
+                f"lake {self.config.name}: a sqlite catalog needs a place beside the warehouse {self.warehouse}",
+                hint="set the property uri to a local file, or use a REST catalog",
+            )
+        return local_path(self.warehouse) / "catalog.db"
+
+    @cached_property
+    def name(self) -> str:
+        """The name that the catalog's rows are under: that of the lake, or of the one that made the file."""
+        if not self.is_sqlite:
+            return self.config.name
+        self._make()
+        with self.open_database() as db:
+            names = [row[0] for row in db.execute("SELECT DISTINCT catalog_name FROM iceberg_tables")]
+        return names[0] if len(names) == 1 else self.config.name
+
+    @property
+    def staging(self) -> str:
+        """The namespace of staging tables."""
+        return f"{self.config.prefix}staging"
+
+    @property
+    def dropped(self) -> str:
+        """The namespace where dropped tables wait."""
+        return f"{self.config.prefix}dropped"
+
+    @property
+    def catalog(self) -> Catalog:
+        with self._lock:
+            return self._catalog
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        from instep.stage.files.pyiceberg_code import confined, open_catalog
+
+        if self.is_sqlite:
+            from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
+
+            place = f"{self._read_only_uri}&uri=true&" if self._is_read_only else f"{self.database}?"
+            uri = f"sqlite:///{place}timeout=60"
+            rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
+            catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
+            return catalog if self.config.local_files else confined(catalog)
+
+        try:
+            properties = {**self.config.properties, "type": self.config.catalog, "warehouse": self.config.warehouse}
+            return open_catalog(self.config.name, properties, local_files=self.config.local_files)
+        except InstepError:
+            raise
+        except Exception as error:
+            raise ConnectError(
+                f"lake {self.config.name}: the {self.config.catalog} catalog does not answer: {type(error).__name__}",
+                hint="check the catalog's uri and credentials with `instep destination test`",
+            ) from error
+
+    def _make(self) -> None:
+        """Makes the SQLite catalog where there is nothing; refuses a folder that holds something else. One that may
+        not be written stays as it is: it can be read."""
+        there = self.exists()
+        if there and self._is_read_only:
+            return
+        self.check_writable()
+        if not there:
+            self.database.parent.mkdir(parents=True, exist_ok=True)
+        with self.open_database() as db, db:
+            use_wal(db.execute, _BUSY_SECONDS)
+            db.executescript(_LAYOUT)
+            if not any(row[1] == "iceberg_type" for row in db.execute("PRAGMA table_info(iceberg_tables)")):
+                db.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
+
+    def check_writable(self) -> None:
+        """Raise ConnectError if the catalog's file or the tables' folder may not be written; of another catalog its
+        server knows."""
+        if self.is_sqlite:
+            tables = (local_path(self.warehouse),) if self.warehouse.startswith("file://") else ()
+            check_writable(self.config.name, self.database.parent, self.database, *tables)
+
+    @property
+    def _is_read_only(self) -> bool:
+        """Return True if the catalog's file is there and may not be written."""
+        return self.database.exists() and not (is_writable(self.database) and is_writable(self.database.parent))
+
+    @property
+    def _read_only_uri(self) -> str:
+        """Return the catalog's file as SQLite opens it to read. One without a write-ahead log is read as what nobody
+        changes, because SQLite has no place for the index of a log then."""
+        log = self.database.with_name(f"{self.database.name}-wal")
+        return f"file:{quote(str(self.database))}?mode=ro{'' if log.exists() else '&immutable=1'}"
+
+    @contextmanager
+    def open_database(self) -> Iterator[sqlite3.Connection]:
+        """The catalog's file; ConnectError if it cannot be opened, read or written."""
+        try:
+            read_only = self._is_read_only
+            place = self._read_only_uri if read_only else self.database
+            with closing(sqlite3.connect(place, timeout=_BUSY_SECONDS, uri=read_only)) as db:
+                yield db
+        except sqlite3.Error as error:
+            raise ConnectError(
+                f"lake {self.config.name}: the catalog {self.database} cannot be used: {error}",
+                hint="check the disk, and that this user may write to the file and its folder",
+            ) from error
+
+    def exists(self) -> bool:
+        """Whether the catalog is there; DestinationError if something that is not ours is in its place."""
+        if not self.is_sqlite or "_catalog" in self.__dict__:
+            return True
+        if not self.database.exists():
+            folder = local_path(self.warehouse)
+            if self.warehouse.startswith("file://") and folder.exists() and not _is_empty_folder(folder):
+                raise DestinationError(
+                    f"lake {self.config.name}: {folder} is not empty and holds no catalog of ours",
+                    hint="choose an empty folder, or the folder that an earlier lake was made in",
+                )
+            if is_object(self.warehouse) and ObjectPath(self.warehouse, self.io()).is_dir():
+                raise DestinationError(
+                    f"lake {self.config.name}: {self.warehouse} is not empty, and its catalog {self.database} is not "
+                    "here",
+                    hint="bring the catalog's file to that path (property uri), or choose an empty place",
+                )
+            return False
+        if not self._is_read_only and not _is_catalog(self.database):
+            raise DestinationError(
+                f"lake {self.config.name}: {self.database} is not an Iceberg catalog",
+                hint="choose another folder for the warehouse",
+            )
+        return True
+
+    def ensure_namespace(self, namespace: str) -> None:
+        """Threads of this process take turns; another process that is faster has done the same."""
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError
+
+        with self._namespaces:
+            if self.catalog.namespace_exists((namespace,)):
+                return
+            self.check_writable()
+            try:
+                self.catalog.create_namespace((namespace,))
+            except NamespaceAlreadyExistsError:
+                return
+            except Exception:
+                if not self.catalog.namespace_exists((namespace,)):
+                    raise
+
+    def load(self, ref: Ref) -> Table | None:
+        """The table with its newest metadata; None if there is none."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if ref in self.births.unborn:
+            return self.births.unborn[ref]
+        if not self.exists():
+            return None
+        try:
+            return self.catalog.load_table(ref)
+        except NoSuchTableError:
+            return None
+
+    def drop_table(self, ref: Ref) -> None:
+        """Drops a table of ours with its metadata; its data files go with it. One that is gone already is fine."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            location = self.catalog.load_table(ref).location()
+            self.catalog.purge_table(ref)
+        except NoSuchTableError:
+            return
+        if location.startswith("file:"):
+            shutil.rmtree(local_path(location), ignore_errors=True)
+
+    def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
+        """The newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of ours are
+        none of them, those of others are."""
+        wanted = list(refs)
+        unborn = {ref: self.births.described[ref] for ref in wanted if ref in self.births.described}
+        return unborn | self._recorded([ref for ref in wanted if ref not in unborn])
+
+    def _recorded(self, wanted: Sequence[Ref]) -> dict[Ref, Metadata]:
+        """Of the tables that the catalog has."""
+        if not self.exists():
+            return {}
+        if not (self.is_sqlite and self.warehouse.startswith("file://")):
+            with ThreadPoolExecutor(8) as pool:
+                tables = pool.map(self.load, wanted)
+            return {r: json.loads(t.metadata.model_dump_json()) for r, t in zip(wanted, tables, strict=True) if t}
+        pointers = self._pointers(wanted)
+        found = {ref: self.parse(pointers[ref]) for ref in wanted if ref in pointers}
+        return {ref: metadata for ref, metadata in found.items() if VIEW not in metadata.get("properties", {})}
+
+    def _pointers(self, refs: Sequence[Ref] = ()) -> dict[Ref, str]:
+        """Where the metadata of each table is; of a few `refs` only those are looked up, of many all are read."""
+        sql = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
+        few = refs if len(refs) <= FEW else ()
+        with self.open_database() as db:
+            parts = [db.execute(f"{sql} AND table_namespace = ? AND table_name = ?", (self.name, *r)) for r in few]
+            rows = [row for part in parts for row in part] if few else db.execute(sql, (self.name,)).fetchall()
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    def parse(self, location: str) -> Metadata:
+        """Metadata files never change, so what has been read stays read."""
+        if location not in self._parsed:
+            if len(self._parsed) > 2000:
+                self._parsed.clear()
+            self._parsed[location] = json.loads(local_path(location).read_bytes())
+        return self._parsed[location]
+
+    def names(self, namespace: str) -> list[str]:
+        """The names of a namespace's tables; none for a namespace that does not exist."""
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        with _ignored(NoSuchNamespaceError):
+            return [identifier[-1] for identifier in self.catalog.list_tables((namespace,))]
+        return []
+
+    def refs(self) -> list[Ref]:
+        """Every table that the catalog lists."""
+        if not self.exists():
+            return []
+        if self.is_sqlite:
+            return list(self._pointers())
+        return [(ns[0], name) for ns in self.catalog.list_namespaces() for name in self.names(ns[0])]
+
+    def io(self) -> dict[str, str]:
+        """What tasks need to reach the warehouse; nothing for a local folder."""
+        if self.warehouse.startswith("file://"):
+            return {}
+        catalog = ("uri", "credential", "token", "warehouse", "type")
+        return {k: v for k, v in self.config.properties.items() if k not in catalog} | self._reach
+
+    @property
+    def _reach(self) -> dict[str, str]:
+        return {} if self.config.local_files else {LOCAL_FILES: "false"}
+
+    def place_of(self, namespace: str) -> str:
+        """Where the folders of a namespace's tables are."""
+        return f"{self.warehouse}/{_plain(namespace)}"
+
+    def new_location(self, ref: Ref) -> str:
+        """A folder of its own for every table ever made: names come back, folders do not."""
+        return f"{self.place_of(ref[0])}/{_plain(ref[1])}-{uuid.uuid4().hex[:12]}"
+
+    def redacted(self, message: str) -> str:
+        """The message of a foreign library without the values of secret properties."""
+        for value in (v for k, v in self.config.properties.items() if v and _SECRET.search(k)):
+            message = message.replace(value, "***")
+        return message
+
+    def spark_conf(self) -> dict[str, str]:
+        """Spark's settings for the same catalog, without anything secret."""
+        conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false"}
+        if self.is_sqlite:
+            conf |= {
+                ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+                ".uri": f"jdbc:sqlite:{self.database}?busy_timeout=60000&synchronous=NORMAL",
+                ".jdbc.schema-version": "V1",
+                ".warehouse": self.warehouse,
+            }
+        else:
+            conf |= {".type": self.config.catalog, ".warehouse": self.config.warehouse}
+        plain = {k: v for k, v in self.config.properties.items() if not _SECRET.search(k)}
+        if self.is_sqlite:
+            plain.pop("uri", None)
+        conf |= {f".{k}": v for k, v in {**plain, **for_java(self.warehouse, plain)}.items()}
+        return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
+
+    def spark_secrets(self) -> dict[str, str]:
+        """The secret part, for the one Spark session that runs a MERGE (`newSession`), while it opens its catalog, and
+        never for the context: so it is in no environment page and no event log."""
+        secret = {k: v for k, v in self.config.properties.items() if _SECRET.search(k)}
+        return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
+
+
+def local_path(uri: str) -> Path:
+    """The path of a file URI, whose two spellings (pyiceberg's and Hadoop's) both occur in one table."""
+    return Path(uri.removeprefix("file:").removeprefix("//"))
+
+
+def _plain(part: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "_", part)[:60]
+
+
+def _is_empty_folder(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _is_catalog(file: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(file, timeout=60)) as db:
+            names = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError:
+        return False
+    return not names or "iceberg_tables" in names
+
+
+@contextmanager
+def _ignored(error: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except error:
+        return

@@ -1,0 +1,166 @@
+# ruff: noqa: S608 - names are quoted or ours, values are parameters
+"""Values that come back from quarantine: the rows that they belong to are found here and rewritten in one commit.
+
+No Spark and no MERGE: whoever changes a row has looked at it first, and the commit lands only onto the snapshot that
+was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    In,
+    LessThanOrEqual,
+    Reference,
+)
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import DateType, IntegerType, LongType, StringType
+
+from instep.destinations.base import Amendment, Commit, Met, Outcome, Ref
+from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.row_reader import Positions, Rows, current_rows, numbered, take
+from instep.destinations.iceberg.commit.shard_table import ShardTable, land
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.files import arrow_schema
+from instep.destinations.iceberg.metadata.records import exact_rows, load_state, read_pending, state_record
+from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
+from instep.destinations.iceberg.write.load import load_ours, summary
+from instep.destinations.iceberg.write.upsert import row_delta
+from instep.destinations.iceberg.write.upsert_diff import MEMORY
+from instep.errors import Conflict, DestinationError
+
+LISTED = 200
+"""Values that are compared with a file's metrics one by one; pyiceberg looks at no more than these."""
+_ORDERED = (IntegerType, LongType, StringType, DateType)
+"""Types whose metrics compare as the values do, and whose values pyiceberg takes as they are."""
+
+
+def within(schema: Schema, keys: pa.Table) -> BooleanExpression:
+    """What holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a file's
+    metrics unless none of its rows can have one. A NULL meets no row."""
+    found: BooleanExpression = AlwaysTrue()
+    for part in _parts(schema, keys):
+        found = And(found, part)
+    return found
+
+
+def _parts(schema: Schema, keys: pa.Table) -> Iterator[BooleanExpression]:
+    for name in keys.column_names:
+        if not isinstance(schema.find_type(name), _ORDERED):
+            continue
+        values = keys.column(name).drop_null()
+        if not len(values):
+            yield AlwaysFalse()
+            return
+        distinct = pc.unique(values)
+        yield _listed(name, distinct.to_pylist()) if len(distinct) <= LISTED else _between(name, distinct)
+
+
+def _listed(name: str, values: list[Any]) -> BooleanExpression:
+    return In(term=Reference(name), values={literal(v) for v in values})
+
+
+def _between(name: str, values: pa.Array) -> BooleanExpression:
+    low, high = (bound.as_py() for bound in pc.min_max(values).values())
+    column = Reference(name)
+    return And(GreaterThanOrEqual(term=column, value=literal(low)), LessThanOrEqual(term=column, value=literal(high)))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the rows that were met stand: lines of (file number, position), and the snapshot that says so."""
+
+    rows: Rows
+    places: Positions
+    snapshot: int
+
+
+def meet(lake: Lake, ref: Ref, keys: pa.Table) -> Met:
+    """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files whose
+    metrics allow for one of them."""
+    table, metadata = load_ours(lake, ref)
+    snapshot = table.metadata.current_snapshot()
+    if read_pending(ref, metadata) or snapshot is None:
+        raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
+    wanted = _as_stored(table, keys)
+    rows = current_rows(table, within(table.schema(), wanted))
+    if rows is None:
+        raise DestinationError(
+            f"table {'.'.join(ref)} has deletes by value, which another program has written",
+            hint="compact the table with that program, or load it anew with `instep sync --full`",
+        )
+    numbers, places = _met(rows, wanted)
+    return Met(take(rows, places, arrow_schema(table.schema())), numbers, Places(rows, places, snapshot.snapshot_id))
+
+
+def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
+    """The keys in the types that the rows are read in."""
+    kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
+    return keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
+
+
+def _met(rows: Rows, keys: pa.Table) -> tuple[list[int], Positions]:
+    with duckdb.connect(":memory:", config={"memory_limit": MEMORY}) as db:
+        table = numbered(rows, keys.column_names)
+        names, number = [f"c{i}" for i in range(keys.num_columns)], pa.array(np.arange(len(keys)))
+        db.register("k", pa.table([*keys.columns, number], names=[*names, "n"]))
+        db.register("t", table)
+        same = " AND ".join(f"t.{name} = k.{name}" for name in names)
+        found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
+    places = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+    return [int(n) for n in found["n"]], places
+
+
+def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]] | None = None) -> pa.Table:
+    """The rows with all of the table's columns: those that they lack (a shard has its own only) are as in the `old`
+    rows at these places."""
+    if rows.column_names == target.names:
+        return rows
+    lacking = [f for f in target if f.name not in rows.column_names]
+    had = old[0].select([f.name for f in lacking]).take(pa.array(old[1], pa.int64())) if old else None
+    for field in lacking:
+        values = had.column(field.name) if had is not None else pa.nulls(len(rows), field.type)
+        rows = rows.append_column(field, values.cast(field.type))
+    return rows.select(target.names).cast(target)
+
+
+def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
+    table, metadata = load_ours(lake, ref)
+    seen, state = met.places, load_state(metadata)
+    assert isinstance(seen, Places)
+    main = table.metadata.current_snapshot()
+    moved = main is None or main.snapshot_id != seen.snapshot
+    if state is None or (moved and not isinstance(seen.rows.table, ShardTable)):
+        raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
+    target = arrow_schema(table.schema())
+    new = pa.concat_tables([_whole(change.updated, target, (met.rows, change.rows)), _whole(change.inserted, target)])
+    gone = seen.places[np.array(change.rows, dtype=np.int64)]
+    before = exact_rows(metadata, seen.snapshot)
+    rows = None if before is None else before + len(change.inserted)
+    with row_delta(seen.rows, new, gone, commit.fence) as (files, deletes):
+
+        def onto(now: Table) -> None:
+            work = Change(now)
+            work.require(ref_is(MAIN, now.metadata.current_snapshot_id))
+            snapshot = work.delta(files, deletes, summary(commit))
+            work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
+            work.land(commit.fence)
+
+        land(seen.rows.table if isinstance(table, ShardTable) else table, onto)
+    return Outcome(len(change.inserted), len(change.rows), 0)

@@ -1,0 +1,71 @@
+"""Values that are kept as JSON beside a table's rows, for destinations that can take them out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from instep.destinations.base import Commit, Ref
+from instep.destinations.sql.arrow import plain_type
+from instep.schema.catalog.types import DataType
+from instep.stage.conform import digest, hashed
+from instep.stage.overflow import from_texts, text_of
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Hashing:
+    """How values that were kept in clear become those of a hashed column: `source` is the type that they had. `late`:
+    the column is hashed since it was let in; without it what looks like a hash was kept as one."""
+
+    source: DataType
+    salt: bytes = field(repr=False)
+    late: bool
+
+    def of(self, texts: Sequence[str | None]) -> list[str | None]:
+        values = from_texts(texts, self.source, plain_type(self.source)).values
+        made = hashed(values, self.source, self.salt).to_pylist()
+        return [self._one(text, by_type) for text, by_type in zip(texts, made, strict=True)]
+
+    def _one(self, text: str | None, by_type: str | None) -> str | None:
+        if text is None or (not self.late and _HASH.fullmatch(text)):
+            return text
+        return by_type or digest(text, self.salt)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Under which `name` the objects have a column's values, the accepted type that they are cast to, and what hashes
+    them first."""
+
+    name: str
+    type: DataType
+    hashing: Hashing | None = None
+
+    def texts(self, members: Sequence[Any]) -> list[str | None]:
+        """What is cast, of members as `json.loads` gives them."""
+        texts = [text_of(m) for m in members]
+        return self.hashing.of(texts) if self.hashing else texts
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """`rows` that got a value; `misfits`: values that do not fit their column and stay where they are."""
+
+    rows: int = 0
+    misfits: int = 0
+
+
+@runtime_checkable
+class Promotes(Protocol):
+    """A destination that can bring kept values into columns."""
+
+    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+        """Rows with NULL in one of these columns (by destination name) get the value that their object in the column
+        `extra` has, which leaves the object; a value that is there stays, and so does the object then. Soft-deleted
+        rows too. In commits of their own, cursor and accepted fingerprint stay; Conflict if the table moves meanwhile:
+        what is committed by then stays."""
+        ...

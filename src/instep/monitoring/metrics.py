@@ -1,0 +1,127 @@
+"""Prometheus' text format, version 0.0.4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from instep import __version__
+from instep.monitoring.counters import fold
+from instep.store.engine.migrate import HEAD
+from instep.store.history.totals import Total
+from instep.store.server.gauges import Standing
+from instep.store.store import Store
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric: `samples` are (what follows the name, labels, value)."""
+
+    name: str
+    kind: Literal["counter", "gauge", "summary"]
+    help: str
+    samples: Sequence[tuple[str, Labels, float]] = ()
+
+
+def exposed(families: Iterable[Family]) -> str:
+    return "".join(line + "\n" for family in families for line in _lines(family))
+
+
+def _lines(family: Family) -> Iterator[str]:
+    said = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+    yield f"# HELP {family.name} {said}"
+    yield f"# TYPE {family.name} {family.kind}"
+    for suffix, labels, value in family.samples:
+        yield f"{family.name}{suffix}{_labels(labels)} {_number(value)}"
+
+
+def _labels(labels: Labels) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}" if labels else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+COUNTERS = (
+    ("instep_detections_total", "detections", "Detections by workers, by how they ended."),
+    ("instep_changes_total", "changes", "Schema changes, by what was decided when they were first seen."),
+    ("instep_rows_total", "rows", "Rows of loads; misfits: values that were held in quarantine."),
+    ("instep_runs_total", "runs", "Runs that have ended."),
+    ("instep_table_failures_total", "table_failures", "Tables that a run could not load."),
+    ("instep_dead_jobs_total", "dead_jobs", "Jobs that have used up their attempts."),
+    ("instep_notifications_total", "notifications", "Deliveries that have ended."),
+)
+"""(metric, total, help)."""
+
+
+def metrics(store: Store) -> str:
+    """All of them in the text format; events that came since the last time are counted first."""
+    fold(store)
+    return exposed(families(store.totals.all(), store.standing.now()))
+
+
+def families(totals: Mapping[Total, float], now: Standing) -> Iterator[Family]:
+    yield Family("instep_info", "gauge", "The version of the server and of its store.",
+                 [("", (("store", HEAD), ("version", __version__)), 1)])  # fmt: skip
+    of: dict[str, list[tuple[str, Labels, float]]] = {}
+    for (name, labels), value in sorted(totals.items()):
+        of.setdefault(name, []).append(("", labels, value))
+    for metric, name, help in COUNTERS:
+        yield Family(metric, "counter", help, _summed(of.get(name, []), now.notifications, name))
+    taken = [(f"_{part}", (), totals.get((f"detection_seconds_{part}", ()), 0.0)) for part in ("sum", "count")]
+    yield Family("instep_detection_duration_seconds", "summary", "How long detections by workers took.", taken)
+    lag = [("", labels, max(0.0, now.at.timestamp() - value)) for _, labels, value in of.get("last_sync", [])]
+    yield Family("instep_sync_lag_seconds", "gauge", "Seconds since the last sync that was done.", lag)
+    yield from _gauges(now)
+
+
+def _summed(
+    found: list[tuple[str, Labels, float]], live: Mapping[Labels, int], name: str
+) -> list[tuple[str, Labels, float]]:
+    """Deliveries are counted when they are forgotten: those that are still on record come on top."""
+    if name != "notifications":
+        return found
+    kept = {labels: value for _, labels, value in found}
+    return [("", labels, kept.get(labels, 0) + live.get(labels, 0)) for labels in sorted({*kept, *live})]
+
+
+def _gauges(now: Standing) -> Iterator[Family]:
+    def by(label: str, counts: Mapping[str, int]) -> list[tuple[str, Labels, float]]:
+        return [("", ((label, value),), count) for value, count in sorted(counts.items())]
+
+    def one(value: float) -> list[tuple[str, Labels, float]]:
+        return [("", (), value)]
+
+    def since(then: datetime | None) -> float:
+        return max(0.0, (now.at - then).total_seconds()) if then else 0.0
+
+    yield Family("instep_changes_waiting", "gauge", "Changes that wait for a person.", one(now.waiting))
+    yield Family("instep_oldest_waiting_seconds", "gauge", "How long the oldest of them waits.",
+                 one(since(now.oldest_waiting)))  # fmt: skip
+    yield Family("instep_paused_connections", "gauge", "Connections that are paused.", one(now.paused))
+    yield Family("instep_queue_depth", "gauge", "Jobs that wait and are due.", by("kind", now.queued))
+    yield Family("instep_queue_oldest_seconds", "gauge", "How long the oldest of them is due.",
+                 one(since(now.oldest_due)))  # fmt: skip
+    yield Family("instep_jobs_running", "gauge", "Jobs that workers do.", by("kind", now.running))
+    yield Family("instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which nobody took over.",
+                 one(now.stuck))  # fmt: skip
+    yield Family("instep_workers", "gauge", "Workers that live and claim jobs.", one(now.workers))
+    yield Family("instep_notices_waiting", "gauge", "Notices that are not delivered yet.", by("channel", now.notices))
+
+
+NAMES = frozenset(
+    f"{family.name}{suffix}"
+    for family in families({}, Standing())
+    for suffix in (("_sum", "_count") if family.kind == "summary" else ("",))
+)
+"""Every metric that there is."""

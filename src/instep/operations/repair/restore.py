@@ -1,0 +1,44 @@
+"""Put a table's rows and its cursor back to an earlier snapshot.
+
+The schema and the source stay as they are. Refused unless `allow` names the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from instep.operations.spec import JobPolicy, OperationSpec, Request
+from instep.operations.values import ConsentList, Snapshot, TableName
+
+
+@dataclass(frozen=True)
+class RestoreRequest(Request):
+    """The table, and the snapshot: exactly one of `snapshot` and `at`."""
+
+    table: TableName
+    """The accepted table."""
+    snapshot: Snapshot | None = None
+    """The id of the snapshot."""
+    at: datetime | None = None
+    """The time as of which the table is to be; UTC without an offset."""
+    allow: ConsentList = ()
+    """Patterns of tables that may be put back."""
+    preview: bool = False
+    """Show what would happen without changing anything."""
+    base: Snapshot | None = None
+    """The snapshot that the table has to be at, as the preview said."""
+
+    def __post_init__(self) -> None:
+        if (self.snapshot is None) == (self.at is None):
+            raise ValueError("name one: `snapshot` or `at`")
+
+
+SPEC = OperationSpec(
+    "restore",
+    role="approver",
+    route="POST /connections/{connection}/restore",
+    request=RestoreRequest,
+    work="instep.sync.operations.restore:Restore",
+    job=JobPolicy(attempts=1, two_person=True, retry_command="instep restore"),
+)

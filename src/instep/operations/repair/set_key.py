@@ -1,0 +1,40 @@
+"""Give a table another key.
+
+Rows that share the key or have NULL in it are counted first, at source and destination; refused where rows would be
+lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from instep.operations.spec import JobPolicy, OperationSpec, Request
+from instep.operations.values import ConsentList, Length, NameList, TableName
+
+
+@dataclass(frozen=True)
+class SetKeyRequest(Request):
+    """The table, its new key, and what becomes of its rows."""
+
+    table: TableName
+    """The accepted table."""
+    key: Annotated[NameList, Length(1, 100)]
+    """The columns of the new key, by accepted names."""
+    way: Literal["rekey", "rebuild", "clear"] = "rekey"
+    """`rekey`: the rows stay; `rebuild`: the table is read anew and the old one kept as a copy; `clear`: the table is
+    emptied now and read anew."""
+    allow: ConsentList = ()
+    """Patterns of tables that may be emptied."""
+    preview: bool = False
+    """Show what would happen without changing anything; rows are counted."""
+
+
+SPEC = OperationSpec(
+    "set_key",
+    role="approver",
+    route="POST /connections/{connection}/set-key",
+    request=SetKeyRequest,
+    work="instep.sync.operations.set_key:SetKey",
+    job=JobPolicy(attempts=1, two_person=True, retry_command="instep table set-key"),
+)

@@ -1,1 +1,0 @@
-"""What those who run a server look at: metrics, retention, and the doctor."""

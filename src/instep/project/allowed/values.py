@@ -1,0 +1,229 @@
+"""Checks of values that come through an API: each yields (place within the value, why) of what is refused.
+
+They look at values in plain: a reference that is resolved later is judged by what it leads to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote_plus
+
+from instep.egress.guard import BUCKETS
+from instep.errors import ProjectError
+from instep.project.allowed.properties import catalog_refusals, is_web, store_refusals, table_refusals
+from instep.project.sections.folders import CONNECTORS, DRIVERS, Shelves, real_path
+from instep.project.sections.jdbc_address import url_options
+from instep.project.sections.jdbc_dialects import DIALECTS, FILE_OPTIONS, Dialect
+from instep.project.text.tree import Path
+
+Refusals = Iterator[tuple[Path, str]]
+
+_CHOOSES_CODE = re.compile(
+    r"(?i)PYTHON|LD_|DYLD_|PIP_|UV_|PATH$|HOME$|(BASH_)?ENV$|OPENSSL_|GCONV_|GLIBC_|MALLOC_|LOCPATH|NLSPATH|_?JAVA_|JDK_"
+    r"|NODE_|PERL|RUBY|GIT_|SSH_|KUBECONFIG|NETRC|ODBC|TNS_ADMIN|PG(SERVICEFILE|SYSCONFDIR|PASSFILE|SSL)|MYSQL_HOME|XDG_"
+    r"|AWS_(CONFIG_FILE|SHARED_CREDENTIALS_FILE|WEB_IDENTITY_TOKEN_FILE|CONTAINER_)|GOOGLE_APPLICATION_CREDENTIALS"
+    r"|AZURE_CONFIG_DIR"
+)
+"""Variables by which programs and libraries find code, or files that name some."""
+_ONLY_FILE = "only instep.yml may say that"
+_BUCKET_ONLY = "needs a `warehouse` in a bucket, such as s3://bucket/prefix, unless the catalog is sqlite"
+_SQLITE_URI = "sqlite:///"
+_SERVER_URL = re.compile(
+    r"(?i)jdbc:[a-z0-9+.-]+:(tcp:|ssl:|thin:@(tcps?:)?)?//[^/?;:#,\s]+.*|jdbc:oracle:thin:@[^/()\s]+:\d+[:/].*"
+)
+_SERVICES = frozenset((
+    "discord", "gchat", "jsons", "mmosts", "ntfys", "opsgenie", "pagerduty", "pover", "rockets", "slack", "tgram",
+    "zulip",
+))  # fmt: skip
+"""Services of Apprise over TLS that take no file, run nothing on this machine and need no account of it."""
+_SERVICE_OPTIONS = frozenset(("format", "overflow", "cto", "rto"))
+
+
+def nothing(value: Any, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse nothing."""
+    return iter(())
+
+
+def file(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse a path that is on no shelf. An empty one leads to the project's folder."""
+    if why := shelves.refusal(value):
+        yield (), why
+
+
+def files(value: tuple[str, ...], section: Any, shelves: Shelves) -> Refusals:
+    """Refuse each path that is on no shelf."""
+    for at, one in enumerate(value):
+        yield from (((at, *inner), why) for inner, why in file(one, section, shelves))
+
+
+def place(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse a folder that is on no shelf, and a URI that is of no bucket."""
+    scheme, separator, _ = value.partition("://")
+    if not separator:
+        yield from file(value, section, shelves)
+    elif scheme not in BUCKETS:
+        yield (), f"must be a path on a shelf, or a bucket: {', '.join(f'{name}://' for name in BUCKETS)}"
+
+
+def host(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse sockets of this machine: they let in by the account of the process."""
+    if re.search(r"[/\\\0]", value) or value.startswith("@"):
+        yield (), "must be a host's name or address: an API reaches no socket of this machine"
+
+
+def hosts(value: tuple[str, ...], section: Any, shelves: Shelves) -> Refusals:
+    """Refuse each that is no host."""
+    for at, one in enumerate(value):
+        yield from (((at, *inner), why) for inner, why in host(one, section, shelves))
+
+
+def instep_yml_only(value: Any, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse any value."""
+    if value:
+        yield (), f"leads to code or places of the machine: {_ONLY_FILE}"
+
+
+def store_properties(value: Mapping[str, Any], section: Any, shelves: Shelves) -> Refusals:
+    """Refuse properties of a bucket that are on no list."""
+    yield from (((name,), why) for name, why in store_refusals(value).items())
+
+
+def warehouse(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse places as `place` does; the warehouse of a catalog that is elsewhere is a bucket."""
+    if _catalog_type(section) == "sqlite" or "://" in value:
+        yield from place(value, section, shelves)
+    else:
+        yield (), _BUCKET_ONLY
+
+
+def catalog(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse catalogs that a URL of a driver, a file or a class decides about, and folders under the others."""
+    if _catalog_type(section) is None:
+        yield (), f"must be sqlite, glue, rest, or the http(s) address of a REST catalog: of others {_ONLY_FILE}"
+    elif value != "sqlite" and section.warehouse == type(section).model_fields["warehouse"].default:
+        yield (), _BUCKET_ONLY
+
+
+def catalog_properties(value: Mapping[str, Any], section: Any, shelves: Shelves) -> Refusals:
+    """Refuse properties that are on no list, and a catalog's file that is on no shelf."""
+    if (type := _catalog_type(section)) is None:
+        return
+    yield from (((name,), why) for name, why in catalog_refusals(type, value).items())
+    uri = str(value.get("uri", ""))
+    if type == "sqlite" and uri and not uri.startswith(_SQLITE_URI):
+        yield ("uri",), f"must be {_SQLITE_URI} and a path on a shelf"
+    elif type == "sqlite" and uri:
+        yield from ((("uri",), why) for _, why in file(uri.removeprefix(_SQLITE_URI), section, shelves))
+        if "?" in uri:
+            yield ("uri",), "must have no options"
+
+
+def _catalog_type(section: Any) -> str | None:
+    if "://" in section.catalog:
+        return "rest" if is_web(section.catalog) else None
+    return section.catalog if section.catalog in ("sqlite", "rest", "glue") else None
+
+
+def labels(value: Mapping[str, Any], section: Any, shelves: Shelves) -> Refusals:
+    """Refuse properties of tables that lead readers or writers to code or places."""
+    yield from (((name,), why) for name, why in table_refusals(value).items())
+
+
+def connector_path(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse code that is not on the shelf of connectors."""
+    if why := shelves.code_refusal(value, CONNECTORS, "folder"):
+        yield (), why
+
+
+def connector_file(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse a file outside of the connector's own folder."""
+    folder, path = real_path(shelves.root, section.path), real_path(shelves.root, value)
+    if value and (folder is None or path is None or folder not in path.parents):
+        yield (), "must be a file in the connector's own folder"
+
+
+def connector_environment(value: Mapping[str, str], section: Any, shelves: Shelves) -> Refusals:
+    """Refuse variables by which a process finds its code."""
+    for name in value:
+        if _CHOOSES_CODE.match(name):
+            yield (name,), f"decides which code runs: {_ONLY_FILE}"
+
+
+def jdbc_path(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse a jar that is not on the shelf of drivers."""
+    if value and (why := shelves.code_refusal(value, DRIVERS, "file")):
+        yield (), why
+
+
+def subprotocol(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse databases whose drivers' options are not known."""
+    if value and value.lower() not in DIALECTS:
+        yield (), f"must be one of {', '.join(sorted(DIALECTS))}: of other databases {_ONLY_FILE}"
+
+
+def jdbc_url(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse what is no server: files, memory, aliases of files, directories."""
+    if not value:
+        return
+    kind = value.split(":")[1].lower() if value.count(":") > 1 else ""
+    try:
+        section.check_address()
+    except ProjectError as error:
+        yield (), f"{error.message}: {error.hint}"
+        return
+    if kind not in DIALECTS:
+        yield (), f"must be of {', '.join(sorted(DIALECTS))}: of other databases {_ONLY_FILE}"
+    elif kind == "sqlite":
+        yield (), "names a file: write `subprotocol: sqlite`, and the file as `database`"
+    elif not _SERVER_URL.fullmatch(value):
+        yield (), f"must name a server, as in jdbc:{kind}://HOST:PORT/DATABASE"
+    elif named := [name for name in url_options(value) if name.lower() in FILE_OPTIONS]:
+        yield (), f"sets {named[0]}, which names a file, or logs in as the machine's account: {_ONLY_FILE}"
+
+
+def jdbc_database(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse a file of SQLite that is on no shelf; drivers take it from the folder in which they were started."""
+    if section.subprotocol.lower() != "sqlite":
+        return
+    if not value.startswith("/"):
+        yield (), "must be the whole path of a file on a shelf"
+    else:
+        yield from file(value, section, shelves)
+
+
+def jdbc_driver(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse any class but that of the database."""
+    if value and value != _dialect(section).driver:
+        yield (), f"names a class to load: {_ONLY_FILE}"
+
+
+def jdbc_options(value: Mapping[str, Any], section: Any, shelves: Shelves) -> Refusals:
+    """Refuse options that name files, or that log in as the account of the process."""
+    for name in value:
+        if name.strip().lower() in FILE_OPTIONS:
+            yield (name,), f"names a file, or logs in as the machine's account: {_ONLY_FILE}"
+
+
+def _dialect(section: Any) -> Dialect:
+    kind = section.url.split(":")[1] if section.url.count(":") > 1 else section.subprotocol
+    return DIALECTS.get(kind.lower(), Dialect())
+
+
+def apprise(value: str, section: Any, shelves: Shelves) -> Refusals:
+    """Refuse services that read files or run programs, and options that may name any."""
+    scheme, _, rest = value.partition("://")
+    if scheme.lower() not in _SERVICES:
+        yield (), f"must be of one of {', '.join(sorted(_SERVICES))}: of others {_ONLY_FILE}"
+        return
+    if "#" in value:
+        yield (), "has a #, behind which Apprise looks for options as well"
+        return
+    query = rest.partition("?")[2]
+    given = {unquote_plus(part.partition("=")[0]).lower() for part in re.split("[?&;]", query) if part}
+    if strange := sorted(given - _SERVICE_OPTIONS):
+        yield (
+            (),
+            f"sets {', '.join(name[:40] for name in strange)}: an API may set {', '.join(sorted(_SERVICE_OPTIONS))}",
+        )

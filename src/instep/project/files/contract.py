@@ -1,0 +1,125 @@
+"""Data contracts as files: the Open Data Contract Standard, version 3, in YAML or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from instep.errors import ProjectError, SchemaError
+from instep.project.load import text_of
+from instep.project.text import tree as yaml_tree
+from instep.project.text.problems import problems_of, raise_all
+from instep.schema.catalog.types import DataType, parse
+from instep.schema.contracts.compliance import ContractColumn, ContractTable
+from instep.schema.contracts.contract import CURSOR, HASHED, MODE, RETAINED, TYPE
+
+HINT = "correct the file and run the command again"
+_FORM = "a contract has apiVersion: v3..., kind: DataContract and a schema: https://bitol.io"
+
+
+class _Part(BaseModel):
+    """What is not read here is nobody's mistake: a contract says much else."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+
+class Custom(_Part):
+    property: str
+    value: Any = None
+
+
+class Element(_Part):
+    name: str = Field(min_length=1)
+    custom: list[Custom] = Field(default_factory=list, alias="customProperties")
+
+    def said(self, name: str) -> Any:
+        return next((c.value for c in self.custom if c.property == name), None)
+
+
+class Property(Element):
+    logical: str = Field("", alias="logicalType")
+    options: dict[str, Any] = Field(default_factory=dict, alias="logicalTypeOptions")
+    required: bool = False
+    in_key: bool = Field(False, alias="primaryKey")
+    key_position: int = Field(-1, alias="primaryKeyPosition")
+
+
+class Object(Element):
+    physical: str = Field("", alias="physicalName")
+    properties: list[Property] = Field(default_factory=list)
+
+
+class Contract(_Part):
+    api: str = Field(alias="apiVersion", pattern=r"^v3\.")
+    kind: str = Field("DataContract", pattern="^DataContract$")
+    id: str
+    version: str
+    objects: list[Object] = Field(alias="schema", min_length=1)
+
+
+def contract_text(document: Mapping[str, Any]) -> str:
+    """The file's text, in the document's order."""
+    return yaml_tree.dump(document)
+
+
+def read_contract(file: Path) -> tuple[ContractTable, ...]:
+    """The tables of a contract. ProjectError, with lines, if it is none."""
+    text = text_of(file, "write one with `instep contract export -o FILE`")
+    tree = yaml_tree.parse(text.expandtabs() if file.suffix == ".json" else text)
+    raise_all(file.name, tree.problems, HINT)
+    if not isinstance(tree.data, dict):
+        raise ProjectError(f"{file.name} is no data contract", hint=_FORM)
+    try:
+        found = Contract.model_validate(tree.data)
+    except ValidationError as error:
+        raise_all(file.name, problems_of(error, tree, {}), _FORM)
+        raise
+    problems: list[tuple[int, str]] = []
+    tables = tuple(_table(o, tree, at, problems) for at, o in enumerate(found.objects))
+    raise_all(file.name, problems, HINT)
+    return tables
+
+
+def _table(found: Object, tree: yaml_tree.Tree, at: int, problems: list[tuple[int, str]]) -> ContractTable:
+    place = ("schema", at, "properties")
+    columns = (_column(p, tree.line((*place, n)), problems) for n, p in enumerate(_keyed(found.properties)))
+    return ContractTable(
+        names=tuple(dict.fromkeys(filter(None, (found.physical, found.name)))),
+        columns=tuple(columns),
+        cursor=str(found.said(CURSOR) or ""),
+        mode=str(found.said(MODE) or ""),
+        retained=bool(found.said(RETAINED)),
+        line=tree.line(("schema", at)),
+    )
+
+
+def _keyed(found: Sequence[Property]) -> Sequence[Property]:
+    """Every column of the key with a position: they stand in their order where the contract gives none."""
+    place = 0
+    for column in found:
+        if column.in_key:
+            place += 1
+            column.key_position = column.key_position if column.key_position > 0 else place
+    return found
+
+
+def _column(found: Property, line: int, problems: list[tuple[int, str]]) -> ContractColumn:
+    kind: DataType | None = None
+    if text := found.said(TYPE):
+        try:
+            kind = parse(str(text))
+        except SchemaError as error:
+            problems.append((line, f"{found.name}: {error.message}"))
+    return ContractColumn(
+        name=found.name,
+        logical=found.logical,
+        options=found.options,
+        type=kind,
+        required=found.required,
+        key=found.key_position if found.in_key else 0,
+        hashed=bool(found.said(HASHED)),
+        retained=bool(found.said(RETAINED)),
+    )

@@ -1,0 +1,111 @@
+"""Files beside instep.yml that are about policies: one policy on its own, and sample changes with what is expected.
+
+Both are read as the project file is: every problem at once, each with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+
+from instep.errors import ProjectError
+from instep.project.files.imported import SchemaConfig
+from instep.project.load import text_of
+from instep.project.sections.policies import ModifierSection, PolicySection
+from instep.project.sections.values import Words
+from instep.project.text import tree as yaml_tree
+from instep.project.text.problems import Problem, dotted, problems_of, raise_all
+from instep.schema.policy.policy import Action, Effect
+from instep.schema.policy.presets import KINDS, unknown
+
+T = TypeVar("T")
+HINT = "correct the file and run the command again"
+
+
+def _kind(value: str) -> str:
+    if value not in KINDS:
+        error = unknown("kind of change", value, KINDS)
+        raise PydanticCustomError("policy", "{text}", {"text": f"{error.message}; {error.hint}"})
+    return value
+
+
+class SampleCase(ModifierSection):
+    """A change as it might come, and what is expected; what is not said is not compared. `from` and `to` are types,
+    or for a rename `to` is the new name. `tags` replace those of the connection."""
+
+    change: Annotated[str, AfterValidator(_kind)]
+    table: str
+    column: str = ""
+    before: Annotated[str, Field(alias="from")] = ""
+    after: Annotated[str, Field(alias="to")] = ""
+    tags: Words | None = None
+    expect: Action
+    effect: Effect | None = None
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class Located:
+    """A case with the file and line where it stands."""
+
+    file: str
+    line: int
+    case: SampleCase
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def read_policy(file: Path) -> PolicySection:
+    """The policy of a file that says what stands under one name of `policies:`. ProjectError if it is wrong."""
+    section, _ = _read(file, PolicySection, "write a preset and rules, as under one name of policies: in instep.yml")
+    return section
+
+
+def read_cases(file: Path) -> list[Located]:
+    """The sample changes of a file, at least one. ProjectError if any is wrong."""
+    hint = "write a list: - {change: column.removed, table: public.order, column: note, expect: review}"
+    cases, tree = _read(file, list[SampleCase], hint)
+    if not cases:
+        raise ProjectError(f"{file.name} has no cases", hint=hint)
+    return [Located(file.name, tree.line((at,)), case) for at, case in enumerate(cases)]
+
+
+def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
+    """ProjectError, with lines, if one of these cases has a problem; they are parallel."""
+    raise_all(cases[0].file, [(one.line, why) for one, why in zip(cases, problems, strict=True) if why], HINT)
+
+
+def read_config(file: Path) -> SchemaConfig:
+    """A connector's schema config in JSON or YAML. ProjectError if it is wrong."""
+    hint = "write it as {schema_change_handling: ALLOW_ALL, schemas: {...}}: see docs/guides/other-products.md"
+    return _read(file, SchemaConfig, hint)[0]
+
+
+def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[Problem]:
+    """Keys without a value: `misfit: null` would be left out silently, and mean its opposite."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, value in items:
+        if value is None:
+            yield tree.line((*path, name)), f'{dotted((*path, name))}: needs a value (the word null in quotes: "null")'
+        yield from _unsaid(tree, value, (*path, name))
+
+
+def _read(file: Path, kind: type[T], hint: str) -> tuple[T, yaml_tree.Tree]:
+    text = text_of(file, "name a file that is there")
+    tree = yaml_tree.parse(text.expandtabs() if file.suffix == ".json" else text)
+    raise_all(file.name, [*tree.problems, *_unsaid(tree, tree.data, ())], HINT)
+    if tree.data in (None, {}):
+        raise ProjectError(f"{file.name} is empty", hint=hint)
+    seen: dict[Any, Any] = {}
+    try:
+        return TypeAdapter(kind).validate_python(tree.data, context=seen), tree
+    except ValidationError as error:
+        raise_all(file.name, problems_of(error, tree, seen), HINT)
+        raise

@@ -1,0 +1,204 @@
+"""Where a connector is tried on its developer's machine: its folder, what it is given, and `files/` beside its code.
+
+`files/` holds a project of its own (`instep.yml`, `.instep/`), so that every command works on what a trial has brought.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from instep.errors import ProjectError
+from instep.project.files.policy_files import read_policy
+from instep.project.load import FILE_NAME, load
+from instep.project.project import Project
+from instep.project.sections.foreign_settings import is_word
+from instep.project.sections.policies import PolicySection
+from instep.schema.policy.presets import PRESETS
+
+CONNECTOR = "connector.py"
+CONFIGURATION = "configuration.json"
+ENVIRONMENT = {"FIVETRAN_DEPLOYMENT_MODEL": "local_debug"}
+"""By which connectors tell a trial from a sync."""
+MAX_FIELDS = 100
+MAX_BYTES = 10 << 20
+"""Of a configuration or state."""
+_PROJECT = """\
+# Written by `instep connector` at every start: what a trial has brought, for commands such as
+# `instep --project files query "select ..."`.
+version: 1
+project: {name}
+engine: {engine}
+sources:
+  connector:
+    type: connector
+    path: {path}{configuration}
+    environment: {environment}
+destinations:
+  {target}: {destination}
+policies:
+  trial: {policy}
+connections:
+  {target}: {{source: connector, destination: {target}, namespace: main, policy: trial}}
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a trial writes: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
+    and of the connection in the trial's project: each has a state and accepted schemas of its own."""
+
+    path: Path
+    name: str
+
+    @property
+    def kind(self) -> str:
+        return "duckdb" if self.path.suffix in (".db", ".duckdb", ".ddb") else "iceberg"
+
+    @property
+    def section(self) -> str:
+        """What a project file says of the destination."""
+        key = "path" if self.kind == "duckdb" else "warehouse"
+        return f"{{type: {self.kind}, {key}: {json.dumps(str(self.path))}}}"
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """`state` is the file that a debug run begins from and leaves its state in, `policy` what decides about changes,
+    `variables` what the connector may read of the developer's environment."""
+
+    folder: Path
+    configuration: Mapping[str, str] = field(repr=False)
+    configuration_file: Path | None
+    state: Path
+    policy: PolicySection = field(default_factory=PolicySection)
+    variables: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the connector is given of it."""
+        return {**ENVIRONMENT, **{name: os.environ[name] for name in self.variables}}
+
+    @property
+    def files(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def warehouse(self) -> Target:
+        """What debug runs fill."""
+        return Target(self.files / "warehouse.db", "debug")
+
+    def target(self, said: Path | None) -> Target:
+        """A destination that was named, by default the lake in `files/`."""
+        path = (said or self.files / "lake").absolute()
+        return (
+            self.warehouse
+            if path == self.warehouse.path
+            else Target(path, f"run_{sha256(str(path).encode()).hexdigest()[:8]}")
+        )
+
+    def project(self, target: Target) -> Project:
+        """A project that runs the connector into `target`; nothing of the configuration stands in it."""
+        file = self.configuration_file
+        told = {**ENVIRONMENT, **{name: f"${{env:{name}}}" for name in self.variables}}
+        text = _PROJECT.format(
+            name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)),
+            configuration=f"\n    configuration_file: {json.dumps(str(file))}" if file else "",
+            environment=json.dumps(told), target=target.name, destination=target.section,
+            policy=self.policy.model_dump_json(exclude_unset=True),
+            engine="inline" if target.kind == "duckdb" else "auto",
+        )  # fmt: skip
+        self.files.mkdir(exist_ok=True)
+        (self.files / FILE_NAME).write_text(text, encoding="utf-8")
+        return load(self.files)
+
+    def read_state(self) -> dict[str, Any]:
+        """{} if there is no file."""
+        return _json_object(self.state) if self.state.exists() else {}
+
+    def write_state(self, state: Mapping[str, Any]) -> None:
+        self.state.parent.mkdir(parents=True, exist_ok=True)
+        self.state.write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def workbench(
+    folder: Path,
+    configuration: Path | None = None,
+    state: Path | None = None,
+    policy: str = "",
+    variables: Sequence[str] = (),
+) -> Workbench:
+    """The connector in `folder`; ProjectError if there is none, or what it is given is not what connectors take.
+    `policy` is a preset, a file with one policy, or "" for what a connection without one has. `variables` are names."""
+    where = folder.absolute()
+    if not (where / CONNECTOR).is_file():
+        raise ProjectError(f"there is no {CONNECTOR} in {folder}", hint="write one with `instep connector init`")
+    file = configuration.absolute() if configuration else where / CONFIGURATION
+    given = file if configuration or file.exists() else None
+    found = read_configuration(file) if given else {}
+    if state is not None and not state.exists():
+        raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
+    _check_variables(variables)
+    kept = (state or where / "files" / "state.json").absolute()
+    return Workbench(where, found, given, kept, _policy(policy), tuple(variables))
+
+
+def _check_variables(names: Sequence[str]) -> None:
+    for name in names:
+        if "=" in name:
+            raise ProjectError(
+                f"--env {name.partition('=')[0]}=...: a variable is given by its name alone",
+                hint="set it in your environment, where its value is taken from: others can see command lines",
+            )
+        if name not in os.environ:
+            raise ProjectError(f"there is no environment variable {name}", hint="set it, or leave --env away")
+
+
+def _policy(said: str) -> PolicySection:
+    if not said:
+        return PolicySection()
+    if is_word(said):
+        return PolicySection(preset=said)
+    if not Path(said).is_file():
+        raise ProjectError(
+            f"there is no preset and no file {said!r}",
+            hint=f"presets are {', '.join(PRESETS)}; see docs/guides/policies.md",
+        )
+    return read_policy(Path(said))
+
+
+def read_configuration(file: Path) -> dict[str, str]:
+    """A flat JSON object whose values are all strings. ProjectError names the field, never its value."""
+    found = _json_object(file)
+    if len(found) > MAX_FIELDS:
+        raise ProjectError(f"{file} has {len(found)} fields", hint=f"a configuration has at most {MAX_FIELDS}")
+    for name, value in found.items():
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise ProjectError(
+                f"{file}: {name} is of type {kind}, and every value of a configuration is a string",
+                hint=f'put it in quotes: "{name}": "..."',
+            )
+    return found
+
+
+def _json_object(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="keep only what is needed in it")
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
+    except json.JSONDecodeError as error:
+        what = f"{file}:{error.lineno}: not JSON: {error.msg}"
+        raise ProjectError(what, hint="correct it; a JSON object is expected") from None
+    except UnicodeDecodeError:
+        raise ProjectError(f"{file} is not UTF-8 text", hint="save it as UTF-8") from None
+    except OSError as error:
+        raise ProjectError(f"{file} cannot be read: {error.strerror}", hint="check the path") from None
+    if not isinstance(found, dict):
+        raise ProjectError(f"{file} holds no JSON object", hint='write {"name": "value"}')
+    return found

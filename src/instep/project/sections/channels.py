@@ -1,0 +1,158 @@
+"""Who is told what: channels, routes to them, and where the product may connect to on a user's word."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from instep.egress.guard import check_allowed
+from instep.errors import ProjectError
+from instep.project.sections.limits import of_the_day
+from instep.project.sections.schedule import time_zone
+from instep.project.sections.values import Patterns, Port, Seconds, Secret, Section, Text, Words
+from instep.schema.changes.kinds import KINDS
+
+Occasion = Literal[
+    "detected", "review_needed", "breaking", "ignored", "applied", "paused", "resumed", "failed", "done", "rollout"
+]  # fmt: skip
+Severity = Literal["info", "warning", "error"]
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+_ADDRESS = re.compile(r"[^\s@<>,;\"\\\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,255}")
+
+
+def _wrong(text: str) -> PydanticCustomError:
+    return PydanticCustomError("notice", "{text}", {"text": text})
+
+
+def _digest(value: str) -> str:
+    if value and value != "daily" and not _TIME.fullmatch(value):
+        raise _wrong(f"{value!r} is no time of day: write daily (at 08:00), or a time such as 17:30")
+    return value
+
+
+def _address(value: str) -> str:
+    if not _ADDRESS.fullmatch(value):
+        raise _wrong(f"{value!r} is no address: write name@example.org")
+    return value
+
+
+def _allowed(value: str) -> str:
+    try:
+        return check_allowed(value)
+    except ProjectError as error:
+        raise _wrong(f"{error.message}: {error.hint}") from None
+
+
+def _server(value: str) -> str:
+    if value and not re.fullmatch(r"https?://[^\s<>\"'\\@]+", value):
+        raise _wrong("must be the address of the server's pages, such as https://instep.example.org")
+    return value.rstrip("/")
+
+
+def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
+    for glob in value:
+        if not fnmatch.filter(KINDS, glob):
+            raise _wrong(f"{glob!r} is no kind of change: write one such as column.added, or a glob such as column.*")
+    return value
+
+
+ServerUrl = Annotated[str, AfterValidator(_server)]
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class Notify(Section):
+    """What a connection tells a channel: `on` these occasions, from this `severity` on, of changes of these `kinds`
+    (globs such as `column.*`)."""
+
+    on: Annotated[tuple[Occasion, ...], Field(min_length=1)]
+    to: str
+    severity: Severity = "info"
+    kinds: Annotated[Words, AfterValidator(_kinds)] = ()
+
+
+class Route(Notify):
+    """The same for all connections with one of the `tags`, into one of the `groups` (destinations), or whose name a
+    pattern of `connections` matches; what is not said holds for all."""
+
+    tags: Words = ()
+    groups: Words = ()
+    connections: Patterns = ()
+
+
+class Egress(Section):
+    """`allow`: networks, addresses and host names of the own network that notices may be sent to."""
+
+    allow: Annotated[tuple[Annotated[str, AfterValidator(_allowed)], ...], Field(max_length=200)] = ()
+
+
+class ChannelSection(Section):
+    """When a channel is told: in one message a day (`digest`: at that time), or at once but for `quiet` hours. Pauses
+    and failures never wait."""
+
+    digest: Annotated[str, AfterValidator(_digest)] = ""
+    quiet: Annotated[str, AfterValidator(of_the_day)] = ""
+    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+    timeout: Annotated[Seconds, Field(gt=0, le=30)] = 10
+
+    def arguments(self) -> dict[str, Any]:
+        return {k: v for k, v in super().arguments().items() if k not in ("digest", "quiet", "timezone")}
+
+
+class EmailChannel(ChannelSection):
+    """`tls`: `starttls` and `tls` (from the first byte) check the server's certificate, against the authorities in
+    `ca` if that is given."""
+
+    files: ClassVar[tuple[str, ...]] = ("ca",)
+    type: Literal["email"]
+    to: Annotated[tuple[Address, ...], Field(min_length=1, max_length=100)]
+    sender: Address
+    host: Text = "localhost"
+    port: Port = 587
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    user: Text = ""
+    password: Secret = ""
+    ca: Text = ""
+
+    @model_validator(mode="after")
+    def _not_in_clear(self) -> EmailChannel:
+        if self.password and self.tls == "none":
+            raise _wrong("a password is not sent without TLS: set tls to starttls or tls")
+        return self
+
+
+class SlackChannel(ChannelSection):
+    type: Literal["slack"]
+    url: Secret
+
+
+class TeamsChannel(ChannelSection):
+    type: Literal["teams"]
+    url: Secret
+
+
+class WebhookChannel(ChannelSection):
+    """`secret` (whsec_...) signs; while it is replaced, `former_secret` signs as well. `ca`: authorities of the
+    receiver's certificate."""
+
+    files: ClassVar[tuple[str, ...]] = ("ca",)
+    type: Literal["webhook"]
+    url: Secret
+    secret: Secret
+    former_secret: Secret = ""
+    ca: Text = ""
+
+
+class AppriseChannel(ChannelSection):
+    """Any service that the extra `apprise` knows; `url` is in its notation."""
+
+    type: Literal["apprise"]
+    url: Secret
+
+
+Channel = Annotated[
+    EmailChannel | SlackChannel | TeamsChannel | WebhookChannel | AppriseChannel, Field(discriminator="type")
+]

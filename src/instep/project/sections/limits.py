@@ -1,0 +1,66 @@
+"""When backfills of columns and maintenance run by themselves, and how much they may do."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from instep.project.sections.schedule import time_zone
+from instep.project.sections.values import Section
+from instep.schema.limits import BackfillLimits
+from instep.schema.maintenance import Maintenance
+
+_WINDOW = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]|24):([0-5]\d)")
+
+
+def of_the_day(text: str) -> str:
+    """A window of the day, or "" for none."""
+    if text and minutes(text) is None:
+        why = f"{text!r} is no window: write when it opens and closes, such as 22:00-06:00"
+        raise PydanticCustomError("window", "{text}", {"text": why})
+    return text
+
+
+def minutes(text: str) -> tuple[int, int] | None:
+    """The minutes of the day at which a window opens and closes; None if it is none or never closes."""
+    match = _WINDOW.fullmatch(text.strip())
+    if match is None:
+        return None
+    begin, end = (int(match[i]) * 60 + int(match[i + 1]) for i in (1, 3))
+    return (begin, end % 1440) if begin != end and end <= 1440 else None
+
+
+class BackfillSection(Section):
+    """Backfills of columns that no person has asked for: at most `max_bytes` of files written again (0: any number),
+    at most `max_minutes` a run (0: until it is done), and only within `window`."""
+
+    max_bytes: Annotated[int, Field(ge=0)] = 0
+    max_minutes: Annotated[float, Field(ge=0)] = 0
+    window: Annotated[str, AfterValidator(of_the_day)] = ""
+    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+
+    def limits(self) -> BackfillLimits:
+        return BackfillLimits(self.max_bytes, self.max_minutes, minutes(self.window), self.timezone)
+
+
+class MaintainSection(Section):
+    """When tables of a lake are maintained. Small files (below three quarters of `target_file_size`, bytes) are put
+    together once there are `min_files` of them, files whose deleted rows are more than `delete_ratio` are written
+    without them. Snapshots that are older than `max_snapshot_age` (days) go, but for the newest `keep_snapshots`; files
+    that nothing names go after `orphan_age` (days). `after_sync`: a sync does it with the tables that it has loaded,
+    and begins with no further table after `max_minutes`."""
+
+    target_file_size: Annotated[int, Field(ge=1 << 20)] = Maintenance.target_file_size
+    min_files: Annotated[int, Field(ge=2)] = Maintenance.min_files
+    delete_ratio: Annotated[float, Field(gt=0, le=1)] = Maintenance.delete_ratio
+    keep_snapshots: Annotated[int, Field(ge=1)] = Maintenance.keep_snapshots
+    max_snapshot_age: Annotated[float, Field(ge=0)] = Maintenance.max_snapshot_age
+    orphan_age: Annotated[float, Field(ge=1)] = Maintenance.orphan_age
+    after_sync: bool = Maintenance.after_sync
+    max_minutes: Annotated[float, Field(gt=0)] = Maintenance.max_minutes
+
+    def rules(self) -> Maintenance:
+        return Maintenance(**self.model_dump())

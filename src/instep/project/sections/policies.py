@@ -1,0 +1,98 @@
+"""Policies in the project file, and their translation to `instep.schema.policy.policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from instep.errors import SchemaError
+from instep.project.sections.values import Patterns, Section, Words
+from instep.schema.policy.policy import Action, Backfill, Misfit, Modifiers, Override, Policy, Removed, Rule
+from instep.schema.policy.presets import preset_named
+
+_MODIFIERS = ("backfill", "removed", "misfit", "rename_threshold")
+
+
+def _preset(value: str) -> str:
+    try:
+        return preset_named(value) if value else ""
+    except SchemaError as error:
+        raise _as_problem(error) from None
+
+
+def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        Rule(on=value, decide="apply")
+    except SchemaError as error:
+        raise _as_problem(error) from None
+    return value
+
+
+def _as_problem(error: SchemaError) -> PydanticCustomError:
+    return PydanticCustomError("policy", "{text}", {"text": f"{error.message}; {error.hint}"})
+
+
+def _backfill(value: Any) -> Any:
+    """`new_columns` is said for `column` where the change is an added column."""
+    return "column" if value == "new_columns" else value
+
+
+class ModifierSection(Section):
+    """How an action is carried out; unset ones come from what stands behind (policy, preset)."""
+
+    backfill: Annotated[Backfill, BeforeValidator(_backfill)] | None = None
+    removed: Removed | None = None
+    misfit: Misfit | None = None
+    rename_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    def modifiers(self) -> Mapping[str, Any]:
+        values = {name: getattr(self, name) for name in _MODIFIERS}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class RuleSection(ModifierSection):
+    """The first rule that matches decides. `on`: kinds, families or globs; `match`: names of tables or columns."""
+
+    on: Annotated[Words, Field(min_length=1), AfterValidator(_kinds)]
+    decide: Action
+    match: Patterns = ()
+    tags: Words = ()
+
+    def rule(self) -> Rule:
+        return Rule(self.on, self.decide, self.match, self.tags, self.modifiers())
+
+
+class OverrideSection(ModifierSection):
+    """What differs for some tables."""
+
+    preset: Annotated[str, AfterValidator(_preset)] = ""
+    rules: tuple[RuleSection, ...] = ()
+
+    def override(self, match: str) -> Override | None:
+        """None if nothing differs."""
+        if not (self.preset or self.rules or self.modifiers()):
+            return None
+        return Override(match, self.preset, tuple(rule.rule() for rule in self.rules), self.modifiers())
+
+
+class PolicySection(OverrideSection):
+    """Ordered rules over a preset."""
+
+    preset: Annotated[str, AfterValidator(_preset)] = "allow_all"
+
+
+def to_policy(
+    name: str, section: PolicySection | None, tables: Mapping[str, OverrideSection], options: tuple[Rule, ...] = ()
+) -> Policy:
+    """The policy of a connection: the named one (None: the default preset) with the tables' overrides. `options` are
+    rules that other settings were translated to; they come after the policy's own."""
+    section = section or PolicySection()
+    overrides = tuple(found for pattern, table in tables.items() if (found := table.override(pattern)))
+    rules = tuple(rule.rule() for rule in section.rules)
+    return Policy(name, section.preset, (*rules, *options), overrides, section.modifiers())
+
+
+__all__ = ["Modifiers", "OverrideSection", "PolicySection", "RuleSection", "to_policy"]

@@ -1,0 +1,66 @@
+"""Where traces and lineage go, for those who collect them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, ClassVar
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from instep.project.sections.values import Seconds, Secret, Section, Text, Url
+
+Timeout = Annotated[Seconds, Field(gt=0, le=30)]
+
+
+class Traces(Section):
+    """`url`: the traces of a collector that speaks OTLP over HTTP, such as https://collector:4318/v1/traces; empty:
+    nothing is traced. `headers` are secrets. `sample`: the share of runs that is traced."""
+
+    files: ClassVar[tuple[str, ...]] = ("ca",)
+    url: Url = ""
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    sample: Annotated[float, Field(gt=0, le=1)] = 1.0
+    timeout: Timeout = 10
+    ca: Text = ""
+
+
+class LineageSection(Section):
+    """OpenLineage events, to a `url` such as https://marquez/api/v1/lineage or as lines of a `file`; neither: none.
+    `namespace`: whose jobs they are; empty: the project's name."""
+
+    files: ClassVar[tuple[str, ...]] = ("ca", "file")
+    url: Url = ""
+    file: Text = ""
+    namespace: Text = ""
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    timeout: Timeout = 10
+    ca: Text = ""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> LineageSection:
+        if self.url and self.file:
+            raise PydanticCustomError("lineage", "lineage goes to a url or to a file: name one of them")
+        return self
+
+    @property
+    def on(self) -> bool:
+        return bool(self.url or self.file)
+
+
+_DAY = 86_400.0
+Kept = Annotated[Seconds, Field(ge=_DAY)]
+
+
+class RetentionSection(Section):
+    """Of `runs` with their tables, `events` that are no history, `deliveries` of notices, and `jobs`: since they
+    ended; of `rollouts` since they were last touched. At least a day."""
+
+    runs: Kept = 90 * _DAY
+    events: Kept = 90 * _DAY
+    deliveries: Kept = 90 * _DAY
+    jobs: Kept = 30 * _DAY
+    rollouts: Kept = 90 * _DAY
+
+    def kept(self, what: str) -> timedelta:
+        return timedelta(seconds=float(getattr(self, what)))

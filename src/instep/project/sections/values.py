@@ -1,0 +1,181 @@
+"""Value types of the project file: what a field accepts, and how a reference stands in for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from instep.errors import SchemaError
+from instep.project.text.references import Reference
+from instep.schema.catalog.regex import check_regex
+from instep.schema.catalog.types import parse
+from instep.schema.selection import selection
+
+T = TypeVar("T")
+SECRET_NAME = re.compile(
+    r"passw|passphrase|secret|token|credential|private.?key|api.?key|account.?key|webhook", re.IGNORECASE
+)
+URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_LONGEST_DAYS = 36_500
+
+
+class Section(BaseModel):
+    """A mapping of the file. Unknown keys are errors; a key without a value counts as absent.
+
+    Validation with a context notes which model read which mapping, so that messages can name near keys.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+    files: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _note(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, dict):
+            return data
+        if info.context is not None:
+            info.context[id(data)] = cls
+        if "misfit" in data and "misfit" in cls.model_fields and data["misfit"] is None:
+            raise ValueError('misfit has no value: write quarantine, "null" (in quotes) or fail')
+        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+    def local_paths(self) -> tuple[str, ...]:
+        """The fields that hold paths, which are relative to the project's folder."""
+        return self.files
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of what this section configures; called when all references are resolved."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
+
+
+class _Referable:
+    """Accepts a well-formed reference in the place of the type; with `secret`, nothing else."""
+
+    def __init__(self, kind: Any, secret: bool = False) -> None:
+        self._kind, self._secret = kind, secret
+
+    def __get_pydantic_core_schema__(self, source: Any, follow: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_wrap_validator_function(self._accept, follow.generate_schema(self._kind))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, follow: GetJsonSchemaHandler) -> dict[str, Any]:
+        reference = {"type": "string", "pattern": r"\$\{(env|file):[^}]+\}"}
+        if self._secret:
+            return {**reference, "description": "A secret: ${env:NAME} or ${file:/path}"}
+        plain = follow(schema["schema"])
+        return plain if plain.get("type") == "string" and "enum" not in plain else {"anyOf": [plain, reference]}
+
+    def _accept(self, value: Any, inner: core_schema.ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if isinstance(value, Reference):
+            if problem := value.problem():
+                raise PydanticCustomError("reference", "{problem}", {"problem": problem})
+            if self._secret and not value.pure:
+                raise PydanticCustomError("plain_secret", "a secret stands in the file")
+            return value
+        if self._secret and not (info.context and info.context.get("resolved")):
+            raise PydanticCustomError("plain_secret", "a secret stands in the file")
+        return inner(value)
+
+
+def _no_password(value: str | Reference, info: ValidationInfo) -> str | Reference:
+    if URL_PASSWORD.search(str(value)) and not (info.context and info.context.get("resolved")):
+        raise PydanticCustomError("url_secret", "a password stands in the URL")
+    return value
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if not match:
+            raise PydanticCustomError("duration", "must be a duration such as 30, 90s, 15m, 2h or 1d")
+        return float(match[1]) * _SECONDS[match[2]]
+    return value
+
+
+def _within_a_life(value: float) -> float:
+    """Clocks count no further than some thousand years."""
+    if value > _LONGEST_DAYS * 86400.0:
+        raise PydanticCustomError("duration", f"must be at most {_LONGEST_DAYS}d")
+    return value
+
+
+def listed(value: Any) -> Any:
+    """One text stands for a list of it."""
+    return [value] if isinstance(value, str) else value
+
+
+def read_with(read: Callable[[str], T], text: str) -> T:
+    """Return what `read` makes of a text; refuse the text with the reason of a SchemaError."""
+    try:
+        return read(text)
+    except SchemaError as error:
+        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
+
+
+def _pattern(value: str) -> str:
+    read_with(selection.Pattern, value)
+    return value
+
+
+def expression(value: str) -> str:
+    """A regular expression for a whole value, without `re:`."""
+    read_with(check_regex, value)
+    return value
+
+
+def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Properties as the texts that catalogs and Spark expect; truth values in lower case."""
+    return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
+
+
+def check_property(name: str, value: Any, *, secret: bool = False) -> None:
+    """Properties whose name or form tells of a secret must be references."""
+    if isinstance(value, bool) or value in ("", None) or (isinstance(value, Reference) and value.pure):
+        return
+    if secret or SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):
+        raise PydanticCustomError("property_secret", "{name}", {"name": name})
+
+
+Text = Annotated[str | Reference, _Referable(str)]
+Url = Annotated[str | Reference, _Referable(str), AfterValidator(_no_password)]
+Port = Annotated[int | Reference, _Referable(Annotated[int, Field(ge=1, le=65535)])]
+Secret = Annotated[str | Reference, _Referable(str, secret=True)]
+Seconds = Annotated[
+    float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(ge=0), AfterValidator(_within_a_life)
+]
+TablePattern = Annotated[str, AfterValidator(_pattern)]
+Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
+Words = Annotated[tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+
+
+def _column_type(value: str) -> str:
+    read_with(parse, value)
+    return value
+
+
+ColumnTypes = dict[Annotated[str, Field(min_length=1)], Annotated[str, AfterValidator(_column_type)]]
+
+
+def folders(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of folders as they are; refuse URIs and empty ones."""
+    for name in value:
+        if not name or "://" in name:
+            raise PydanticCustomError("shelves", "{text}", {"text": f"{name!r} is no folder: write its path"})
+    return value

@@ -1,0 +1,167 @@
+"""References to values that do not stand in the file: `${env:X}`, `${env:X:-default}`, `${file:/path}`; in what a
+server keeps, `${secret:ID}`.
+
+They are kept as text and resolved where the value is used; a value that was resolved is never kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from instep.errors import ProjectError
+from instep.project.text.watch import digest_of
+from instep.redaction import hide, is_plain, names_secret, note_referenced
+
+ENV_FILE = ".env"
+"""Beside the project file: values that references name."""
+_ANY = re.compile(r"\$\{([^}]*)(\}?)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+_CHOSEN = frozenset({"configuration", "environment", "properties", "options", "headers", "conf"})
+"""Parts of the project file below which names are chosen by people."""
+_WHY = {UnicodeDecodeError: "it is not UTF-8 text", RuntimeError: "its user has no home folder"}
+
+Place = tuple[str | int, ...]
+Opens = Callable[[str, Place], str]
+"""The value of a sealed secret by its id, for the place in the project where it stands."""
+
+
+def is_reference(text: str) -> bool:
+    return "${" in text
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Text with one or more references in it. Its `repr` is the text as written, which holds no secret value."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return f"Reference({self.text!r})"
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def pure(self) -> bool:
+        """Whether no part of the value stands in the file: neither text around the references nor defaults."""
+        return not _ANY.sub("", self.text) and not any(":-" in part and part[-2:] != ":-" for part in self.parts)
+
+    @property
+    def parts(self) -> list[str]:
+        """What stands inside each `${...}`."""
+        return [match[1] for match in _ANY.finditer(self.text)]
+
+    def problem(self) -> str:
+        """What is wrong with the way it is written, "" if nothing."""
+        for match in _ANY.finditer(self.text):
+            kind, colon, rest = match[1].partition(":")
+            if not match[2]:
+                return f"{self.text!r} lacks its closing brace"
+            if not colon or kind not in ("env", "file", "secret"):
+                near = f"${{env:{match[1]}}}" if _NAME.fullmatch(match[1]) else "${env:NAME} or ${file:/path}"
+                return f"unknown reference ${{{match[1]}}}: write {near}"
+            if not rest or (kind == "env" and not _NAME.fullmatch(rest.partition(":-")[0])):
+                return f"${{{match[1]}}} names no {'variable' if kind == 'env' else kind}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where references are looked up: the process environment, then the `.env` file beside the project file. `opens`
+    is a server's way to its secrets. `digest` is that of the text of the `.env` file."""
+
+    root: Path
+    variables: Mapping[str, str] = field(repr=False)
+    opens: Opens | None = field(default=None, repr=False)
+    digest: str = ""
+
+    @classmethod
+    def of(cls, root: Path, variables: Mapping[str, str] | None = None) -> Environment:
+        """`variables` (default: the process environment) win over the file."""
+        own = os.environ if variables is None else variables
+        digest = digest_of(root / ENV_FILE)  # first, so that what is written after it is seen as another text
+        return cls(root, {**read_env_file(root / ENV_FILE), **own}, digest=digest)
+
+    def resolve(self, reference: Reference, where: str, place: Place = ()) -> str:
+        """The value; raises ProjectError that starts with `where` and names the variable or file. `place`: where it
+        stands in the project."""
+        value = _ANY.sub(lambda match: self._one(match[1], where, place), reference.text)
+        note_referenced(value)
+        if _is_secret(reference, place, value):
+            hide(value)
+        return value
+
+    def _one(self, inside: str, where: str, place: Place) -> str:
+        kind, _, rest = inside.partition(":")
+        if kind == "secret":
+            if self.opens is None:
+                raise ProjectError(
+                    f"{where}: the secret is one that a server keeps", hint="write ${env:NAME} or ${file:/path}"
+                )
+            return self.opens(rest, place)
+        if kind == "file":
+            return self._file(rest, where)
+        name, default, value = rest.partition(":-")
+        found = self.variables.get(name)
+        if found is not None and (found or not default):
+            return found
+        if default:
+            return value
+        raise ProjectError(
+            f"{where}: the environment variable {name} is not set",
+            hint=f"set it (export {name}=...) or write it into {self.root / ENV_FILE}",
+        )
+
+    def _file(self, name: str, where: str) -> str:
+        path = self.root / name
+        try:
+            path = self.root / Path(name).expanduser()
+            return path.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError, RuntimeError) as error:
+            why = error.strerror if isinstance(error, OSError) else _WHY.get(type(error), "it is no path")
+            raise ProjectError(
+                f"{where}: the file {path} cannot be read: {why}", hint="make the file, or name another one"
+            ) from None
+
+
+def _is_secret(reference: Reference, place: Place, value: str) -> bool:
+    """True for sealed values, those of fields that are called so, and those that look like one where a name tells
+    nothing: in addresses, and below names that people choose."""
+    if "${secret:" in reference.text or not place:
+        return "${secret:" in reference.text
+    if place[0] == "channels" or names_secret(str(place[-1])):
+        return True
+    chosen = any(part in _CHOSEN for part in place)
+    return (chosen or "://" in value) and not is_plain(value)
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """The `NAME=value` lines of a `.env` file; empty if there is none. Raises ProjectError without the value."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProjectError(f"{path} cannot be read: {type(error).__name__}", hint="it must be UTF-8 text") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        entry = line.strip().removeprefix("export ").strip()
+        if not entry or entry.startswith("#"):
+            continue
+        name, equals, value = entry.partition("=")
+        if not equals or not _NAME.fullmatch(name.strip()):
+            raise ProjectError(f"{path}:{number}: not of the form NAME=value", hint="put a # before a comment")
+        found[name.strip()] = _env_value(value.strip())
+    return found
+
+
+def _env_value(text: str) -> str:
+    """Quotes are taken off; without them a comment may follow after a space."""
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return re.split(r"\s#", text, maxsplit=1)[0].rstrip()

@@ -1,0 +1,64 @@
+"""Values and rows that did not fit: listed, replayed, discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from instep.python.results import Document, Records
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Desk
+
+
+class Quarantine:
+    """Values and rows of one connection that did not fit their columns.
+
+    Example:
+        for entry in shop.quarantine.entries("main.orders"):
+            print(entry["column"], entry["original"], entry["reason"])
+        shop.quarantine.replay()
+    """
+
+    def __init__(self, connection: str, desk: Desk) -> None:
+        self._connection, self._desk = connection, desk
+
+    def entries(self, table: str | None = None, *, all: bool = False) -> Records[Document]:
+        """Return the quarantined values and rows, oldest first within a table.
+
+        `table`: only this one (`schema.table`). `all`: also those that were replayed, superseded or discarded. Raises
+        InstepError for a table that there is not.
+        """
+        found = self._desk.held(self._connection, table).entries
+        return Records(Document(one) for one in found if all or one["status"] == "held")
+
+    def replay(self, table: str | None = None, column: str = "", *, preview: bool = False) -> Records[Document]:
+        """Write what fits by now into its rows, unless a newer value is there; return the counts of each table.
+
+        `table`, `column`: only values of these. `preview`: only count. A table that fails has an `error`.
+        """
+        done = self._desk.rows.replay(self._connection, table, column, dry_run=preview)
+        return Records(Document(one) for one in done)
+
+    def discard(self, *entries: str | Mapping[str, Any]) -> list[str]:
+        """Delete the originals of these entries for good; their rows stay as they are.
+
+        `entries`: as `entries` has returned them, or their whole ids. Returns the ids of those that went.
+        """
+        ids = sorted({one if isinstance(one, str) else str(one["id"]) for one in entries})
+        return self._desk.rows.discard(self._connection, ids) if ids else []
+
+    def erase(self, table: str, key: Mapping[str, object]) -> int:
+        """Erase every trace of one row from quarantine; return how many entries went.
+
+        `key`: the row's key, value by column. Raises InstepError for a table or a column that there is not.
+        """
+        return self._desk.rows.erase(self._connection, table, dict(_texts(key.items())))
+
+
+def _texts(items: Iterable[tuple[str, object]]) -> Iterable[tuple[str, str | None]]:
+    for name, value in items:
+        if value is None:
+            yield name, None
+        else:
+            yield name, str(value).lower() if isinstance(value, bool) else str(value)

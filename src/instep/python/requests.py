@@ -1,0 +1,9 @@
+"""Requests of operations that can be shown before they are carried out: see `Connection.preview`."""
+
+from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.repair.restore import RestoreRequest
+from instep.operations.repair.set_cursor import SetCursorRequest
+from instep.operations.repair.set_key import SetKeyRequest
+from instep.operations.repair.undo import UndoRequest
+
+__all__ = ["DeclareRenameRequest", "RestoreRequest", "SetCursorRequest", "SetKeyRequest", "UndoRequest"]

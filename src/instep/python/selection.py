@@ -1,0 +1,53 @@
+"""The selection of a connection: which schemas, tables and columns are read, and which columns are hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from instep.python.results import Records
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Desk, Turned
+    from instep.control.selection.listing import Listed
+    from instep.control.selection.selections import Verb
+
+
+class Selection:
+    """The selection of one connection.
+
+    Example:
+        shop.selection.off("main.orders.note")
+        shop.selection.hash(matching=["*.email"])
+
+    Objects are paths: `schema`, `schema.table` or `schema.table.column`. Neither source nor destination is opened: the
+    next sync acts on it. Raises Blocked where instep.yml says otherwise of that very object.
+    """
+
+    def __init__(self, connection: str, desk: Desk) -> None:
+        self._connection, self._desk = connection, desk
+
+    def objects(self, *, all_columns: bool = False) -> Records[Listed]:
+        """Return schemas, tables and the columns that are switched or hashed, by name. `all_columns`: all columns."""
+        return Records(self._desk.selections.listed(self._connection, every=all_columns)[1])
+
+    def on(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+        """Switch objects on; `matching`: also tables and columns that fit a pattern. Returns what follows of each."""
+        return self._switch("on", objects, matching)
+
+    def off(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+        """Switch objects off: they are not read any more, and nothing is dropped."""
+        return self._switch("off", objects, matching)
+
+    def hash(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+        """Let columns reach the destination as salted SHA-256 only."""
+        return self._switch("hash", objects, matching)
+
+    def unhash(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+        """Let hashed columns reach the destination in clear again."""
+        return self._switch("unhash", objects, matching)
+
+    def _switch(self, verb: Verb, objects: Iterable[str], matching: Iterable[str]) -> Records[Turned]:
+        made = self._desk.selections.switching(self._connection, verb, tuple(objects), tuple(matching))
+        self._desk.selections.switch(made)
+        return Records(made.objects)

@@ -1,0 +1,115 @@
+"""One table of a connection, and what can be done with it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from instep.operations.repair.restore import RestoreRequest
+from instep.operations.repair.set_cursor import SetCursorRequest
+from instep.operations.repair.set_key import SetKeyRequest
+from instep.python.progress import ProgressCallback, Watch
+from instep.python.results import BackfillEstimate, Records, SyncResult
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Desk, Ref
+    from instep.control.backfills import Cancelled
+    from instep.control.object_history import Entry
+    from instep.destinations.facets import Savepoint
+    from instep.operations.spec import Request
+
+
+class Table:
+    """One accepted table of a connection.
+
+    Example:
+        orders = shop.table("main.orders")
+        orders.backfill(["note"])
+        orders.set_key(["id", "version"])
+        orders.restore(orders.savepoints()[1].id, allow=["main.orders"])
+    """
+
+    def __init__(self, path: str, ref: Ref, connection: str, desk: Desk, watch: Watch) -> None:
+        self.path, self._ref, self._connection, self._desk, self._watch = path, ref, connection, desk, watch
+
+    def __repr__(self) -> str:
+        return f"<instep table {self.path} of connection {self._connection}>"
+
+    def backfill(self, columns: Iterable[str] = (), *, on_progress: ProgressCallback | None = None) -> SyncResult:
+        """Load the table again, or fill `columns` in rows that were loaded before and have NULL there.
+
+        Raises InstepError for a column that there is not, RunInProgress while another run of the connection is alive.
+        """
+        with self._watch.reporting_to(on_progress):
+            return SyncResult.of(self._desk.rows.fill(self._connection, self.path, tuple(columns)))
+
+    def estimate_backfill(self, columns: Iterable[str] = ()) -> BackfillEstimate:
+        """Return the cost of a backfill of the table, or of `columns`; neither source nor files are opened."""
+        return BackfillEstimate.of(*self._desk.rows.estimate(self._connection, self.path, tuple(columns)))
+
+    def cancel_backfill(self, columns: Iterable[str] = ()) -> Cancelled:
+        """Cancel backfills of the table, or of `columns`, that wait or run; return those that were cancelled.
+
+        One under way stops at its next file; what was filled stays.
+        """
+        return self._desk.rows.leave(self._connection, self.path, tuple(columns))
+
+    def set_key(
+        self,
+        columns: Iterable[str],
+        *,
+        way: Literal["rekey", "rebuild", "clear"] = "rekey",
+        allow: Iterable[str] = (),
+    ) -> int:
+        """Give the table another key; return the accepted version.
+
+        `columns`: the new key, by accepted names. `way`: `rekey` leaves the rows; `rebuild` reads the table anew and
+        keeps the old one as a copy; `clear` empties it now and reads it anew, for which `allow` has to name it by a
+        pattern. Raises Blocked where rows would be lost: `preview` of a `SetKeyRequest` counts them.
+        """
+        return int(self._do(SetKeyRequest(table=self.path, key=tuple(columns), way=way), allow)["version"])
+
+    def set_cursor(self, column: str | None, *, start: str = "") -> int:
+        """Give the table another cursor; return the accepted version.
+
+        `column`: the column that grows with every change; None: each sync reads the whole table. `start`: the value
+        that the first read begins at. Raises InstepError for a column that cannot be a cursor.
+        """
+        return int(self._do(SetCursorRequest(table=self.path, column=column, start=start))["version"])
+
+    def savepoints(self) -> Records[Savepoint]:
+        """Return the snapshots that the table can be put back to, newest first."""
+        return Records(self._desk.rows.savepoints(self._connection, self.path))
+
+    def restore(
+        self, snapshot: int | str | None = None, *, at: datetime | None = None, allow: Iterable[str] = ()
+    ) -> str:
+        """Put the table's rows and its cursor back; return the id of the run.
+
+        Exactly one of `snapshot` (the id of a savepoint) and `at` (a time; UTC without an offset). `allow`: patterns,
+        of which one has to name the table. Schema and source stay as they are. Raises Blocked without `allow`, Conflict
+        if the table has moved meanwhile.
+        """
+        asked = RestoreRequest(table=self.path, snapshot=None if snapshot is None else str(snapshot), at=at)
+        return str(self._do(asked, allow)["run"])
+
+    def _do(self, request: Request, allow: Iterable[str] = ()) -> Mapping[str, Any]:
+        preview = self._desk.operations.prepare(self._connection, request)
+        return self._desk.operations.execute(preview, tuple(allow))
+
+    def pause(self, reason: str) -> bool:
+        """Pause the table; return False if it was paused already."""
+        return self._desk.pause(self._connection, reason, self._ref)
+
+    def resume(self) -> bool:
+        """Resume the table; return False if it was not paused.
+
+        Raises Blocked while a change that breaks the table waits for a decision.
+        """
+        return self._desk.resume(self._connection, self._ref)
+
+    def history(self, column: str = "") -> Records[Entry]:
+        """Return the schema changes of the table, or of one of its columns, oldest first."""
+        path = f"{self.path}.{column}" if column else self.path
+        return Records(self._desk.trail(self._connection, path).entries)

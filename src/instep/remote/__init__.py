@@ -1,1 +1,0 @@
-"""The client of a server: the same commands over its API."""

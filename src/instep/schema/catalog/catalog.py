@@ -1,0 +1,196 @@
+"""Catalog > Table > Column: what a source has, what policy accepted, what a destination holds.
+
+The three catalogs of a connection (source, accepted, destination) share these records. They are values:
+frozen, comparable, with a fingerprint that depends on content only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from instep.errors import SchemaError
+from instep.schema.catalog.types import DataType, parse
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; its position is its place in the table.
+
+    `id` is the source's immutable identity (PostgreSQL attnum) or None. `key` is the 1-based position in
+    the primary key, 0 outside it. `native` is the source's own type text, `note` why the type was mapped
+    to something looser (an unbounded numeric kept as string). `retained` marks a column that the source
+    no longer has and the destination keeps: it is never read. `alias` is the name at the destination, given
+    when the column is accepted and kept until it is renamed; empty in a source catalog.
+    """
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    id: str | None = None
+    key: int = 0
+    default: str | None = None
+    comment: str | None = None
+    native: str = ""
+    note: str = ""
+    retained: bool = False
+    alias: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `id` is the source's immutable identity (PostgreSQL oid) or None. One that starts with `~` (MySQL's
+    InnoDB table id) proves a rename when it is equal, and nothing when it differs.
+
+    `kind` is table, view, materialized_view or foreign. `cursor` names the column that orders changes,
+    if one is in use. `generation` counts replacements under one name. `retained` and `alias` as for columns. `extra`
+    names source columns that are not accepted and whose values are kept as JSON in a system column, which the table
+    has from the first such column on (None: not yet). `history`: the destination keeps every version of its rows.
+    """
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    id: str | None = None
+    kind: str = "table"
+    cursor: str | None = None
+    comment: str | None = None
+    generation: int = 0
+    retained: bool = False
+    alias: str = ""
+    extra: tuple[str, ...] | None = None
+    history: bool = False
+
+    @property
+    def path(self) -> str:
+        """`schema.name`, the form that people and patterns use (not parsed back: names may hold dots)."""
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    @property
+    def ref(self) -> tuple[str, str]:
+        """(schema, name), the unambiguous reference."""
+        return self.schema, self.name
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        return {c.name: c for c in self.columns}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The primary key's column names in key order; empty for a keyless table."""
+        return tuple(c.name for c in sorted((c for c in self.columns if c.key), key=lambda c: c.key))
+
+    @property
+    def live(self) -> tuple[Column, ...]:
+        """The columns that are read: all but the retained ones."""
+        return tuple(c for c in self.columns if not c.retained)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Tables by (schema, name); their order carries no meaning."""
+
+    tables: tuple[Table, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.by_ref) != len(self.tables):
+            raise SchemaError("a catalog holds two tables of the same schema and name")
+
+    @classmethod
+    def of(cls, tables: Iterable[Table]) -> Catalog:
+        """A catalog with its tables in canonical order, so that equal content is equal."""
+        return cls(tuple(sorted(tables, key=lambda t: t.ref)))
+
+    @cached_property
+    def by_ref(self) -> Mapping[tuple[str, str], Table]:
+        return {t.ref: t for t in self.tables}
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Table]:
+        """The tables that have an id; of several with one, the first."""
+        return {t.id: t for t in reversed(self.tables) if t.id}
+
+    @property
+    def schemas(self) -> frozenset[str]:
+        return frozenset(t.schema for t in self.tables)
+
+    def get(self, ref: tuple[str, str]) -> Table | None:
+        return self.by_ref.get(ref)
+
+    def put(self, table: Table) -> Catalog:
+        """This catalog with `table` in the place of the one with its (schema, name), or added."""
+        return Catalog.of([*(t for t in self.tables if t.ref != table.ref), table])
+
+    def drop(self, ref: tuple[str, str]) -> Catalog:
+        return Catalog.of(t for t in self.tables if t.ref != ref)
+
+
+def table_fingerprint(table: Table) -> str:
+    """SHA-256 (first 32 hex digits) of the table's content."""
+    return _digest(table_to_dict(table))
+
+
+def fingerprint(catalog: Catalog) -> str:
+    """SHA-256 (first 32 hex digits) of the catalog's content; independent of the order of its tables."""
+    return _digest([table_to_dict(t) for t in sorted(catalog.tables, key=lambda t: t.ref)])
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+_COLUMN = Column("", parse("unknown"))
+_TABLE = Table("", "", ())
+
+
+def column_to_dict(column: Column) -> dict[str, Any]:
+    """A JSON-ready dict that leaves defaults out."""
+    out: dict[str, Any] = {"name": column.name, "type": str(column.type)}
+    for field in ("nullable", "id", "key", "default", "comment", "native", "note", "retained", "alias"):
+        if (value := getattr(column, field)) != getattr(_COLUMN, field):
+            out[field] = value
+    return out
+
+
+def column_from_dict(data: Mapping[str, Any]) -> Column:
+    return Column(**{**data, "type": parse(data["type"])})
+
+
+def table_to_dict(table: Table) -> dict[str, Any]:
+    """A JSON-ready dict that leaves defaults out."""
+    out: dict[str, Any] = {"schema": table.schema, "name": table.name}
+    for field in ("id", "kind", "cursor", "comment", "generation", "retained", "alias", "history"):
+        if (value := getattr(table, field)) != getattr(_TABLE, field):
+            out[field] = value
+    if table.extra is not None:
+        out["extra"] = list(table.extra)
+    out["columns"] = [column_to_dict(c) for c in table.columns]
+    return out
+
+
+def table_from_dict(data: Mapping[str, Any]) -> Table:
+    more = {"extra": tuple(data["extra"])} if data.get("extra") is not None else {}
+    return replace(_TABLE, **{**data, "columns": tuple(column_from_dict(c) for c in data["columns"]), **more})
+
+
+def catalog_to_dict(catalog: Catalog) -> dict[str, Any]:
+    return {"tables": [table_to_dict(t) for t in catalog.tables]}
+
+
+def catalog_from_dict(data: Mapping[str, Any]) -> Catalog:
+    return Catalog.of(table_from_dict(t) for t in data["tables"])
+
+
+def unbound(table: Table) -> Table:
+    """The table without ids."""
+    return replace(table, id=None, columns=tuple(replace(c, id=None) for c in table.columns))
+
+
+def by_names(catalog: Catalog) -> Catalog:
+    """The catalog without ids, so that only names pair."""
+    return Catalog.of(map(unbound, catalog.tables))

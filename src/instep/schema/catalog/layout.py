@@ -1,0 +1,63 @@
+"""How a destination table is kept beside its columns: properties of its format, the order of its rows, partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.errors import SchemaError
+from instep.schema.catalog.partition import PartitionTerm, partition_term
+
+SortTerm = tuple[str, str]
+"""A column and `asc` or `desc`."""
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """What the settings say of a table: `properties` as (name, value) sorted by name, `sort` and `partition` by
+    destination columns."""
+
+    properties: tuple[tuple[str, str], ...] = ()
+    sort: tuple[SortTerm, ...] = ()
+    partition: tuple[PartitionTerm, ...] = ()
+
+    @classmethod
+    def of(
+        cls, properties: Mapping[str, str], sort: Sequence[SortTerm] = (), partition: Sequence[PartitionTerm] = ()
+    ) -> TableLayout:
+        return cls(tuple(sorted(properties.items())), tuple(sort), tuple(partition))
+
+
+def sort_term(text: str) -> SortTerm:
+    """`name`, `name asc` or `name desc`; raises SchemaError for anything else."""
+    name, _, direction = text.strip().rpartition(" ")
+    if direction.lower() not in ("asc", "desc"):
+        name, direction = text.strip(), "asc"
+    if not name.strip():
+        raise SchemaError(f"{text!r} is no column to sort by", hint="write a column, or a column and asc or desc")
+    return name.strip(), direction.lower()
+
+
+def describe_layout(before: TableLayout, after: TableLayout) -> str:
+    """What changes from one to the other, in one line."""
+    old, new = dict(before.properties), dict(after.properties)
+    parts = [f"set {name} = {value}" for name, value in after.properties if old.get(name) != value]
+    parts += [f"reset {name}" for name, _ in before.properties if name not in new]
+    if before.sort != after.sort:
+        said = ", ".join(f"{name} {direction}" for name, direction in after.sort)
+        parts.append(f"sort rows by {said}" if said else "sort rows no more")
+    if before.partition != after.partition:
+        said = ", ".join(term.text for term in after.partition)
+        parts.append(f"partition new files by {said}" if said else "partition new files no more")
+    return "; ".join(parts)
+
+
+def layout_to_dict(layout: TableLayout) -> dict[str, Any]:
+    said = {"properties": dict(layout.properties), "sort": [list(term) for term in layout.sort]}
+    return {**said, "partition": [term.text for term in layout.partition]} if layout.partition else said
+
+
+def layout_from_dict(data: Mapping[str, Any]) -> TableLayout:
+    sort = [(name, direction) for name, direction in data["sort"]]
+    return TableLayout.of(data["properties"], sort, [partition_term(text) for text in data.get("partition", ())])

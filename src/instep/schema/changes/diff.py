@@ -1,0 +1,310 @@
+"""What lies between two catalogs: pair tables and columns by identity, then by name, then compare what is paired."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TypeVar
+
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import narrows, same_order, widens
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.kinds import (
+    Change,
+    ColumnAdded,
+    ColumnComment,
+    ColumnDefault,
+    ColumnNarrowed,
+    ColumnNullability,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnReordered,
+    ColumnRetyped,
+    ColumnWidened,
+    CursorChanged,
+    CursorRemoved,
+    KeyChanged,
+    KeyRemoved,
+    Ref,
+    SchemaAdded,
+    SchemaRemoved,
+    TableAdded,
+    TableComment,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
+
+T = TypeVar("T", Table, Column)
+
+WEAK = "~"
+"""An id that starts so proves sameness only: another id under the same name proves nothing (MySQL's InnoDB table
+ids, which TRUNCATE, OPTIMIZE and many ALTERs change)."""
+
+
+@dataclass(frozen=True)
+class TablePairs:
+    """How the tables of two catalogs belong together; `same` and `replaced` hold (before, after)."""
+
+    same: tuple[tuple[Table, Table], ...]
+    replaced: tuple[tuple[Table, Table], ...]
+    removed: tuple[Table, ...]
+    added: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class ColumnPairs:
+    """How the columns of two states of a table belong together; `same` holds (before, after)."""
+
+    same: tuple[tuple[Column, Column], ...]
+    removed: tuple[Column, ...]
+    added: tuple[Column, ...]
+
+
+def pair(before: Catalog, after: Catalog) -> TablePairs:
+    """Tables by id, then by schema and name; retained tables take no part.
+
+    A table whose id is on both sides pairs by id only. Two tables of one name with different ids, or of different
+    kinds, are `replaced`. The ids must be of one identity: the caller strips them when the server moved.
+    """
+    pairs, lost, new = _by_id([t for t in before.tables if not t.retained], [t for t in after.tables if not t.retained])
+    pairs, swapped, lost, new = _without_swaps(pairs, lost, new)
+    pairs, others = [p for p in pairs if p[0].kind == p[1].kind], [p for p in pairs if p[0].kind != p[1].kind]
+    lost, new = [*lost, *(a for a, _ in others)], [*new, *(b for _, b in others)]
+    named = {t.ref: t for t in new}
+    again = [(t, named[t.ref]) for t in lost if t.ref in named]
+    taken = {a.ref for a, _ in again}
+    return TablePairs(
+        tuple(pairs + swapped + [p for p in again if not _is_another(*p)]),
+        tuple(p for p in again if _is_another(*p)),
+        tuple(t for t in lost if t.ref not in taken),
+        tuple(t for t in new if t.ref not in taken),
+    )
+
+
+_SHADOW = "_{}_gho", "_{}_new"
+_OLD = re.compile(r"_+(?P<name>.+?)_(\d{14}_)?(del|old)")
+
+
+def _without_swaps(
+    pairs: list[tuple[Table, Table]], lost: list[Table], new: list[Table]
+) -> tuple[list[tuple[Table, Table]], list[tuple[Table, Table]], list[Table], list[Table]]:
+    """Tables whose id went to a name that gh-ost or pt-osc gives to what they replace, while another table has theirs:
+    that one is the same table, altered. Column ids of two tables are not compared. What is left over is removed or
+    added like any other table. (pairs, swapped, lost, new)"""
+    moved = {a.ref: (a, b) for a, b in pairs if a.ref != b.ref and _is_old(a, b)}
+    fresh = {t.ref: t for t in new if t.ref in moved}
+    shadows = {b.ref: (a, b) for a, b in pairs if b.ref in moved and a.ref != b.ref and _is_shadow(a, b)}
+    swapped = {ref: fresh[ref] if ref in fresh else shadows[ref][1] for ref in moved if ref in fresh or ref in shadows}
+    if not swapped:
+        return pairs, [], lost, new
+    gone = [moved[ref] for ref in swapped] + [shadows[ref] for ref in swapped if ref in shadows]
+    return (
+        [p for p in pairs if p not in gone],
+        [(_without_ids(moved[ref][0]), after) for ref, after in swapped.items()],
+        [*lost, *(shadows[ref][0] for ref in swapped if ref in shadows)],
+        [*(t for t in new if t.ref not in swapped), *(moved[ref][1] for ref in swapped)],
+    )
+
+
+def _is_old(before: Table, after: Table) -> bool:
+    found = _OLD.fullmatch(after.name)
+    return before.schema == after.schema and found is not None and found["name"] == before.name
+
+
+def _is_shadow(before: Table, after: Table) -> bool:
+    return before.schema == after.schema and before.name in [text.format(after.name) for text in _SHADOW]
+
+
+def _without_ids(table: Table) -> Table:
+    return replace(table, columns=tuple(replace(c, id=None) for c in table.columns))
+
+
+def _is_another(before: Table, after: Table) -> bool:
+    return before.kind != after.kind or _differ(before.id, after.id)
+
+
+def _differ(before: str | None, after: str | None) -> bool:
+    """Whether two ids under one name prove two things; without an id on one side names decide."""
+    return before is not None and after is not None and before != after and not after.startswith(WEAK)
+
+
+def pair_columns(before: Table, after: Table) -> ColumnPairs:
+    """Columns by id, then by name where one side has no id; retained columns take no part."""
+    pairs, lost, new = _by_id(before.live, after.live)
+    named = {c.name: c for c in new}
+    again = [(c, named[c.name]) for c in lost if c.name in named and not _differ(c.id, named[c.name].id)]
+    taken = {a.name for a, _ in again}
+    return ColumnPairs(
+        tuple(pairs + again),
+        tuple(c for c in lost if c.name not in taken),
+        tuple(c for c in new if c.name not in taken),
+    )
+
+
+def _by_id(before: Sequence[T], after: Sequence[T]) -> tuple[list[tuple[T, T]], list[T], list[T]]:
+    """(pairs of equal id, the rest before, the rest after); an id that one side has twice pairs nothing."""
+    old, new = _unique(before), _unique(after)
+    both = old.keys() & new.keys()
+    pairs = [(old[i], new[i]) for i in old if i in both]
+    return pairs, [t for t in before if t.id not in both], [t for t in after if t.id not in both]
+
+
+def _unique(things: Iterable[T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    twice: set[str] = set()
+    for thing in things:
+        if thing.id is not None:
+            twice.update([thing.id] if thing.id in found else ())
+            found[thing.id] = thing
+    return {i: t for i, t in found.items() if i not in twice}
+
+
+def diff(before: Catalog, after: Catalog) -> tuple[Change, ...]:
+    """The changes from `before` to `after`, in an order that `apply` can follow; stable for equal input.
+
+    What `before` retains and `after` lacks is no change; a retained name that returns is an addition. Tables that are
+    in no schema ("") bring none and leave none. Only facts are compared: see `bare`.
+    """
+    pairs = pair(before, after)
+    old, new = (frozenset(t.schema for t in c.tables if not t.retained) for c in (before, after))
+    same = sorted((p for p in pairs.same if not _equal(*p)), key=lambda p: p[1].ref)
+    renamed = [(a, b) for a, b in same if a.ref != b.ref]
+    return (
+        *(SchemaAdded(name) for name in sorted(new - old) if name),
+        *(TableRemoved(t) for t in sorted(pairs.removed, key=_ref)),
+        *(TableRenamed(a, replace(a, schema=b.schema, name=b.name)) for a, b in renamed),
+        *(TableReplaced(a, b) for a, b in sorted(pairs.replaced, key=lambda p: p[1].ref)),
+        *(change for a, b in same for change in _edits(a, b)),
+        *(TableAdded(t) for t in sorted(pairs.added, key=_ref)),
+        *(SchemaRemoved(name) for name in sorted(old - new) if name),
+    )
+
+
+def _ref(table: Table) -> Ref:
+    return table.ref
+
+
+_TABLE_FACTS = attrgetter("schema", "name", "cursor", "comment")
+_COLUMN_FACTS = attrgetter("name", "type", "id", "nullable", "key", "default", "comment", "retained")
+
+
+def _equal(before: Table, after: Table) -> bool:
+    """Whether it is plain at a glance that nothing changed: a catalog of 10,000 tables mostly is as it was."""
+    return (
+        len(before.columns) == len(after.columns)
+        and bool(_TABLE_FACTS(before) == _TABLE_FACTS(after))
+        and all(_COLUMN_FACTS(a) == _COLUMN_FACTS(b) for a, b in zip(before.columns, after.columns, strict=True))
+    )
+
+
+def _edits(before: Table, after: Table) -> Iterator[Change]:
+    """The changes of a table that is on both sides, its rename aside."""
+    ref, pairs = after.ref, pair_columns(before, after)
+    names = {a.name: b.name for a, b in pairs.same}
+    key, key_removed = _kept_key(before, after, names)
+    cursor, cursor_removed = _kept_cursor(before, after, names)
+    if key_removed:
+        yield KeyRemoved(ref, before.key)
+    if before.cursor is not None and cursor_removed:
+        yield CursorRemoved(ref, before.cursor)
+    yield from _dropped(ref, before, pairs.removed)
+    yield from (ColumnRenamed(ref, a, replace(a, name=b.name)) for a, b in pairs.same if a.name != b.name)
+    for a, b in pairs.same:
+        yield from _alterations(ref, replace(a, name=b.name), b)
+    yield from _reordering(ref, before, after, names)
+    yield from _added(ref, after, pairs.added)
+    if key and _tells_otherwise(before, after, names):
+        yield KeyChanged(ref, key, key)
+    if key != after.key:
+        yield KeyChanged(ref, key, after.key)
+    if cursor != after.cursor or _orders_otherwise(before, after, cursor):
+        yield CursorChanged(ref, cursor, after.cursor)
+    if before.comment != after.comment:
+        yield TableComment(ref, before.comment, after.comment)
+
+
+def _kept_key(before: Table, after: Table, names: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
+    """(the old key under the new names, whether it was removed: gone, or without one of its columns)."""
+    removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
+    return (() if removed else tuple(names[n] for n in before.key)), removed
+
+
+def _tells_otherwise(before: Table, after: Table, names: Mapping[str, str]) -> bool:
+    """Whether a column of the key has another type: values of the one need not fit the other, nor stay distinct."""
+    pairs = ((before.by_name[name].type, after.by_name[names[name]].type) for name in before.key)
+    return any(a != b and type_change(a, b) is ColumnRetyped for a, b in pairs)
+
+
+def _orders_otherwise(before: Table, after: Table, cursor: str | None) -> bool:
+    """Whether the cursor stays and its values compare otherwise: what it has read says nothing any more."""
+    if cursor is None or before.cursor is None:
+        return False
+    return not same_order(before.by_name[before.cursor].type, after.by_name[cursor].type)
+
+
+def _kept_cursor(before: Table, after: Table, names: Mapping[str, str]) -> tuple[str | None, bool]:
+    if before.cursor is None:
+        return None, False
+    removed = after.cursor is None or before.cursor not in names
+    return (None if removed else names[before.cursor]), removed
+
+
+def _dropped(ref: Ref, before: Table, removed: Sequence[Column]) -> Iterator[Change]:
+    """The last first, so that each position is that of the table as it was and as it is found."""
+    names = {c.name for c in removed}
+    for position, column in reversed(list(enumerate(before.live))):
+        if column.name in names:
+            yield ColumnRemoved(ref, replace(column, key=0), position)
+
+
+def _added(ref: Ref, after: Table, added: Sequence[Column]) -> Iterator[Change]:
+    names = {c.name for c in added}
+    for position, column in enumerate(after.live):
+        if column.name in names:
+            yield ColumnAdded(ref, replace(column, key=0), position)
+
+
+def _alterations(ref: Ref, before: Column, after: Column) -> Iterator[Change]:
+    """Each record starts from the column as the one before it left it."""
+    now = before
+    if now.type != after.type:
+        wanted = replace(now, type=after.type, native=after.native, note=after.note)
+        yield type_change(now.type, after.type)(ref, now, wanted)
+        now = wanted
+    if now.nullable != after.nullable:
+        yield ColumnNullability(ref, now, now := replace(now, nullable=after.nullable))
+    if now.default != after.default:
+        yield ColumnDefault(ref, now, now := replace(now, default=after.default))
+    if now.comment != after.comment:
+        yield ColumnComment(ref, now, replace(now, comment=after.comment))
+
+
+def type_change(before: DataType, after: DataType) -> type[ColumnWidened | ColumnNarrowed | ColumnRetyped]:
+    """The kind of change that another type is."""
+    if widens(before, after):
+        return ColumnWidened
+    return ColumnNarrowed if narrows(before, after) else ColumnRetyped
+
+
+def _reordering(ref: Ref, before: Table, after: Table, names: Mapping[str, str]) -> Iterator[Change]:
+    stayed = frozenset(names.values())
+    old = tuple(names[c.name] for c in before.live if c.name in names)
+    new = tuple(c.name for c in after.live if c.name in stayed)
+    if old != new:
+        yield ColumnReordered(ref, old, new)
+
+
+def bare(catalog: Catalog) -> Catalog:
+    """`catalog` without bookkeeping: what `diff` compares.
+
+    Aliases, native types, notes, generations and names of extra columns are cleared, what is retained is left out.
+    """
+    return Catalog.of(_bare(t) for t in catalog.tables if not t.retained)
+
+
+def _bare(table: Table) -> Table:
+    columns = tuple(replace(c, alias="", native="", note="") for c in table.live)
+    return replace(table, alias="", generation=0, extra=None, columns=columns)

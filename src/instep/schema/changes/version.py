@@ -1,0 +1,109 @@
+"""What lies between two versions of one catalog, and the `major.minor` numbers that follow from it.
+
+Major grows with what breaks a reader of the destination: something is removed, renamed, replaced, narrowed or
+retyped, a key changes, or what was kept after its removal is let go. Everything else makes a minor version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.describe import Change, describe
+from instep.schema.changes.diff import WEAK, diff, pair
+
+Ref = tuple[str, str]
+Label = tuple[int, int]
+FIRST: Label = (1, 0)
+BREAKING = frozenset(
+    {
+        "schema.removed", "table.removed", "table.renamed", "table.replaced", "column.removed", "column.renamed",
+        "column.narrowed", "column.retyped", "key.changed", "key.removed",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LetGo:
+    """A table (`column` is "") or column that was kept after its removal and is not any more."""
+
+    table: Ref
+    column: str
+
+    def __str__(self) -> str:
+        path = ".".join(filter(None, (*self.table, self.column)))
+        return f"{'column' if self.column else 'table'} {path}, kept after its removal, let go"
+
+
+@dataclass(frozen=True)
+class Between:
+    """`changes` as `diff` finds them, and what was kept before and is not any more."""
+
+    changes: tuple[Change, ...]
+    let_go: tuple[LetGo, ...] = ()
+
+    @property
+    def breaking(self) -> bool:
+        return bool(self.let_go) or any(c.kind in BREAKING for c in self.changes)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """One sentence each."""
+        return (*map(describe, self.changes), *map(str, self.let_go))
+
+
+def between(before: Catalog, after: Catalog, *, same_server: bool | None = None) -> Between:
+    """From one version of a catalog to a later one of the same connection and side. `same_server`: whether their ids
+    mean the same; None takes it from the generations, which a source's catalog does not have."""
+    if same_server is None:
+        before, after = comparable(before, after)
+    elif not same_server:
+        before, after = without_ids(before), without_ids(after)
+    return Between(diff(before, after), tuple(_let_go(before, after)))
+
+
+def next_label(label: Label | None, before: Catalog, after: Catalog) -> Label:
+    """The number of `after`, where `before` has `label`; None for the first version."""
+    if label is None:
+        return FIRST
+    major, minor = label
+    return (major + 1, 0) if between(before, after).breaking else (major, minor + 1)
+
+
+def comparable(before: Catalog, after: Catalog) -> tuple[Catalog, Catalog]:
+    """Both as they are, or without ids if those are of two servers. A table that was replaced has a new generation:
+    another id in the same one says that the connection has moved to another server, where ids mean something else."""
+    if any(_moved(t, after.get(t.ref)) for t in before.tables):
+        return without_ids(before), without_ids(after)
+    return before, after
+
+
+def _moved(before: Table, after: Table | None) -> bool:
+    if after is None or before.retained or after.retained or before.id is None or after.id is None:
+        return False
+    new = before.id != after.id and not after.id.startswith(WEAK)
+    return new and before.generation == after.generation and before.kind == after.kind
+
+
+def without_ids(catalog: Catalog) -> Catalog:
+    """Only names pair."""
+    return Catalog.of(
+        replace(t, id=None, columns=tuple(replace(c, id=None) for c in t.columns)) for t in catalog.tables
+    )
+
+
+def _let_go(before: Catalog, after: Catalog) -> Iterator[LetGo]:
+    for table in before.tables:
+        if table.retained and after.get(table.ref) is None:
+            yield LetGo(table.ref, "")
+    pairs = pair(before, after)
+    for old, new in (*pairs.same, *pairs.replaced):
+        yield from (LetGo(new.ref, c.name) for c in old.columns if c.retained and not _kept(c, new.columns))
+
+
+def _kept(column: Column, columns: Iterable[Column]) -> bool:
+    """A kept column is called `<name>__v<n>` once its name is used by another."""
+    again = re.compile(re.escape(column.name) + r"(__v\d+)?")
+    return any(again.fullmatch(c.name) for c in columns)

@@ -1,0 +1,149 @@
+"""Whether a catalog is within a data contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import widens
+from instep.schema.catalog.types import Array, DataType, Decimal, Float, Int, String, Struct
+from instep.schema.contracts.contract import plain
+
+Code = Literal["table.missing", "column.missing", "type.differs", "column.nullable", "key.differs", "column.extra"]
+
+
+@dataclass(frozen=True)
+class ContractColumn:
+    """What a contract says about a column. `type` is exact where the contract was exported by us; else `logical` and
+    its `options` bound it ("" : nothing said)."""
+
+    name: str
+    logical: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    type: DataType | None = None
+    required: bool = False
+    key: int = 0
+    hashed: bool = False
+    retained: bool = False
+
+
+@dataclass(frozen=True)
+class ContractTable:
+    """`names` are what it may be called at the source, the likeliest first; `line` is where it stands in the file."""
+
+    names: tuple[str, ...]
+    columns: tuple[ContractColumn, ...]
+    cursor: str = ""
+    mode: str = ""
+    retained: bool = False
+    line: int = 0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(c.name for c in sorted((c for c in self.columns if c.key), key=lambda c: c.key))
+
+    @property
+    def live(self) -> tuple[ContractColumn, ...]:
+        return tuple(c for c in self.columns if not c.retained)
+
+
+@dataclass(frozen=True)
+class Found:
+    """One difference; a note is none that breaks the contract."""
+
+    code: Code
+    path: str
+    text: str
+    line: int = 0
+
+    @property
+    def breach(self) -> bool:
+        return self.code != "column.extra"
+
+
+def find(table: ContractTable, catalog: Catalog) -> Table | None:
+    """The table that the contract means: by its path, else by a name that only one table has."""
+    live = [t for t in catalog.tables if not t.retained]
+    for name in table.names:
+        by_path = [t for t in live if t.path == name]
+        if found := by_path or [t for t in live if t.name == name]:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def check(tables: Iterable[ContractTable], catalog: Catalog) -> tuple[Found, ...]:
+    """Where a catalog is not within the contract. What was kept after its removal is no part of it, and tables that
+    the contract does not name may be there."""
+    return tuple(f for t in tables if not t.retained for f in _check_table(t, find(t, catalog)))
+
+
+def _check_table(wanted: ContractTable, table: Table | None) -> Iterator[Found]:
+    if table is None:
+        yield Found("table.missing", wanted.names[0], f"table {wanted.names[0]} is missing", wanted.line)
+        return
+    columns = {c.name: c for c in table.live}
+    for column in wanted.live:
+        path = f"{table.path}.{column.name}"
+        if (there := columns.get(column.name)) is None:
+            yield Found("column.missing", path, f"column {path} is missing", wanted.line)
+        else:
+            yield from _check_column(column, there, path, wanted.line)
+    if wanted.key and wanted.key != table.key:
+        now = f"({', '.join(table.key)})" if table.key else "none"
+        said = f"the key of {table.path} is {now}, the contract says ({', '.join(wanted.key)})"
+        yield Found("key.differs", table.path, said, wanted.line)
+    known = {c.name for c in wanted.columns}
+    for name in (n for n in columns if n not in known):
+        path = f"{table.path}.{name}"
+        yield Found("column.extra", path, f"column {path} is not in the contract", wanted.line)
+
+
+def _check_column(wanted: ContractColumn, column: Column, path: str, line: int) -> Iterator[Found]:
+    if not wanted.hashed and (why := misfit(wanted, column.type)):
+        yield Found("type.differs", path, f"column {path} {why}", line)
+    if wanted.required and column.nullable:
+        yield Found("column.nullable", path, f"column {path} may be NULL, the contract requires a value", line)
+
+
+def misfit(wanted: ContractColumn, kind: DataType) -> str:
+    """Why values of a type are not all within what the contract says of a column; "" if they are."""
+    if wanted.type is not None:
+        return "" if fits(kind, wanted.type) else f"is {kind}, the contract says {wanted.type}"
+    if not wanted.logical:
+        return ""
+    name, options = plain(kind)
+    if name != wanted.logical and not _is_number(wanted.logical, kind):
+        return f"is {kind} ({name}), the contract says {wanted.logical}"
+    beyond = [f"{key}: {value}" for key, value in wanted.options.items() if _beyond(key, value, options, kind)]
+    return f"is {kind}, the contract says {wanted.logical} with {', '.join(beyond)}" if beyond else ""
+
+
+def fits(kind: DataType, wanted: DataType) -> bool:
+    """Whether it is the same kind of type, and no wider; a struct has all the fields that are wanted."""
+    if isinstance(kind, Array) and isinstance(wanted, Array):
+        return fits(kind.element, wanted.element)
+    if isinstance(kind, Struct) and isinstance(wanted, Struct):
+        there = {f.name: f.type for f in kind.fields}
+        return all(f.name in there and fits(there[f.name], f.type) for f in wanted.fields)
+    return type(kind) is type(wanted) and widens(kind, wanted)
+
+
+def _is_number(wanted: str, kind: DataType) -> bool:
+    """An integer is a number, and so is a decimal without a scale an integer."""
+    if wanted == "number":
+        return isinstance(kind, Int)
+    return wanted == "integer" and isinstance(kind, Decimal) and kind.scale == 0
+
+
+def _beyond(key: str, value: Any, options: Mapping[str, Any], kind: DataType) -> bool:
+    """Whether a type takes more than an option of the contract says. Options about values alone say nothing of it."""
+    match key:
+        case "maxLength":
+            return isinstance(kind, String) and (kind.length is None or kind.length > value)
+        case "timezone":
+            return bool(options.get(key, value) != value)
+        case "format" if isinstance(kind, Int | Float):
+            return isinstance(value, str) and value[1:].isdigit() and value[0] in "if" and kind.bits > int(value[1:])
+    return False

@@ -1,0 +1,140 @@
+"""The accepted schema as a data contract.
+
+The document follows the Open Data Contract Standard 3.1. It holds no times, so that it changes only when the schema
+does. `name` is the source's name of a table or column, `physicalName` a table's path there, `physicalType` a column's
+native type. What the standard has no place for stands under `customProperties`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import (
+    Array,
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Float,
+    Int,
+    Json,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Uuid,
+)
+
+API_VERSION = "v3.1.0"
+TYPE, HASHED, RETAINED, CURSOR, MODE = "instepType", "hashed", "retained", "cursor", "syncMode"
+"""Custom properties that a contract is read by."""
+
+Logical = Literal["string", "date", "timestamp", "time", "number", "integer", "object", "array", "boolean"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a document says beside the catalog. `hashed`: whether a column is; `mode`: how a table is synced."""
+
+    id: str
+    name: str
+    version: str
+    hashed: Callable[[Table, Column], bool]
+    mode: Callable[[Table], str]
+    destination: Callable[[Table], str]
+
+
+def contract_document(catalog: Catalog, terms: Terms) -> dict[str, Any]:
+    """The contract of an accepted catalog, JSON-ready, in a fixed order."""
+    tables = sorted(catalog.tables, key=lambda t: t.ref)
+    names = Counter(t.name for t in tables)
+    return {
+        "apiVersion": API_VERSION, "kind": "DataContract", "id": terms.id, "name": terms.name,
+        "version": terms.version, "status": "active",
+        "schema": [_object(t, t.name if names[t.name] == 1 else t.path, terms) for t in tables],
+    }  # fmt: skip
+
+
+def _object(table: Table, name: str, terms: Terms) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": name, "physicalName": table.path, "logicalType": "object"}
+    out["physicalType"] = table.kind
+    if table.comment:
+        out["description"] = table.comment
+    out["properties"] = [_property(table, c, terms) for c in table.columns]
+    more = {
+        "destinationTable": terms.destination(table), MODE: terms.mode(table), CURSOR: table.cursor,
+        "sourceTableId": table.id, "generation": table.generation or None, RETAINED: table.retained or None,
+    }  # fmt: skip
+    return {**out, **_custom(more)}
+
+
+def _property(table: Table, column: Column, terms: Terms) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": column.name, **logical(column.type)}
+    if column.native:
+        out["physicalType"] = column.native
+    if column.comment:
+        out["description"] = column.comment
+    out["required"] = not column.nullable and not column.retained
+    if column.key:
+        out |= {"primaryKey": True, "primaryKeyPosition": column.key}
+    if table.key == (column.name,):
+        out["unique"] = True
+    is_hashed = terms.hashed(table, column)
+    if is_hashed:
+        out["classification"] = "restricted"
+    alias = column.alias if column.alias != column.name else None
+    more = {
+        TYPE: str(column.type), "sourceColumnId": column.id, "destinationName": alias or None,
+        HASHED: is_hashed or None, RETAINED: column.retained or None, "note": column.note or None,
+    }  # fmt: skip
+    return {**out, **_custom(more)}
+
+
+def _custom(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = [{"property": name, "value": value} for name, value in values.items() if value is not None]
+    return {"customProperties": found} if found else {}
+
+
+def logical(kind: DataType) -> dict[str, Any]:
+    """`logicalType` with its options, the items of an array and the fields of a struct."""
+    match kind:
+        case Array(element):
+            return {"logicalType": "array", "items": {"name": "item", **logical(element)}}
+        case Struct(fields):
+            return {"logicalType": "object", "properties": [{"name": f.name, **logical(f.type)} for f in fields]}
+    name, options = plain(kind)
+    return {"logicalType": name, **({"logicalTypeOptions": options} if options else {})}
+
+
+def plain(kind: DataType) -> tuple[Logical, dict[str, Any]]:
+    """`logicalType` and its options alone."""
+    match kind:
+        case Boolean():
+            return "boolean", {}
+        case Int(bits):
+            return "integer", {"format": f"i{bits}"}
+        case Float(bits):
+            return "number", {"format": f"f{bits}"}
+        case Decimal():
+            return "number", {}
+        case Date():
+            return "date", {}
+        case Time():
+            return "time", {}
+        case Timestamp() | TimestampTz():
+            return "timestamp", {"timezone": isinstance(kind, TimestampTz)}
+        case Json() | Struct():
+            return "object", {}
+        case Uuid() | Binary():
+            return "string", {"format": "uuid" if isinstance(kind, Uuid) else "binary"}
+        case String(length) if length is not None:
+            return "string", {"maxLength": length}
+        case Array():
+            return "array", {}
+    return "string", {}

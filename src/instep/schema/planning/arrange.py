@@ -1,0 +1,300 @@
+"""Which destination table becomes which wanted one, and the steps over all of them.
+
+Drops of tables, renames (a cycle parked under a temporary name), the columns of each table, new tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from instep.errors import IllegalChange
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import widens
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnNarrowed,
+    ColumnRemoved,
+    ColumnRetyped,
+    DestinationDrifted,
+    KeyChanged,
+    KeyRemoved,
+    TableAdded,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
+from instep.schema.planning.accept import Lineage
+from instep.schema.planning.hazard import Capabilities, Hazard, hazards
+from instep.schema.planning.order import Pairing, Trail, after_steps, column_steps, pair, spare
+from instep.schema.planning.step import (
+    RecordIdentity,
+    Ref,
+    ReviveColumn,
+    RewriteColumn,
+    SetLayout,
+    Step,
+    StepChange,
+    step,
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the steps are made from. `moves` is where accepted tables and columns went, `consent` names by accepted
+    (table, column) before the rule that said `removed: drop`, `foreign` the destination's tables that are not ours and
+    why."""
+
+    before: Catalog
+    accepted: Catalog
+    found: Catalog
+    wanted: Catalog
+    able: Capabilities
+    prefix: str
+    moves: Lineage
+    consent: Mapping[tuple[Ref, str], str]
+    foreign: Mapping[Ref, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """An accepted table before and after, the destination table that holds it and the wanted one; any may be absent."""
+
+    before: Table | None
+    after: Table | None
+    found: Table | None
+    wanted: Table | None
+
+    @property
+    def ref(self) -> Ref:
+        named = self.before or self.after or self.wanted
+        return named.ref if named else ("", "")
+
+    @property
+    def is_new(self) -> bool:
+        return self.found is None and self.wanted is not None and not self.wanted.retained
+
+    @property
+    def moves(self) -> bool:
+        return bool(self.found and self.wanted and self.found.ref != self.wanted.ref)
+
+
+@dataclass
+class Arrangement:
+    """What came out: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
+    new one) why a table is left as it is."""
+
+    steps: list[Step] = field(default_factory=list)
+    after: list[Table] = field(default_factory=list)
+    notes: list[Change] = field(default_factory=list)
+    refused: dict[Ref, str] = field(default_factory=dict)
+    stuck: list[_Match] = field(default_factory=list)
+
+    def refuse(self, match: _Match, why: str) -> None:
+        self.refused[match.ref] = why
+        self.stuck.append(match)
+
+
+def arrange(scene: Scene) -> Arrangement:
+    """The steps of all tables."""
+    out = Arrangement()
+    matches = list(_matches(scene))
+    bodies: dict[Ref, tuple[list[Step], Table]] = {}
+    for match in matches:
+        try:
+            if match.wanted is not None and match.wanted.ref in scene.foreign:
+                out.refuse(match, scene.foreign[match.wanted.ref])
+            elif match.wanted is not None:
+                bodies[match.wanted.ref] = _body(scene, match, out)
+        except IllegalChange as error:
+            out.refuse(match, str(error))
+    _drops(scene, matches, out)
+    _renames(scene, matches, out)
+    for match in matches:
+        if match.wanted is None or match in out.stuck:
+            out.after += [match.found] if match.found and match in out.stuck else []
+            continue
+        steps, after = bodies[match.wanted.ref]
+        out.steps += steps
+        out.after += [after] if match.found or steps else []
+    out.steps.sort(key=lambda s: isinstance(s.change, TableAdded))
+    return out
+
+
+def _matches(scene: Scene) -> Iterator[_Match]:
+    """Wanted tables with the destination's: those as they were left follow the accepted table, others pair by recorded
+    id, then by where the accepted table of the name went, then by name. A retained table whose id another one has
+    taken over keeps it at the destination, where it says nothing any more."""
+    by_path = {t.path: t for t in scene.accepted.tables}
+    origin = {new: old for (old, column), (new, _) in scene.moves.items() if not column}
+    dropped = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
+    gone = {t.ref: t for t in scene.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id}
+    left = {t.ref: t for t in scene.found.tables if t.ref not in gone}
+    stale = {t.alias or t.name for t in scene.before.tables if t.retained and t.id is None}
+    by_id = {t.id: t for t in left.values() if t.id is not None and t.name not in stale}
+    by_name = {t.name: t for t in left.values()}
+    holds: dict[Ref, Table] = {}
+    sides = []
+    for wanted in scene.wanted.tables:
+        after = by_path.get(wanted.alias)
+        old = origin.get(after.ref) if after else None
+        sides.append((scene.before.get(old) if old else None, after, wanted))
+
+    def as_left(before: Table | None, wanted: Table) -> Table | None:
+        have = by_origin(before, wanted)
+        return have if have and before and have.id is not None and have.id == before.id else None
+
+    def of_id(before: Table | None, wanted: Table) -> Table | None:
+        return by_id.get(wanted.id) if wanted.id is not None else None
+
+    def by_origin(before: Table | None, wanted: Table) -> Table | None:
+        return by_name.get(before.alias or before.name) if before else None
+
+    def of_name(before: Table | None, wanted: Table) -> Table | None:
+        return left.get(wanted.ref)
+
+    for tell in (as_left, of_id, by_origin, of_name):
+        for before, _, wanted in sides:
+            have = tell(before, wanted)
+            if have is not None and have.ref in left and wanted.ref not in holds:
+                holds[wanted.ref] = left.pop(have.ref)
+    for before, after, wanted in sides:
+        yield _Match(before, after, holds.get(wanted.ref), wanted)
+    for have in (*gone.values(), *left.values()):
+        yield _Match(dropped.get(have.name), None, have, None)
+
+
+def _drops(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
+    for match in matches:
+        if match.wanted is not None or match.found is None:
+            continue
+        if match.before is None:
+            detail = f"table {match.found.path} is there and nothing accepted feeds it: it is left alone"
+            out.notes.append(DestinationDrifted(match.found.ref, detail))
+        elif not scene.able.drops:
+            out.refuse(match, f"{scene.able.name} cannot drop table {match.found.path}")
+        else:
+            consent = scene.consent.get((match.before.ref, ""), "")
+            out.steps.append(_step(scene, match.found.ref, TableRemoved(match.found), consent))
+
+
+def _renames(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
+    """Each rename once its new name is free. What never gets its name, new tables included, is refused."""
+    waiting = [m for m in matches if (m.moves or m.is_new) and m not in out.stuck]
+    if not scene.able.renames:
+        for match in [m for m in waiting if m.moves]:
+            waiting.remove(match)
+            out.refuse(match, f"{scene.able.name} cannot rename table {match.ref[1]}")
+    going = {m.found.ref for m in waiting if m.found} | {s.table for s in out.steps}
+    still = {t.ref for t in scene.found.tables} - going
+    while stuck := [m for m in waiting if m.wanted and m.wanted.ref in still]:
+        for match in stuck:
+            waiting.remove(match)
+            out.refuse(match, f"the name {match.wanted.path if match.wanted else ''} is taken at the destination")
+            still |= {match.found.ref} if match.found else set()
+    for found, after in _in_order([(m.found, m.wanted) for m in waiting if m.found and m.wanted], scene, still):
+        out.steps.append(_step(scene, found.ref, TableRenamed(found, after)))
+
+
+def _in_order(moves: list[tuple[Table, Table]], scene: Scene, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
+    taken = still | {found.ref for found, _ in moves}
+    while moves:
+        free = next((m for m in moves if m[1].ref not in taken), None)
+        if free is None:
+            (found, wanted), *rest = moves
+            parked = replace(found, name=spare(f"{scene.prefix}parked", {name for _, name in taken}))
+            yield found, parked
+            moves, new = [*rest, (parked, wanted)], parked.ref
+        else:
+            found, wanted = free
+            yield found, replace(found, schema=wanted.schema, name=wanted.name)
+            moves.remove(free)
+            new = wanted.ref
+        taken.remove(found.ref)
+        taken.add(new)
+
+
+def _body(scene: Scene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
+    """The steps of the columns, under the table's wanted name."""
+    found, wanted = match.found, match.wanted
+    assert wanted is not None
+    if found is None:
+        live = replace(wanted, columns=tuple(c for c in wanted.columns if not c.retained))
+        column_steps(replace(live, columns=()), live, Pairing((), live.columns, (), ()), scene.able, scene.prefix)
+        return ([] if wanted.retained else [_step(scene, wanted.ref, TableAdded(live))]), live
+    found = _recorded(found, match.before)
+    pairing = _pair(scene, match, found, wanted)
+    out.notes += [_drift(wanted, column) for column in pairing.drifted]
+    anew = _new_generation(match)
+    after = after_steps(found, wanted, pairing, scene.able, anew=anew)
+    changes = column_steps(found, wanted, pairing, scene.able, scene.prefix, anew=anew)
+    if anew:
+        changes.insert(0, TableReplaced(replace(found, schema=wanted.schema, name=wanted.name), after))
+    return [_step(scene, wanted.ref, c, _consent(scene, match, c)) for c in changes], after
+
+
+def _recorded(found: Table, before: Table | None) -> Table:
+    """Columns without a recorded source name take the one that they were accepted under."""
+    names = {c.alias or c.name: c.name for c in before.columns} if before else {}
+    columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in found.columns)
+    return replace(found, columns=tuple(columns))
+
+
+def _pair(scene: Scene, match: _Match, found: Table, wanted: Table) -> Pairing:
+    before = match.before
+    trail = Trail()
+    if before is not None:
+        went = {c.name: scene.moves.get((before.ref, c.name)) for c in before.columns}
+        trail = Trail(before, {name: to[1] for name, to in went.items() if to})
+    same_table = not _new_generation(match) and found.id == wanted.id
+    found_pairs = pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
+    # nobody loads a table that stays behind: a column that was dropped there by hand would come back empty
+    return replace(found_pairs, added=()) if wanted.retained else found_pairs
+
+
+def _new_generation(match: _Match) -> bool:
+    """The accepted table was replaced or its key has another type, and the destination does not know that yet."""
+    if match.before is None or match.after is None or match.before.generation == match.after.generation:
+        return False
+    if match.found is None or match.found.id is None or match.found.id != match.after.id:
+        return True
+    return match.wanted is not None and _holds_other_types(match.found, match.wanted)
+
+
+def _holds_other_types(found: Table, wanted: Table) -> bool:
+    """True if rows there are told apart by values of another type or, of a table without a key, hold such values."""
+    there = {c.alias: c.type for c in found.columns if c.alias}
+    telling = [c for c in wanted.columns if c.key or not wanted.key]
+    return any(not widens(c.type, there.get(c.alias, c.type)) for c in telling)
+
+
+def _drift(table: Table, column: Column) -> DestinationDrifted:
+    detail = f"column {column.name} {column.type} of {table.path} is not from here: it is left alone"
+    return DestinationDrifted(table.ref, detail)
+
+
+def _consent(scene: Scene, match: _Match, change: StepChange) -> str:
+    if not isinstance(change, ColumnRemoved) or match.before is None:
+        return ""
+    return scene.consent.get((match.before.ref, change.before.alias), "")
+
+
+def _step(scene: Scene, ref: Ref, change: StepChange, consent: str = "") -> Step:
+    return step(ref, change, _hazards(change, scene.able), consent)
+
+
+def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
+    match change:
+        case RecordIdentity() | ReviveColumn() | ColumnNarrowed():  # no value is narrowed: those of a new generation
+            return ()
+        case SetLayout():
+            return ()
+        case KeyChanged() | KeyRemoved():  # what it means was decided with the change itself
+            return ()
+        case RewriteColumn():
+            return hazards(ColumnRetyped(change.table, change.before, change.after), able)
+        case ColumnAdded() if not change.after.alias:
+            return ()
+        case _:
+            return hazards(change, able)

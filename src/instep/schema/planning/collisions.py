@@ -1,0 +1,171 @@
+"""Names that meet at the destination are a change of their own: what would come in under another name waits for what is
+decided about that, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRenamed,
+    NameCollided,
+    Ref,
+    TableAdded,
+    TableRenamed,
+    TableReplaced,
+    key,
+    table_of,
+)
+from instep.schema.planning.accept import accept
+from instep.schema.planning.naming import Collision, Naming, collisions
+from instep.schema.policy.policy import Decision, is_by_policy
+
+SYSTEM = "system columns"
+"""Decides about columns that bear the name of a system column: they are prefixed, which needs no question."""
+NEW = ColumnAdded | ColumnRenamed | TableAdded | TableRenamed | TableReplaced
+
+
+@dataclass(frozen=True)
+class Collided:
+    """The decisions with a `name.collided` for each new name that meets another's, last; `about` is, by the key of each
+    of these, the key of the change that brings the name."""
+
+    decisions: tuple[Decision, ...]
+    about: Mapping[str, str] = field(default_factory=dict)
+
+    def settled(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+        """`decisions` (these, as others have held them back) with the names waiting whose bearers do not come in."""
+        applied = {key(d.change) for d in decisions if d.applied}
+
+        def one(decision: Decision) -> Decision:
+            bearer = self.about.get(key(decision.change))
+            if bearer is None or bearer in applied or not decision.applied:
+                return decision
+            return replace(decision, action="ignore", effect="waiting", why="waits for what bears the name")
+
+        return tuple(map(one, decisions))
+
+
+def collide(
+    decisions: Sequence[Decision],
+    accepted: Catalog,
+    source: Catalog,
+    naming: Naming,
+    decide: Callable[[NameCollided], Decision],
+    asked: Iterable[NameCollided] = (),
+) -> Collided:
+    """`decide` says what becomes of a name. Those that were `asked` about before are asked about until they are
+    answered, whatever policy says by then about what bears them.
+
+    What is not let in stays out if it is new and keeps its old name if it was renamed; a column of a new table is left
+    out of it, unless the table cannot be without. A name that a person takes brings its bearer in.
+    """
+    known = {(fact.table, fact.names[0]) for fact in asked}
+    entering = [_entering(d, known) for d in decisions]
+    if not any(d.applied and isinstance(d.change, NEW) for d in entering):
+        return Collided(tuple(decisions))
+    edit = _Edit(list(decisions), _bearers(entering))
+    for found in collisions(accept(entering, accepted, source), naming):
+        edit.take(found, decide)
+    return Collided((*edit.all(), *edit.facts), edit.about)
+
+
+def _entering(decision: Decision, known: Collection[tuple[Ref, str]]) -> Decision:
+    """As if what waits had come in."""
+    change = decision.change
+    asked = isinstance(change, ColumnAdded) and (change.table, change.after.name) in known
+    waits = isinstance(change, NEW) and (decision.needs_review or (asked and not decision.by_person))
+    return replace(decision, action="apply") if waits else decision
+
+
+def _bearers(entering: Sequence[Decision]) -> dict[tuple[Ref, str], int]:
+    """Places of what brings names by the accepted (table, column) that it leads to; "" for all of a new table."""
+    renamed = {c.after.ref: c.before.ref for d in entering if isinstance(c := d.change, TableRenamed) and not d.applied}
+    found = {}
+    for place, decision in enumerate(entering):
+        change = decision.change
+        if decision.applied and isinstance(change, NEW):
+            ref = table_of(change) or ("", "")
+            column = change.after.name if isinstance(change, ColumnAdded | ColumnRenamed) else ""
+            found[renamed.get(ref, ref), column] = place
+    return found
+
+
+@dataclass
+class _Edit:
+    """`left` are the columns that new tables come in without, by the place of their table."""
+
+    decisions: list[Decision]
+    bearers: Mapping[tuple[Ref, str], int]
+    facts: list[Decision] = field(default_factory=list)
+    about: dict[str, str] = field(default_factory=dict)
+    left: dict[int, list[Decision]] = field(default_factory=dict)
+
+    def all(self) -> Iterator[Decision]:
+        for place, decision in enumerate(self.decisions):
+            columns = self.left.get(place, [])
+            names = {d.change.after.name for d in columns if isinstance(d.change, ColumnAdded)}
+            change = decision.change
+            if isinstance(change, TableAdded) and names:
+                kept = tuple(c for c in change.after.columns if c.name not in names)
+                decision = replace(decision, change=TableAdded(replace(change.after, columns=kept)))
+            yield from (decision, *columns)
+
+    def take(self, found: Collision, decide: Callable[[NameCollided], Decision]) -> None:
+        name = found.column.name if found.column else ""
+        place = self.bearers.get((found.table.ref, name), self.bearers.get((found.table.ref, "")))
+        if place is None:
+            return
+        bearer = self.decisions[place]
+        fact = _fact(found, bearer.change)
+        decision = _prefixed(fact) if found.system else decide(fact)
+        self.facts.append(decision)
+        self.about[key(fact)] = key(bearer.change)
+        own = not name or isinstance(bearer.change, ColumnAdded | ColumnRenamed)
+        if decision.applied:
+            self.decisions[place] = _taken(bearer, decision) if own else bearer
+        elif own or not isinstance(bearer.change, TableAdded) or _is_needed(found):
+            self.decisions[place] = _left(bearer, decision)
+        elif bearer.applied:
+            self.left.setdefault(place, []).append(_without(bearer.change.after, name, decision))
+
+
+def _fact(found: Collision, bearer: Change) -> NameCollided:
+    ref, alias = table_of(bearer) or ("", ""), found.alias
+    own = found.column.name if found.column else ".".join(filter(None, ref))
+    detail = f"{own} is stored as {alias}" if found.system else f"{own} would be stored as {alias}"
+    return NameCollided(ref, (own, found.other), detail)
+
+
+def _prefixed(fact: NameCollided) -> Decision:
+    return Decision(fact, "apply", SYSTEM, f"{fact.detail}: the name is the destination's own")
+
+
+def _is_needed(found: Collision) -> bool:
+    """Rows of the table are told apart or found by this column."""
+    return found.column is not None and bool(found.column.key or found.column.name == found.table.cursor)
+
+
+def _taken(bearer: Decision, fact: Decision) -> Decision:
+    """Whoever takes the name of what waits by policy wants it."""
+    waits = bearer.action in ("review", "ignore") and is_by_policy(bearer.why) and not bearer.by_person
+    if fact.rule != "review" or not waits:
+        return bearer
+    return replace(
+        bearer, action="apply", rule=NameCollided.kind, effect="", why="its name at the destination was approved"
+    )
+
+
+def _left(bearer: Decision, fact: Decision) -> Decision:
+    if not bearer.applied:
+        return bearer
+    why = "left out, because its name is" if fact.action == "ignore" else "waits for name.collided"
+    return replace(bearer, action="ignore", rule=fact.rule, effect="waiting", why=why)
+
+
+def _without(table: Table, name: str, fact: Decision) -> Decision:
+    position, column = next((i, c) for i, c in enumerate(table.columns) if c.name == name)
+    return _left(Decision(ColumnAdded(table.ref, column, position), "apply", fact.rule, ""), fact)

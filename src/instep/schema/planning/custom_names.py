@@ -1,0 +1,120 @@
+"""Names at the destination that people give, and how loaded tables and columns follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.kinds import Ref
+
+
+@dataclass(frozen=True)
+class GivenNames:
+    """What the settings call a table of the source and its columns at the destination; "" and absent: its own name."""
+
+    table: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_NAMES = GivenNames()
+Given = Callable[[Ref], GivenNames]
+Legal = Callable[[str, str, str], str]
+"""What the destination makes of a name: (`table` or `column`, the name, the original that a hash is made of)."""
+
+
+def nothing_given(ref: Ref) -> GivenNames:
+    return NO_NAMES
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The catalog with the given names, and why a table or a column of it keeps the one that it has."""
+
+    catalog: Catalog
+    kept: tuple[tuple[Ref, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Wish:
+    alias: str
+    wanted: str
+
+
+def follow_given(
+    catalog: Catalog,
+    before: Catalog,
+    origins: Mapping[Ref, Ref],
+    given: Given,
+    legal: Legal,
+    fold: Callable[[str], str],
+    system: frozenset[str],
+) -> Followed:
+    """`catalog` with the aliases of loaded tables and columns as the settings give them now. A name that another one
+    has is not taken from it. A given name stays where its table was renamed at the source (`origins`: new to old) and
+    nothing is said of the new one."""
+    if given is nothing_given:
+        return Followed(catalog)
+    tables = list(catalog.tables)
+    wishes = [_table_wish(t, before, origins, given, legal) for t in tables]
+    aliases, stuck = _moved(wishes, fold, frozenset())
+    kept = [(tables[i].ref, f"it stays {tables[i].alias}: the name {wishes[i].wanted} is taken") for i in stuck]
+    out = []
+    for table, alias in zip(tables, aliases, strict=True):
+        columns, notes = _columns(table, given, legal, fold, system)
+        kept += [(table.ref, note) for note in notes]
+        out.append(replace(table, alias=alias, columns=columns))
+    return Followed(Catalog.of(out), tuple(kept))
+
+
+def _table_wish(table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: Given, legal: Legal) -> _Wish:
+    """What has no alias yet gets its name as every new table does."""
+    said = given(table.ref).table
+    if table.alias and said and not table.retained:
+        return _Wish(table.alias, legal("table", said, f"{table.schema}\0{table.name}"))
+    origin = origins.get(table.ref)
+    old = before.get(origin) if origin else None
+    if old is not None and not table.alias and not said and given(old.ref).table:
+        return _Wish("", old.alias)
+    return _Wish(table.alias, table.alias)
+
+
+def _columns(
+    table: Table,
+    given: Given,
+    legal: Legal,
+    fold: Callable[[str], str],
+    system: frozenset[str],
+) -> tuple[tuple[Column, ...], Iterator[str]]:
+    said = given(table.ref).columns
+    if not said:
+        return table.columns, iter(())
+    wishes = [_column_wish(c, said.get(c.name, ""), legal) for c in table.columns]
+    aliases, stuck = _moved(wishes, fold, system)
+    notes = (
+        f"{table.columns[i].name} stays {table.columns[i].alias}: the name {wishes[i].wanted} is taken" for i in stuck
+    )
+    return tuple(replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True)), notes
+
+
+def _column_wish(column: Column, said: str, legal: Legal) -> _Wish:
+    moves = column.alias and said and not column.retained
+    return _Wish(column.alias, legal("column", said, column.name) if moves else column.alias)
+
+
+def _moved(wishes: Sequence[_Wish], fold: Callable[[str], str], system: frozenset[str]) -> tuple[list[str], list[int]]:
+    """The aliases once those have moved that can, all at once, and the places of those that cannot."""
+    going = [i for i, w in enumerate(wishes) if w.wanted != w.alias]
+    stuck: list[int] = []
+    while True:
+        taken = {fold(w.alias) for i, w in enumerate(wishes) if i not in going and w.alias} | system
+        fallen = []
+        for i in going:
+            name = fold(wishes[i].wanted)
+            if name in taken:
+                fallen.append(i)
+            taken.add(name)
+        if not fallen:
+            return [w.wanted if i in going else w.alias for i, w in enumerate(wishes)], sorted(stuck)
+        stuck += fallen
+        going = [i for i in going if i not in fallen]

@@ -1,0 +1,151 @@
+"""A plan in words: what is done, why, what is dangerous about it, what it costs, and what happens meanwhile to what
+is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from instep.schema.changes.describe import Change, describe, symbol, table_of
+from instep.schema.planning.plan import Plan
+from instep.schema.planning.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, SetLayout, Step
+from instep.schema.policy.policy import Decision
+
+NOTHING = "nothing to do: the destination is in step"
+
+
+@dataclass(frozen=True)
+class Impact:
+    """The size of a destination table: rows, bytes and data files."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows, {size(self.bytes)}, {self.files:,} file{'s' * (self.files != 1)}"
+
+
+def explain(plan: Plan, impact: Mapping[Ref, Impact] | None = None) -> list[str]:
+    """Lines for people: the changes that are let in and what is held, the steps by destination table, what was found.
+
+    What a first selection lets in is not listed beside its steps.
+
+    `impact` gives the size of destination tables by their name today; it is shown where a step rewrites, drops or
+    reloads rows.
+    """
+    lines = [*_decided(plan), *_held(plan), *_steps(plan, impact or {}), *_facts(plan)]
+    return lines or [NOTHING]
+
+
+def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
+    if plan.steps:
+        yield f"{len(plan.steps)} step{'s' * (len(plan.steps) != 1)} at the destination"
+    for ref, steps in groupby(plan.steps, key=lambda s: s.table):
+        yield f"  {'.'.join(ref)}"
+        for one in steps:
+            yield f"    {sign(one)} {one.text}"
+            yield from (f"        {h.level}: {h.text}" for h in one.hazards)
+            if one.destructive:
+                yield f"        drops {one.object}" + (
+                    f", by {one.consent}" if one.consent else ", name it to allow it"
+                )
+            if (cost := impact.get(ref)) is not None and _touches(one):
+                yield f"        touches {cost}"
+
+
+def sign(one: Step) -> str:
+    """`+`, `-` or `~`."""
+    change = one.change
+    if isinstance(change, ReviveColumn):
+        return "+"
+    return "~" if isinstance(change, RewriteColumn | RecordIdentity | SetLayout) else symbol(change)
+
+
+def _touches(one: Step) -> bool:
+    backfills = any(h.level == "needs backfill" for h in one.hazards)
+    return one.destructive or backfills or isinstance(one.change, RewriteColumn) or one.change.kind == "table.replaced"
+
+
+def _decided(plan: Plan) -> Iterator[str]:
+    done = [d for d in plan.decisions if d.applied and d.rule != "selection"]
+    if done:
+        yield "To apply"
+    for d in done:
+        yield f"  {symbol(d.change)} {_where(d.change)}{describe(d.change)}"
+        yield f"        {d.rule}: {d.why}{_modified(d)}"
+
+
+def _where(change: Change) -> str:
+    """The table, unless the description begins with it."""
+    path = ".".join(filter(None, table_of(change) or ()))
+    return "" if not path or path in describe(change) else f"{path}: "
+
+
+def _modified(decision: Decision) -> str:
+    kind, how = decision.change.kind, decision.modifiers
+    if kind.endswith("removed") and kind.partition(".")[0] in ("schema", "table", "column"):
+        return "; what is there is kept" if how.removed == "retain" else "; what is there is dropped"
+    if kind == "column.added" and how.backfill != "none":
+        return f"; backfill: {how.backfill}"
+    return ""
+
+
+def _held(plan: Plan) -> Iterator[str]:
+    held = [d for d in plan.decisions if not d.applied]
+    if held:
+        yield "Held"
+    for d in held:
+        yield f"  {symbol(d.change)} {_where(d.change)}{describe(d.change)}"
+        yield f"        {d.rule}: {d.why}"
+        if text := meanwhile(d):
+            yield f"        meanwhile {text}"
+
+
+def meanwhile(decision: Decision) -> str:
+    """What happens to the values while the change is held; empty where nothing differs."""
+    if decision.action == "pause_connection":
+        return "nothing is read"
+    if decision.action == "pause_table":
+        return "the table is not read, the others go on"
+    misfit = {
+        "quarantine": "values that do not fit are held in quarantine",
+        "null": "values that do not fit land as NULL, the originals are held in quarantine",
+        "fail": "a value that does not fit fails the table",
+    }[decision.modifiers.misfit]
+    return {
+        "schema.added": "its tables are not read",
+        "table.added": "it is not read",
+        "column.added": "it is not read",
+        "schema.removed": "its tables are skipped with status missing, the others go on",
+        "table.removed": "it is skipped with status missing, the others go on",
+        "column.removed": "new rows have NULL in it",
+        "table.renamed": "it is read under its accepted name",
+        "column.renamed": "it is read under its accepted name",
+        "column.widened": f"values are cast to the accepted type; {misfit}",
+        "column.narrowed": "the wider accepted type holds every value",
+        "column.retyped": f"values are cast to the accepted type; {misfit}",
+        "table.replaced": "the table is not read",
+        "name.collided": "what is new is not read, what was renamed keeps its accepted name",
+        "access.lost": "the table is in error, the others go on",
+    }.get(decision.change.kind, "")
+
+
+def _facts(plan: Plan) -> Iterator[str]:
+    if plan.refused or plan.notes:
+        yield "Found"
+    for ref, why in sorted(plan.refused.items()):
+        yield f"  ! {'.'.join(filter(None, ref))} is left as it is: {why.replace(chr(10), ';')}"
+    for note in plan.notes:
+        yield f"  ! {describe(note)}"
+
+
+def size(count: int) -> str:
+    """Bytes in binary units with one decimal: `1.5 MiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

@@ -1,0 +1,161 @@
+"""Columns that a destination table's own layout stands on: what of a plan would break it, and what is kept instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from instep.schema.catalog.catalog import Catalog, Column
+from instep.schema.changes.describe import (
+    ColumnNullability,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnRetyped,
+    ColumnWidened,
+    TableRenamed,
+    TableReplaced,
+    column_of,
+)
+from instep.schema.planning.naming import Naming, destination_ref
+from instep.schema.planning.plan import Plan
+from instep.schema.planning.step import Ref, RewriteColumn, StepChange
+from instep.schema.policy.policy import Decision
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What stands on a column (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`: a
+    wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table does
+    without it."""
+
+    use: str
+    free: str
+    widens: bool = True
+    required: bool = False
+    goes: bool = False
+
+
+Guards = Mapping[str, tuple[Guard, ...]]
+"""The guarded columns of one destination table, by name."""
+
+
+def spared(
+    decisions: Sequence[Decision], accepted: Catalog, naming: Naming, guards: Mapping[Ref, Guards]
+) -> tuple[tuple[Decision, ...], dict[tuple[Ref, str], str]]:
+    """The decisions with guarded columns retained that policy would drop; and why, by destination table and column."""
+    notes: dict[tuple[Ref, str], str] = {}
+    return tuple(_spared(d, accepted, naming, guards, notes) for d in decisions), notes
+
+
+def _spared(
+    decision: Decision,
+    accepted: Catalog,
+    naming: Naming,
+    guards: Mapping[Ref, Guards],
+    notes: dict[tuple[Ref, str], str],
+) -> Decision:
+    change, table = decision.change, None
+    if isinstance(change, ColumnRemoved) and decision.applied and decision.modifiers.removed == "drop":
+        table = accepted.get(change.table)
+    column = table.by_name.get(column_of(change)) if table else None
+    if table is None or column is None:
+        return decision
+    ref, name = destination_ref(table, naming), column.alias or column.name
+    found = guards.get(ref, {}).get(name)
+    if not found:
+        return decision
+    notes[ref, name] = f"column {name} of {'.'.join(ref)} is kept instead of dropped: {_uses(found)}"
+    why = f"{decision.why}; not dropped, {_uses(found)} at the destination"
+    return replace(decision, modifiers=replace(decision.modifiers, removed="retain"), why=why)
+
+
+_TYPED = RewriteColumn | ColumnWidened | ColumnRetyped
+
+
+def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[Ref, Column, str]]:
+    """Columns, as the steps of a plan would leave them, whose new type their table's layout does not allow, and why. A
+    table is called by the name that it gets; `guards` are by today's names."""
+    today = _today(made)
+    for group in made.groups():
+        guarded = guards.get(today.get(group.ref, group.ref), {})
+        changes = [s.change for s in group.steps]
+        old = {c.after.name: c.before.name for c in changes if isinstance(c, ColumnRenamed)}
+        for change in changes:
+            if isinstance(change, _TYPED):
+                for why in _offence(group.ref, change, old, guarded):
+                    yield group.ref, change.after, why
+
+
+def offences(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
+    """Why steps of a plan cannot be carried out, by destination table under the name that it gets; new types of columns
+    aside (see `column_offences`). `guards` are by today's names."""
+    today = _today(made)
+    found: dict[Ref, str] = {}
+    for group in made.groups():
+        guarded = guards.get(today.get(group.ref, group.ref), {})
+        changes = [s.change for s in group.steps if not isinstance(s.change, _TYPED)]
+        if guarded and (why := offence(group.ref, changes, guarded)):
+            found.setdefault(group.ref, why)
+    return found
+
+
+def _today(made: Plan) -> dict[Ref, Ref]:
+    at: dict[Ref, Ref] = {}
+    for change in (s.change for s in made.steps):
+        if isinstance(change, TableRenamed):
+            at[change.after.ref] = at.pop(change.before.ref, change.before.ref)
+    return at
+
+
+def offence(ref: Ref, changes: Sequence[StepChange], guards: Guards) -> str:
+    """The first of one table's edits that its layout does not allow, with the next step; "" if there is none."""
+    old = {c.after.name: c.before.name for c in changes if isinstance(c, ColumnRenamed)}
+    return next((why for c in changes for why in _offence(ref, c, old, guards)), "")
+
+
+def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guards) -> Iterator[str]:
+    if not guards:
+        return
+    path = ".".join(ref)
+    match change:
+        case TableReplaced() if stay := {c: kept for c, found in guards.items() if (kept := _staying(found))}:
+            yield f"table {path} cannot get a new generation: {uses(stay)}; {free(stay)}"
+        case ColumnRemoved(before=column):
+            if found := guards.get(column.name):
+                yield f"column {column.name} cannot be dropped: {_uses(found)}; {_free(found)}"
+        case RewriteColumn(before=column, after=after):
+            if found := guards.get(old.get(column.name, column.name)):
+                yield (
+                    f"column {column.name} cannot be rewritten from {column.type} to {after.type}: "
+                    f"{_uses(found)}; {_free(found)}"
+                )
+        case ColumnWidened(before=column, after=after) | ColumnRetyped(before=column, after=after):
+            narrow = [g for g in guards.get(old.get(column.name, column.name), ()) if not g.widens]
+            if narrow:
+                yield f"column {column.name} cannot become {after.type}: {_uses(narrow)}; {_free(narrow)}"
+        case ColumnNullability(after=column):
+            mine = [g for g in guards.get(old.get(column.name, column.name), ()) if g.required]
+            if mine and column.nullable:
+                yield f"column {column.name} cannot take NULL: {_uses(mine)}; {_free(mine)}"
+
+
+def _staying(found: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    return tuple(g for g in found if not g.goes)
+
+
+def uses(guards: Guards) -> str:
+    """What stands on columns of a table."""
+    return _uses({g.use: g for found in guards.values() for g in found}.values())
+
+
+def free(guards: Guards) -> str:
+    """How to let go of all of it."""
+    return _free(g for found in guards.values() for g in found)
+
+
+def _uses(found: Iterable[Guard]) -> str:
+    return f"{' and '.join(g.use for g in found)} stands on it"
+
+
+def _free(found: Iterable[Guard]) -> str:
+    return f"to let go of it: {' and '.join(dict.fromkeys(g.free for g in found))}"

@@ -1,0 +1,307 @@
+"""Names at the destination: given when a table or column is accepted, and kept from then on.
+
+A name is kept as it is wherever the destination can hold it. Otherwise it is mapped by a fixed rule that ends in
+a hash of the original, so that the same name always leads to the same alias and two names never to one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, count
+from typing import Literal
+
+from instep.errors import SchemaError
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import String
+from instep.schema.changes.kinds import Ref
+from instep.schema.planning.custom_names import Followed, Given, follow_given, nothing_given
+
+SYSTEM = ("synced", "deleted", "id", "meta", "extra", "valid_from", "valid_to", "current")
+HASH = 8
+LONGEST = 65_536
+"""Characters of a name at the source: questions of a survey and keys of documents have hundreds or thousands."""
+_SHOWN = 200
+ROW_ID = "_instep_id"
+"""What the row id is called at a source whose tables have it as their key."""
+_ROW_ID = "row id"
+
+Style = Literal["ansi", "mysql", "spark"]
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_QUOTES: Mapping[Style, str] = {"ansi": '"', "mysql": "`", "spark": "`"}
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How one connection names things in one destination.
+
+    `namespace` holds its tables; `prefix` begins the system columns; tables of `default_schema` are named without
+    their schema. `max_bytes` counts UTF-8. `case_sensitive`: the destination tells `A` from `a`.
+    `forbidden` characters are mapped in columns, `forbidden_in_tables` in tables, whose names become folders.
+    `reserved`: columns that every table of the destination has. `given`: names that people give.
+    """
+
+    namespace: str
+    prefix: str = "_instep_"
+    default_schema: str = ""
+    max_bytes: int = 255
+    case_sensitive: bool = False
+    forbidden: str = "."
+    forbidden_in_tables: str = "./\\?#%:*"
+    reserved: frozenset[str] = frozenset()
+    given: Given = field(default=nothing_given, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.namespace, "the destination namespace")
+        if self.max_bytes < 32:
+            raise SchemaError(f"names of {self.max_bytes} bytes are too short", hint="use 32 bytes or more")
+
+    def fold(self, name: str) -> str:
+        """Equal for two names that the destination takes for one."""
+        if self.case_sensitive:
+            return name
+        return name.lower() if name.isascii() else "".join(map(_lower, name))
+
+    @cached_property
+    def system(self) -> frozenset[str]:
+        """The names of the system columns, folded: our own and those that every table of the destination has."""
+        return frozenset(self.fold(name) for name in (*(self.prefix + name for name in SYSTEM), *self.reserved))
+
+
+def row_id() -> Column:
+    """The key of a source's table that has no other: at the destination it is the system column of that name."""
+    return Column(ROW_ID, String(), nullable=False, key=1, native=_ROW_ID)
+
+
+def is_row_id(column: Column) -> bool:
+    return column.name == ROW_ID and column.native == _ROW_ID
+
+
+def _lower(character: str) -> str:
+    """As engines that ignore case compare: by the upper case's lower case, where that is one character."""
+    upper = character.upper()
+    return (upper if len(upper) == 1 else character).lower()
+
+
+def check_name(name: str, what: str) -> None:
+    """Raises SchemaError, naming `what`, for a name that no destination can hold."""
+    if why := _flaw(name):
+        raise SchemaError(
+            f"{what} {why}: {name[:_SHOWN]!r}", hint="rename it in the source, or exclude it in the project file"
+        )
+
+
+def _flaw(name: str) -> str:
+    if len(name) > LONGEST:
+        return f"has a name of {len(name):,} characters ({LONGEST:,} are the most)"
+    if name.isascii() and name.isprintable() and name.strip():
+        return ""
+    if not name:
+        return "has an empty name"
+    if "\x00" in name:
+        return "has a NUL in its name"
+    if any("\ud800" <= c <= "\udfff" for c in name):
+        return "has half a character (a lone surrogate) in its name"
+    if all(unicodedata.category(c) in ("Zs", "Zl", "Zp", "Cc", "Cf") for c in name):
+        return "has a name without a visible character"
+    return ""
+
+
+def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
+    """(schema, table) or (schema, table, column) to why no destination can hold its name. What is accepted has one."""
+    found: dict[tuple[str, ...], str] = {}
+    for table in catalog.tables:
+        known = accepted.get(table.ref)
+        if known is None and (why := _flaw(table.name) or (table.schema and _flaw(table.schema))):
+            found[table.ref] = f"it {why}"
+        flawed = {c.name: why for c in table.columns if (why := _flaw(c.name))}
+        found |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not known or n not in known.by_name}
+    return found
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A name to be given: what it is now, what it should be, what that is without a hash, and what the hash is made
+    of."""
+
+    alias: str
+    natural: str
+    plain: str
+    original: str
+    exact: bool
+
+
+def assign(catalog: Catalog, naming: Naming) -> Catalog:
+    """`catalog` with every empty alias filled; those that are there stay.
+
+    No two tables get one alias, nor two columns of a table, the system columns included. Raises SchemaError,
+    naming table and column, for a name that cannot be held and for aliases that are double already.
+    """
+    tables = sorted(catalog.tables, key=lambda t: t.ref)
+    aliases = _give([_table_wish(t, naming) for t in tables], naming, frozenset(), naming.namespace)
+    return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
+
+
+def with_given(catalog: Catalog, before: Catalog, origins: Mapping[Ref, Ref], naming: Naming) -> Followed:
+    """`catalog` with the aliases that people give by now to what has one: see `follow_given`."""
+
+    def legal(kind: str, name: str, original: str) -> str:
+        wanted = name if kind == "table" else _unsystematic(name, naming)
+        return _legal(wanted, original, naming, table=kind == "table")[0]
+
+    return follow_given(catalog, before, origins, naming.given, legal, naming.fold, naming.system)
+
+
+def destination_ref(table: Table, naming: Naming) -> Ref:
+    """(namespace, name) of an accepted table at the destination; raises SchemaError before `assign`."""
+    if not table.alias:
+        raise SchemaError(f"table {table.path} has no name at the destination yet", hint="apply the open plan first")
+    return naming.namespace, table.alias
+
+
+def _with_columns(table: Table, naming: Naming) -> Table:
+    if all(c.alias for c in table.columns) and _distinct(table.columns, naming):
+        return table
+    wishes = [_column_wish(table, c, naming) for c in table.columns]
+    aliases = _give(wishes, naming, _system(table.columns, naming), f"table {table.path}")
+    columns = (c if c.alias else replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True))
+    return replace(table, columns=tuple(columns))
+
+
+def _distinct(columns: tuple[Column, ...], naming: Naming) -> bool:
+    folded = {naming.fold(c.alias) for c in columns}
+    return len(folded) == len(columns) and not folded & _system(columns, naming)
+
+
+def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
+    """The folded names that no column may have: the row id's is its own where it is a column."""
+    own = {naming.fold(f"{naming.prefix}id")} if any(map(is_row_id, columns)) else set()
+    return naming.system - own
+
+
+def _table_wish(table: Table, naming: Naming) -> _Wish:
+    given = naming.given(table.ref).table
+    plain = bool(given) or table.schema in ("", naming.default_schema)
+    if not table.alias:
+        check_name(table.name, f"a table of schema {table.schema!r}")
+        check_name(table.schema or "-", "a schema")
+    full = given or (table.name if plain else f"{table.schema}__{table.name}")
+    original = f"{table.schema}\0{table.name}"
+    natural, clean = _legal(full, original, naming, table=True)
+    return _Wish(table.alias, natural, clean, original, exact=plain and natural == full)
+
+
+def _column_wish(table: Table, column: Column, naming: Naming) -> _Wish:
+    if is_row_id(column):
+        own = f"{naming.prefix}id"
+        return _Wish(column.alias, own, own, column.name, exact=True)
+    if not column.alias:
+        check_name(column.name, f"a column of table {table.path}")
+    name = naming.given(table.ref).columns.get(column.name, column.name)
+    natural, clean = _legal(_unsystematic(name, naming), column.name, naming)
+    return _Wish(column.alias, natural, clean, column.name, exact=natural == name)
+
+
+def _unsystematic(name: str, naming: Naming) -> str:
+    return f"src_{name}" if naming.fold(name) in naming.system else name
+
+
+def _legal(name: str, original: str, naming: Naming, *, table: bool = False) -> tuple[str, str]:
+    """`name` if the destination can hold it, else what comes nearest with a hash of the original; and without it."""
+    clean = _CONTROL.sub("_", name) if table else name
+    for character in naming.forbidden_in_tables if table else naming.forbidden:
+        clean = clean.replace(character, "_")
+    short = clean.encode()[: naming.max_bytes].decode(errors="ignore")
+    return (name if short == name else _hashed(clean, original, naming)), short
+
+
+def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
+    """`name`, shortened between characters, with a hash that is `_` and 8 hex digits."""
+    text = original + (f"\0{attempt}" if attempt else "")
+    suffix = "_" + hashlib.sha256(text.encode()).hexdigest()[:HASH]
+    return name.encode()[: naming.max_bytes - len(suffix)].decode(errors="ignore") + suffix
+
+
+def _give(wishes: Sequence[_Wish], naming: Naming, system: frozenset[str], where: str) -> list[str]:
+    """An alias for each wish: first those that are there, then the names that need no change, then the others."""
+    taken = set(system)
+    given = [wish.alias for wish in wishes]
+    for alias in filter(None, given):
+        if naming.fold(alias) in taken:
+            raise SchemaError(f"{where}: the name {alias} is used twice", hint="rename one of the two in the source")
+        taken.add(naming.fold(alias))
+    for place in sorted(range(len(wishes)), key=lambda i: not wishes[i].exact):
+        if not given[place]:
+            given[place] = _free(wishes[place], naming, taken)
+            taken.add(naming.fold(given[place]))
+    return given
+
+
+def _free(wish: _Wish, naming: Naming, taken: Set[str]) -> str:
+    tries = (_hashed(wish.natural, wish.original, naming, attempt) for attempt in count())
+    return next(name for name in chain([wish.natural], tries) if naming.fold(name) not in taken)
+
+
+@dataclass(frozen=True)
+class Collision:
+    """A table, or a `column` of it, that cannot have its name at the destination: `other` has it, or a `system`
+    column does. `alias` is what it gets instead."""
+
+    table: Table
+    column: Column | None
+    alias: str
+    other: str
+    system: bool = False
+
+
+def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
+    """What `assign` gives another name because of another's: tables first, then columns.
+
+    What has an alias keeps it and is never told. Names meet if the destination takes them for one (`A` beside `a`), and
+    if what is left of them once they are mapped or shortened is one. Raises SchemaError where `assign` does.
+    """
+    tables = sorted(catalog.tables, key=lambda t: t.ref)
+    named = assign(catalog, naming)
+    aliases = [named.by_ref[t.ref].alias for t in tables]
+    met = _met([_table_wish(t, naming) for t in tables], aliases, naming)
+    found = [Collision(tables[i], None, aliases[i], tables[other].path) for i, other in met]
+    return *found, *(c for t in tables for c in _column_collisions(t, named.by_ref[t.ref], naming))
+
+
+def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[Collision]:
+    columns, aliases = table.columns, [c.alias for c in named.columns]
+    if all(c.alias for c in columns):
+        return
+    met = dict(_met([_column_wish(table, c, naming) for c in columns], aliases, naming))
+    for place, column in enumerate(columns):
+        if is_row_id(column):
+            continue
+        if not column.alias and naming.fold(column.name) in naming.system:
+            yield Collision(table, column, aliases[place], naming.fold(column.name), system=True)
+        elif place in met:
+            yield Collision(table, column, aliases[place], columns[met[place]].name)
+
+
+def _met(wishes: Sequence[_Wish], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
+    """(place, place of the one that has the name) of the wishes without an alias that are not given as they are."""
+    holders: dict[str, int] = {}
+    for place in sorted(range(len(wishes)), key=lambda i: (not wishes[i].alias, not wishes[i].exact)):
+        wish, alias = wishes[place], aliases[place]
+        mapped = wish.natural != wish.plain
+        other = holders.get(naming.fold(wish.plain))
+        if other is not None and not wish.alias and (mapped or alias != wish.natural):
+            yield place, other
+        for name in (alias, wish.plain) if mapped else (alias,):
+            holders.setdefault(naming.fold(name), place)
+
+
+def quote(name: str, style: Style = "ansi") -> str:
+    """`name` as an SQL identifier, always quoted (so that reserved words need no list); raises for NUL and empty."""
+    if not name or "\x00" in name:
+        raise SchemaError(f"{name!r} cannot be an SQL identifier", hint="rename it in the source")
+    mark = _QUOTES[style]
+    return mark + name.replace(mark, mark * 2) + mark

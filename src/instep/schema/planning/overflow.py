@@ -1,0 +1,82 @@
+"""Which source columns are kept as JSON beside a table, because they wait and more came than are let in at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import Change
+from instep.schema.changes.kinds import ColumnAdded, Ref
+from instep.schema.planning.projection import pair_tables
+from instep.schema.policy.policy import Decision
+from instep.schema.policy.safeguards import COLUMN_LIMIT
+
+
+def over_the_limit(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
+    """The additions that wait because of the limit, by table as the changes name it."""
+    return not_let_in(d for d in decisions if d.rule == COLUMN_LIMIT)
+
+
+def not_let_in(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
+    """The additions that policy holds or lists as off, by table as the changes name it; none that a person refuses."""
+    found: dict[Ref, list[ColumnAdded]] = {}
+    for decision in decisions:
+        if isinstance(decision.change, ColumnAdded) and not decision.applied and not decision.by_person:
+            found.setdefault(decision.change.table, []).append(decision.change)
+    return found
+
+
+def with_extra(
+    accepted: Catalog,
+    held: Mapping[Ref, Collection[str]],
+    source: Mapping[Ref, Table],
+    let_go: Mapping[Ref, Collection[str]] | None = None,
+) -> Catalog:
+    """`accepted` with the names of its tables' extra columns: those that are `held` now, and those that the source has
+    dropped before anybody decided (`source`: its tables by accepted name; one that is not in it stays as it is), unless
+    a person has `let_go` of them."""
+    free = let_go or {}
+    return Catalog.of(
+        _with_extra(t, held.get(t.ref, ()), source.get(t.ref), free.get(t.ref, ())) for t in accepted.tables
+    )
+
+
+def _with_extra(table: Table, held: Collection[str], source: Table | None, let_go: Collection[str]) -> Table:
+    if source is None or table.retained or (table.extra is None and not held):
+        return table
+    kept = set(gone(table, source)) - set(let_go)
+    return replace(table, extra=tuple(sorted({*held, *kept})))
+
+
+def left_behind(
+    asked: Iterable[Change], changes: Iterable[Change], accepted: Catalog, source: Catalog
+) -> tuple[ColumnAdded, ...]:
+    """Additions that were `asked` about and that the source does not have any more (not among the `changes`): as long
+    as their values are kept they can be let in. Tables that the source calls otherwise by now are left out."""
+    pairs = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
+    seen = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
+
+    def stands(change: ColumnAdded) -> bool:
+        table, now, name = pairs.get(change.table), source.get(change.table), change.after.name
+        return bool(table and now and not table.retained and name in gone(table, now))
+
+    additions = (c for c in asked if isinstance(c, ColumnAdded) and (c.table, c.after.name) not in seen)
+    return tuple(c for c in additions if stands(c))
+
+
+def explained(decisions: Iterable[Decision], kept: Collection[Change], column: str) -> tuple[Decision, ...]:
+    """The decisions, with what an answer means for the additions `kept` in the column of objects."""
+    why = f"the source has dropped it, its values are in {column}: approved they become a column, rejected they go"
+    return tuple(replace(d, why=why) if d.needs_review and d.change in kept else d for d in decisions)
+
+
+def was_extra(table: Table | None, change: Change) -> bool:
+    """Whether a change lets in a column whose values were kept as JSON so far."""
+    return table is not None and isinstance(change, ColumnAdded) and change.after.name in (table.extra or ())
+
+
+def gone(table: Table, source: Table) -> tuple[str, ...]:
+    """Extra columns of an accepted table that the source has no more: their values are in the table only."""
+    live = {c.name for c in (*source.columns, *table.columns)}
+    return tuple(name for name in table.extra or () if name not in live)

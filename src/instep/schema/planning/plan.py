@@ -1,0 +1,249 @@
+"""What is done to a destination so that it holds what was accepted: one object that is explained, then executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import groupby
+from typing import Any
+
+from instep.errors import SchemaError, StalePlan
+from instep.schema.catalog.catalog import Catalog, Column, Table, catalog_from_dict, catalog_to_dict, fingerprint
+from instep.schema.catalog.types import Boolean, DataType, Json, String, TimestampTz
+from instep.schema.changes.describe import (
+    Change,
+    ColumnRemoved,
+    TableRemoved,
+    TableRenamed,
+    change_from_dict,
+    change_to_dict,
+)
+from instep.schema.planning.accept import lineage
+from instep.schema.planning.arrange import Scene, arrange
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.naming import Naming, destination_ref
+from instep.schema.planning.step import RecordIdentity, Ref, RewriteColumn, Step, step_from_dict, step_to_dict
+from instep.schema.policy.policy import Decision, Modifiers
+
+__all__ = [
+    "Group", "Plan", "RecordIdentity", "RewriteColumn", "Step", "check_base", "desired", "plan", "plan_from_dict",
+    "plan_to_dict", "unnamed_drops",
+]  # fmt: skip
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Steps of one table that belong into one commit. `ref` is its name when they start, `after` the table that they
+    lead to; None for a drop."""
+
+    ref: Ref
+    steps: tuple[Step, ...]
+    after: Table | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`base_accepted` and `base_destination` are the fingerprints that it starts from. `after` is the accepted catalog
+    that it leads to, `wanted` the destination's tables then. `notes` are facts found on the way (drift); `refused`
+    names accepted tables whose changes the destination cannot take and why: they stay as accepted before. `remarks`:
+    what settings ask for and is left out, in sentences for people; no part of what the plan does."""
+
+    base_accepted: str
+    base_destination: str
+    decisions: tuple[Decision, ...]
+    steps: tuple[Step, ...]
+    after: Catalog
+    wanted: Catalog
+    notes: tuple[Change, ...] = ()
+    refused: Mapping[Ref, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = field(default=(), compare=False)
+
+    def groups(self) -> tuple[Group, ...]:
+        """The steps in the order of their execution; each drop and rename of a table is a group of its own."""
+        out = []
+        for (ref, _), steps in groupby(self.steps, key=lambda s: (s.table, s.id if _alone(s) else "")):
+            group = tuple(steps)
+            out.append(Group(ref, group, self._after(group)))
+        return tuple(out)
+
+    def _after(self, group: tuple[Step, ...]) -> Table | None:
+        change = group[-1].change
+        if isinstance(change, TableRemoved):
+            return None
+        if isinstance(change, TableRenamed):
+            return change.after
+        return self.wanted.get(group[-1].table)
+
+
+def _alone(one: Step) -> bool:
+    return isinstance(one.change, TableRemoved | TableRenamed)
+
+
+def desired(
+    accepted: Catalog, naming: Naming, *, stored: Callable[[DataType], DataType] = lambda kind: kind
+) -> Catalog:
+    """The destination's tables for an accepted catalog with names assigned.
+
+    A column has its destination name, `id` the source id and `alias` the source name; all are nullable. System
+    columns come last and have neither id nor alias. `stored` is the type that the destination keeps for a type.
+    """
+    return Catalog.of(_desired(t, naming, stored) for t in accepted.tables)
+
+
+def _desired(table: Table, naming: Naming, stored: Callable[[DataType], DataType]) -> Table:
+    namespace, name = destination_ref(table, naming)
+    columns = tuple(
+        replace(c, name=c.alias or c.name, alias=c.name, type=stored(c.type), nullable=True, default=None)
+        for c in table.columns
+    )
+    system = tuple(replace(c, type=stored(c.type)) for c in _system(table, naming.prefix))
+    return replace(
+        table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, columns=(*columns, *system)
+    )
+
+
+def _system(table: Table, prefix: str) -> tuple[Column, ...]:
+    own = Column(f"{prefix}deleted", Boolean()) if table.key else Column(f"{prefix}id", String())
+    extra = (Column(f"{prefix}extra", Json()),) if table.extra is not None else ()
+    synced, meta = Column(f"{prefix}synced", TimestampTz()), Column(f"{prefix}meta", Json())
+    return synced, own, meta, *extra, *_interval(table, prefix)
+
+
+def _interval(table: Table, prefix: str) -> tuple[Column, ...]:
+    """The columns of a version. Its begin is a part of the key there: keys alone come again."""
+    if not table.history or not table.key:
+        return ()
+    begin = Column(f"{prefix}valid_from", TimestampTz(), key=len(table.key) + 1)
+    return begin, Column(f"{prefix}valid_to", TimestampTz()), Column(f"{prefix}current", Boolean())
+
+
+def plan(
+    decisions: Sequence[Decision],
+    accepted_before: Catalog,
+    accepted_after: Catalog,
+    destination: Catalog,
+    wanted: Catalog,
+    able: Capabilities,
+    *,
+    prefix: str = "_instep_",
+    foreign: Mapping[Ref, str] | None = None,
+) -> Plan:
+    """The steps from what the destination has (`inspect`) to what is wanted (`desired`).
+
+    Tables and columns are paired by recorded source id, then by the recorded source name (followed through the
+    decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A
+    table whose changes are illegal is refused with the reason and left out; the others go on. So is one in whose place
+    a table stands that is not ours (`foreign`: by name, and why).
+    """
+    scene = Scene(
+        accepted_before, accepted_after, destination, wanted, able, prefix,
+        lineage(decisions, accepted_before), _consents(decisions, accepted_before), foreign or {},
+    )  # fmt: skip
+    made = arrange(scene)
+    return Plan(
+        base_accepted=fingerprint(accepted_before),
+        base_destination=fingerprint(destination),
+        decisions=tuple(decisions),
+        steps=tuple(made.steps),
+        after=_put_back(scene, made.refused),
+        wanted=Catalog.of(made.after),
+        notes=tuple(made.notes),
+        refused=made.refused,
+    )
+
+
+def _put_back(scene: Scene, refused: Collection[Ref]) -> Catalog:
+    """Refused tables stay as they were accepted before; new ones stay out."""
+    after = scene.accepted
+    for ref in refused:
+        after = after.drop(scene.moves.get((ref, ""), (ref, ""))[0])
+    for ref in refused:
+        if table := scene.before.get(ref):
+            after = after.put(table)
+    return after
+
+
+def _consents(decisions: Sequence[Decision], before: Catalog) -> dict[tuple[Ref, str], str]:
+    """Accepted (table, column) before to the rule that lets it be dropped. A column's change names its table as it is
+    called after renames."""
+    old = {d.change.after.ref: d.change.before.ref for d in decisions if isinstance(d.change, TableRenamed)}
+    out: dict[tuple[Ref, str], str] = {}
+    for d in decisions:
+        if not d.applied or d.modifiers.removed != "drop":
+            continue
+        if isinstance(d.change, TableRemoved):
+            out[d.change.before.ref, ""] = d.rule
+        elif isinstance(d.change, ColumnRemoved):
+            out[old.get(d.change.table, d.change.table), d.change.before.name] = d.rule
+    return out
+
+
+def check_base(made: Plan, accepted: Catalog, destination: Catalog) -> None:
+    """Raises StalePlan if the accepted catalog or the destination is not what the plan was made from."""
+    bases = (("accepted schema", made.base_accepted, accepted), ("destination", made.base_destination, destination))
+    for what, base, now in bases:
+        if fingerprint(now) != base:
+            raise StalePlan(f"the {what} has moved since the plan was made", hint="plan again and review the new plan")
+
+
+def unnamed_drops(made: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
+    """Destructive steps that neither a policy's `removed: drop` nor one of the patterns allows: a person has to name
+    their objects first."""
+    patterns = tuple(allowed)
+    return tuple(
+        s for s in made.steps if s.destructive and not s.consent and not any(fnmatchcase(s.object, p) for p in patterns)
+    )
+
+
+def plan_to_dict(made: Plan) -> dict[str, Any]:
+    """A JSON-ready dict; `format_version` grows when its meaning changes."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "base_accepted": made.base_accepted,
+        "base_destination": made.base_destination,
+        "decisions": [decision_to_dict(d) for d in made.decisions],
+        "steps": [step_to_dict(s) for s in made.steps],
+        "after": catalog_to_dict(made.after),
+        "wanted": catalog_to_dict(made.wanted),
+        "notes": [change_to_dict(c) for c in made.notes],
+        "refused": [{"table": list(ref), "why": why} for ref, why in sorted(made.refused.items())],
+    }
+
+
+def plan_from_dict(data: Mapping[str, Any]) -> Plan:
+    """The plan that `plan_to_dict` was given; raises SchemaError for another format version or a damaged one."""
+    version = data.get("format_version")
+    if version != FORMAT_VERSION:
+        raise SchemaError(f"the plan has format version {version}, not {FORMAT_VERSION}", hint="plan again")
+    try:
+        return _plan(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SchemaError(f"the plan is damaged: {type(error).__name__} {error}", hint="plan again") from None
+
+
+def _plan(data: Mapping[str, Any]) -> Plan:
+    return Plan(
+        base_accepted=data["base_accepted"],
+        base_destination=data["base_destination"],
+        decisions=tuple(decision_from_dict(d) for d in data["decisions"]),
+        steps=tuple(step_from_dict(s) for s in data["steps"]),
+        after=catalog_from_dict(data["after"]),
+        wanted=catalog_from_dict(data["wanted"]),
+        notes=tuple(change_from_dict(c) for c in data["notes"]),
+        refused={(r["table"][0], r["table"][1]): r["why"] for r in data["refused"]},
+    )
+
+
+def decision_to_dict(decision: Decision) -> dict[str, Any]:
+    return {**{f: getattr(decision, f) for f in _FIELDS}, "change": change_to_dict(decision.change),
+            "modifiers": asdict(decision.modifiers)}  # fmt: skip
+
+
+def decision_from_dict(data: Mapping[str, Any]) -> Decision:
+    modifiers = Modifiers().over(data["modifiers"])
+    return Decision(change=change_from_dict(data["change"]), modifiers=modifiers, **{f: data[f] for f in _FIELDS})
+
+
+_FIELDS = ("action", "rule", "why", "effect")

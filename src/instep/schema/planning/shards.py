@@ -1,0 +1,211 @@
+"""Tables that several connections share: what becomes of the whole table when one of them changes its own.
+
+Each shard has the table as its connection accepted it. The whole table has a column for the shard and the columns of
+all shards; one that a shard lacks is NULL in its rows. A column is dropped when the last shard lets go of it, and has a
+type that holds the values of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from instep.errors import IllegalChange
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.promotion import promote
+from instep.schema.catalog.types import DataType, String
+from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableAdded
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step, StepChange, step
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What one shard's change makes of the whole table: its `steps`, the table `after` them, and the columns whose
+    values `moves` take to others in this shard's rows."""
+
+    steps: tuple[Step, ...]
+    after: Table
+    moves: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The whole table and its shards before a change of the shard `mine` (None: it does not have the table yet).
+    `column` holds a row's shard."""
+
+    whole: Table | None
+    others: Mapping[str, Table]
+    mine: Table | None
+    column: str
+    able: Capabilities
+
+    def holders(self, name: str) -> list[str]:
+        """The other shards that have a column."""
+        return sorted(shard for shard, table in self.others.items() if name in table.by_name)
+
+
+def join(scene: Scene, steps: Sequence[Step], after: Table) -> Joined:
+    """What `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the other
+    shards would lose something by it, or the destination cannot do it."""
+    _fits(scene, after)
+    if scene.whole is None:
+        made = first(after, scene.column)
+        return Joined((step(after.ref, TableAdded(made)),), made)
+    work = _Work(scene, after, {c.name: c for c in scene.whole.columns})
+    for change in (s.change for s in steps):
+        if isinstance(change, ColumnRenamed):
+            work.rename(change.before.name, change.after.name)
+    rewritten = {s.change.after.name: s.change for s in steps if isinstance(s.change, RewriteColumn)}
+    revived = {s.change.after.name: s.change for s in steps if isinstance(s.change, ReviveColumn)}
+    for column in after.columns:
+        work.put(column, rewritten.get(column.name), revived.get(column.name))
+    work.drop()
+    steps_ = tuple(step(after.ref, change) for change in work.changes)
+    return Joined(steps_, replace(scene.whole, columns=tuple(work.columns.values())), tuple(work.moves))
+
+
+def first(table: Table, column: str) -> Table:
+    """The whole table as its first shard makes it."""
+    own = (replace(c, nullable=True, key=c.key + 1 if c.key else 0, id=None, retained=False) for c in table.columns)
+    shard = Column(column, String(), key=int(bool(table.key)))
+    return replace(table, id=None, alias="", generation=0, columns=(shard, *own))
+
+
+def seen(whole: Table, part: Table) -> Table:
+    """A shard's table as it is: what the whole table lacks is not there, and a type that does not hold the recorded
+    one's values is told."""
+    there = whole.by_name
+    columns = (replace(c, type=_as_seen(c.type, there[c.name].type)) for c in part.columns if c.name in there)
+    return replace(part, columns=tuple(columns))
+
+
+def _as_seen(recorded: DataType, stored: DataType) -> DataType:
+    return recorded if promote(recorded, stored) == stored else stored
+
+
+def strangers(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column, ...]:
+    """Columns that are there and that no shard knows of."""
+    known = {column, *(c.name for part in parts for c in part.columns)}
+    return tuple(c for c in whole.columns if c.name not in known)
+
+
+def lacking(parts: Mapping[str, Table], column: str) -> list[str]:
+    """The shards that do not have a column, or that have retained it only."""
+    return sorted(n for n, t in parts.items() if (c := t.by_name.get(column)) is None or c.retained)
+
+
+def _fits(scene: Scene, after: Table) -> None:
+    if after.history:
+        why = "a table of several connections has current rows only: take `history` out of its settings"
+        raise IllegalChange(f"table {after.path} cannot keep its history: {why}")
+    for shard, table in sorted(scene.others.items()):
+        if table.key != after.key:
+            raise IllegalChange(
+                f"table {after.path} has the key ({', '.join(after.key)}) here and ({', '.join(table.key)}) in shard "
+                f"{shard}: shards of one table have one key (give it a `name` of its own in `tables:`, or a `key` "
+                "where its source has none)"
+            )
+
+
+@dataclass
+class _Work:
+    """The whole table on its way."""
+
+    scene: Scene
+    after: Table
+    columns: dict[str, Column]
+    changes: list[StepChange] = field(default_factory=list)
+    moves: list[tuple[str, str]] = field(default_factory=list)
+    carried: dict[str, DataType] = field(default_factory=dict)
+
+    def rename(self, old: str, new: str) -> None:
+        """Where no other shard has either name the column is renamed; else this shard's values go to another one."""
+        column = self.columns.get(old)
+        if column is None:
+            raise IllegalChange(f"column {old} of table {self.after.path} is not there any more: plan again")
+        if new in self.columns or self.scene.holders(old):
+            self.moves.append((old, new))
+            self.carried[new] = column.type
+            return
+        self.columns = {new if n == old else n: c for n, c in self.columns.items()}
+        self.columns[new] = replace(column, name=new, alias=self.after.by_name[new].alias)
+        self.changes.append(ColumnRenamed(self.after.ref, column, self.columns[new]))
+
+    def put(self, wanted: Column, rewritten: RewriteColumn | None, revived: ReviveColumn | None) -> None:
+        """A column that this shard wants is there, with a type that holds its values and those of all others."""
+        there = self.columns.get(wanted.name)
+        if wanted.name in self.carried:
+            wanted = replace(wanted, type=promote(wanted.type, self.carried[wanted.name]))
+        if there is None:
+            new = replace(wanted, nullable=True, key=0, id=None, retained=False)
+            self.columns[new.name] = new
+            back = replace(revived, after=new) if revived else None
+            self.changes.append(back or ColumnAdded(self.after.ref, new, len(self.columns) - 1))
+            return
+        others = self.scene.holders(wanted.name)
+        kind = promote(there.type, wanted.type)
+        if rewritten and not others:
+            kind = wanted.type
+        if kind == there.type:
+            return
+        made = replace(there, type=kind, native="")
+        self.columns[wanted.name] = made
+        if rewritten and (not others or kind == wanted.type):
+            self.changes.append(RewriteColumn(self.after.ref, there, made))
+        elif self.scene.able.promotes_in_place(there.type, kind):
+            self.changes.append(ColumnWidened(self.after.ref, there, made))
+        else:
+            raise IllegalChange(_clash(self.after, wanted, there, others, kind))
+
+    def drop(self) -> None:
+        """What this shard has no more, and no other one has, goes."""
+        mine = self.scene.mine.columns if self.scene.mine else ()
+        wanted = self.after.by_name
+        for column in (c for c in mine if c.name in self.columns and c.name not in wanted):
+            if not self.scene.holders(column.name):
+                place = list(self.columns).index(column.name)
+                gone = replace(self.columns.pop(column.name), key=0)
+                self.changes.append(ColumnRemoved(self.after.ref, gone, place))
+
+
+def _clash(after: Table, wanted: Column, there: Column, others: Sequence[str], kind: DataType) -> str:
+    where = f"shard{'s' * (len(others) > 1)} {', '.join(others)}" if others else "the shared table"
+    return (
+        f"column {wanted.name} of table {after.path} is {wanted.type} here and {there.type} in {where}, and cannot "
+        f"become {kind}, which holds both, in place: give it another name in `tables: ...: columns:`, or the same type "
+        "at its source"
+    )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One column of a shared table: the `type` that holds all, and each shard's own; None where it is missing.
+    `retained`: shards whose source has dropped it."""
+
+    name: str
+    type: DataType
+    shards: Mapping[str, DataType | None]
+    retained: frozenset[str] = frozenset()
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        return tuple(shard for shard, kind in self.shards.items() if kind is None or shard in self.retained)
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.shards.values())) > 1 or bool(self.retained)
+
+
+def compare(tables: Mapping[str, Table]) -> tuple[Compared, ...]:
+    """The columns of the shards' accepted tables, by the name at the destination, in the order of their first shard."""
+    named = {shard: {c.alias or c.name: c for c in table.columns} for shard, table in sorted(tables.items())}
+    names = dict.fromkeys(name for columns in named.values() for name in columns)
+    return tuple(_compared(name, {shard: columns.get(name) for shard, columns in named.items()}) for name in names)
+
+
+def _compared(name: str, columns: Mapping[str, Column | None]) -> Compared:
+    kinds = {shard: column.type if column else None for shard, column in columns.items()}
+    retained = frozenset(shard for shard, column in columns.items() if column and column.retained)
+    return Compared(name, reduce(promote, (kind for kind in kinds.values() if kind)), kinds, retained)

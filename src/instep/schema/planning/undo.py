@@ -1,0 +1,359 @@
+"""Takes applied changes back: from what was accepted before and after them to the accepted catalog without them.
+
+Each change finds its object as it is called today, by source id, else by name. An object that has moved on since
+gets in the way: nothing later is ever taken back with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from instep.errors import Conflict, IllegalChange, InstepError
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnComment,
+    ColumnDefault,
+    ColumnNarrowed,
+    ColumnNullability,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnWidened,
+    TableAdded,
+    TableComment,
+    TableRemoved,
+    TableRenamed,
+    describe,
+)
+from instep.schema.changes.diff import WEAK
+from instep.schema.changes.kinds import Ref
+from instep.schema.planning.accept import accept, settle
+from instep.schema.planning.naming import Naming, assign
+from instep.schema.policy.policy import Decision, Modifiers, Removed
+
+RULE = "undo"
+NEVER: Mapping[str, str] = {
+    "schema.added": "it holds nothing itself: undo the tables that came with it",
+    "schema.removed": "it holds nothing itself: undo the removal of its tables",
+    "table.replaced": "the rows of the new generation are those of another table",
+    "column.retyped": "its values were cast to the new type, and what they were before is not kept in the column",
+    "column.reordered": "columns stand in the source's order",
+    "key.changed": "rows were loaded anew under the new key",
+    "key.removed": "rows were loaded anew without the key",
+    "cursor.changed": "rows were loaded anew under the new cursor",
+    "cursor.removed": "rows were loaded anew without the cursor",
+    "destination.drifted": "it is a fact, and nothing was changed for it",
+    "name.collided": "it is a fact, and nothing was changed for it",
+    "access.lost": "it is a fact, and nothing was changed for it",
+}
+"""Kinds that cannot be taken back, and why."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A change that was carried out: the accepted catalogs before and after it, and what a removal does at the
+    destination."""
+
+    id: str
+    change: Change
+    before: Catalog
+    after: Catalog
+    removed: Removed = "retain"
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """What taking changes back leads to. `decisions` are the reverse changes, in an order that `accept` can follow;
+    `after` is the accepted catalog then, `done` the ids of the changes, in the same order. By id: `revived` are the
+    (table, column) that were dropped and come back, a column of "" is the table itself; `narrowed` those whose type
+    gets smaller; `left` says what stays applied and why."""
+
+    decisions: tuple[Decision, ...] = ()
+    after: Catalog = field(default_factory=Catalog)
+    done: tuple[str, ...] = ()
+    revived: Mapping[str, tuple[Ref, str]] = field(default_factory=dict)
+    narrowed: Mapping[str, tuple[Ref, str]] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> frozenset[Ref]:
+        """The accepted tables, by every name that they have on the way."""
+        refs: set[Ref] = set()
+        for change in (d.change for d in self.decisions):
+            sides = (getattr(change, "before", None), getattr(change, "after", None))
+            refs |= {side.ref for side in sides if isinstance(side, Table)}
+            refs |= {change.table} if hasattr(change, "table") else set()
+        return frozenset(refs)
+
+
+@dataclass(frozen=True)
+class _Back:
+    """A reverse change, and what `accept` alone would not put back: the name at the destination, and of a column that
+    was `mapped` to another of the source, what it was before."""
+
+    change: Change
+    removed: Removed = "retain"
+    alias: str = ""
+    revives: bool = False
+    mapped: Column | None = None
+
+
+def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> Undoing:
+    """The accepted catalog `now` without `applied`.
+
+    Raises IllegalChange for a change that nothing can take back and Conflict for one whose object has moved on; of
+    several, those stay applied (`left`) as long as one can be taken back.
+    """
+    backs: dict[str, _Back] = {}
+    left: dict[str, InstepError] = {}
+    moved = _moves(applied, now)
+    for one in applied:
+        try:
+            backs[one.id] = _back(one, now, moved)
+        except (IllegalChange, Conflict) as error:
+            left[one.id] = error
+    if not backs:
+        raise next(iter(left.values()))
+    ordered = dict(sorted(backs.items(), key=lambda item: _rank(item[1].change)))
+    return replace(_made(ordered, now, naming), left={i: error.message for i, error in left.items()})
+
+
+def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> Undoing:
+    backs = tuple(ordered.values())
+    decisions = tuple(Decision(b.change, "apply", RULE, "taken back", Modifiers(removed=b.removed)) for b in backs)
+    for decision in settle(decisions, now):
+        if not decision.applied:
+            raise Conflict(f"{describe(decision.change)}: {decision.why}", hint="undo what has taken the name first")
+    after = accept(decisions, now, Catalog())
+    for back in backs:
+        after = _finished(after, back)
+    return Undoing(
+        decisions,
+        assign(after, naming),
+        done=tuple(ordered),
+        revived={i: _place(b.change) for i, b in ordered.items() if b.revives},
+        narrowed={i: _place(b.change) for i, b in ordered.items() if isinstance(b.change, ColumnNarrowed)},
+    )
+
+
+def _finished(catalog: Catalog, back: _Back) -> Catalog:
+    """With the earlier name at the destination where it is free, and what was dropped marked as retained."""
+    ref, name = _place(back.change)
+    table = catalog.get(ref)
+    if table is None or not (back.alias or back.revives or back.mapped):
+        return catalog
+    if not name:
+        alias = back.alias if back.alias not in {t.alias for t in catalog.tables if t.ref != ref} else ""
+        return catalog.put(replace(table, alias=alias, retained=table.retained or back.revives))
+    alias = back.alias if back.alias not in {c.alias for c in table.columns if c.name != name} else ""
+    edited = replace(table.by_name[name], alias=alias)
+    edited = replace(edited, retained=True, key=0) if back.revives else edited
+    if (was := back.mapped) is not None:
+        edited = replace(edited, id=was.id, retained=was.retained)
+    return catalog.put(replace(table, columns=tuple(edited if c.name == name else c for c in table.columns)))
+
+
+def _place(change: Change) -> tuple[Ref, str]:
+    """(table, column) as they are called after the reverse change."""
+    match change:
+        case TableAdded() | TableRenamed():
+            return change.after.ref, ""
+        case TableRemoved():
+            return change.before.ref, ""
+        case ColumnAdded() | ColumnRenamed() | ColumnWidened() | ColumnNarrowed():
+            return change.table, change.after.name
+        case _:
+            return getattr(change, "table", ("", "")), ""
+
+
+def _rank(change: Change) -> int:
+    kinds = (TableRemoved, TableRenamed, ColumnRemoved, ColumnRenamed)
+    last = {ColumnAdded: len(kinds) + 1, TableAdded: len(kinds) + 2}
+    return next((i for i, kind in enumerate(kinds) if isinstance(change, kind)), last.get(type(change), len(kinds)))
+
+
+Names = Mapping[tuple[Ref, str], str]
+Refs = Mapping[Ref, Ref]
+
+
+def _moves(applied: Sequence[Applied], now: Catalog) -> tuple[Refs, Names]:
+    """What tables and columns are called once the renames among `applied` are taken back, by their names today."""
+    tables: dict[Ref, Ref] = {}
+    columns: dict[tuple[Ref, str], str] = {}
+    for one in applied:
+        change = one.change
+        if isinstance(change, TableRenamed) and (found := today(one.after.get(change.after.ref), now)):
+            tables[found.ref] = change.before.ref
+        if isinstance(change, ColumnRenamed) and (found := today(one.after.get(change.table), now)):
+            columns[found.ref, change.after.name] = change.before.name
+    return tables, columns
+
+
+def today(table: Table | None, now: Catalog) -> Table | None:
+    """The accepted table as it is now: by source id, else by name. None if it is gone or is another table."""
+    if table is None:
+        return None
+    if table.id is not None and (found := next((t for t in now.tables if t.id == table.id), None)):
+        return found
+    found = now.get(table.ref)
+    return None if found is None or _differ(table.id, found.id) else found
+
+
+def _column_today(column: Column, table: Table) -> Column | None:
+    if column.id is not None and (found := next((c for c in table.columns if c.id == column.id), None)):
+        return found
+    found = table.by_name.get(column.name)
+    return None if found is None or _differ(column.id, found.id) else found
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other and not other.startswith(WEAK)
+
+
+def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
+    change = one.change
+    if why := NEVER.get(change.kind):
+        raise IllegalChange(
+            f"{one.id} cannot be undone: {describe(change)}: {why}", hint="see docs/reference/commands.md, undo"
+        )
+    match change:
+        case TableAdded() | TableRemoved() | TableRenamed() | TableComment():
+            return _TABLES[type(change)](one, change, now, moved[0])
+        case _:
+            return _column(one, change, now, moved)
+
+
+def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _Back:
+    table = _standing(one, today(one.after.get(change.after.ref), now), change.after.path)
+    if table.retained:
+        raise _since(one, f"table {table.path} has left the source since and is only kept")
+    kept = one.before.get(change.after.ref)
+    return _Back(TableRemoved(table), "retain" if kept else one.removed)
+
+
+def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _Back:
+    ref = change.before.ref
+    if one.after.get(ref) is not None:
+        raise _since(one, f"nothing was taken away: table {change.before.path} stands at the destination as it was")
+    table = one.before.get(ref)
+    if table is None:
+        raise _since(one, f"table {change.before.path} is not in the accepted schema before it")
+    if (other := now.get(ref)) is not None or any(t.alias == table.alias for t in now.tables):
+        raise _since(one, f"the name {(other or table).path} has been used again since")
+    return _Back(TableAdded(replace(table, alias="")), alias=table.alias, revives=True)
+
+
+def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _Back:
+    table = _standing(one, today(one.after.get(change.after.ref), now), change.after.path)
+    if table.ref != change.after.ref:
+        raise _since(one, f"the table is called {table.path} by now")
+    old = one.before.get(change.before.ref)
+    back = replace(table, schema=change.before.schema, name=change.before.name)
+    return _Back(TableRenamed(table, back), alias=old.alias if old else "")
+
+
+def _table_comment(one: Applied, change: TableComment, now: Catalog, moved: Refs) -> _Back:
+    table = _standing(one, today(one.after.get(change.table), now), ".".join(change.table))
+    if table.comment != change.after:
+        raise _since(one, f"the comment of {table.path} has changed since")
+    return _Back(TableComment(moved.get(table.ref, table.ref), change.after, change.before))
+
+
+_TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _Back]] = {
+    TableAdded: _table_added, TableRemoved: _table_removed,
+    TableRenamed: _table_renamed, TableComment: _table_comment,
+}  # fmt: skip
+
+
+def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
+    path = ".".join(filter(None, change.table))
+    was = one.after.get(change.table)
+    table = _standing(one, today(was, now), path)
+    if table.retained:
+        raise _since(one, f"table {table.path} has left the source since and is only kept")
+    if was is not None and was.generation != table.generation:
+        raise _since(one, f"{path} is of a new generation since: its rows are those of another table")
+    ref = moved[0].get(table.ref, table.ref)
+    if isinstance(change, ColumnRemoved):
+        return _column_removed(one, change, table, ref)
+    known = was.by_name.get(change.after.name) if was else None
+    column = known and _column_today(known, table)
+    if column is None:
+        raise _since(one, f"column {path}.{change.after.name} is not there any more")
+    if column.retained:
+        raise _since(one, f"column {path}.{column.name} has left the source since and is only kept")
+    return _altered(one, change, table, ref, column, moved[1].get((table.ref, column.name), column.name))
+
+
+def _column_removed(one: Applied, change: ColumnRemoved, table: Table, ref: Ref) -> _Back:
+    before = one.before.get(change.table) or next((t for t in one.before.tables if t.id and t.id == table.id), None)
+    old = before.by_name.get(change.before.name) if before else None
+    if old is None:
+        raise _since(one, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
+    kept = one.after.get(change.table)
+    if kept and any(c.retained and c.alias == old.alias for c in kept.columns):
+        raise _since(one, f"nothing was taken away: column {old.name} of {table.path} keeps its values")
+    if any(old.name == c.name or old.alias == c.alias for c in table.columns):
+        raise _since(one, f"a column {old.name} has been added to {table.path} since")
+    return _Back(ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, revives=True)
+
+
+def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _Back:
+    """`name`: what the column is called once renames are taken back."""
+    at = replace(now, name=name)
+    match change:
+        case ColumnAdded():
+            return _column_added(one, table, ref, now)
+        case ColumnRenamed():
+            if now.name != change.after.name:
+                raise _since(one, f"the column is called {now.name} by now")
+            old = one.before.get(change.table)
+            known = old.by_name.get(change.before.name) if old else None
+            then = after.by_name.get(change.after.name) if (after := one.after.get(change.table)) else None
+            mapped = bool(known and then and (known.retained or known.id != then.id))
+            back = ColumnRenamed(ref, now, replace(at, id=known.id) if known and mapped else at)
+            return _Back(back, alias=known.alias if known else "", mapped=known if mapped else None)
+        case ColumnWidened() | ColumnNarrowed():
+            if now.type != change.after.type:
+                raise _since(one, f"column {now.name} is of type {now.type} by now")
+            reverse = ColumnNarrowed if isinstance(change, ColumnWidened) else ColumnWidened
+            old_type = {f: getattr(change.before, f) for f in ("type", "native", "note")}
+            return _Back(reverse(ref, at, replace(at, **old_type)))
+        case ColumnNullability():
+            return _Back(_fact(one, change, ref, at, "nullable"))
+        case ColumnDefault():
+            return _Back(_fact(one, change, ref, at, "default"))
+        case ColumnComment():
+            return _Back(_fact(one, change, ref, at, "comment"))
+    raise IllegalChange(f"{one.id} cannot be undone: {describe(change)}")
+
+
+def _column_added(one: Applied, table: Table, ref: Ref, column: Column) -> _Back:
+    if column.key or table.cursor == column.name:
+        part = "key" if column.key else "cursor"
+        raise _since(one, f"column {column.name} is part of the {part} of {table.path}")
+    was = one.before.get(ref)
+    revived = bool(was and any(c.retained and c.alias == column.alias for c in was.columns))
+    back = ColumnRemoved(ref, replace(column, key=0), table.columns.index(column))
+    return _Back(back, "retain" if revived else one.removed)
+
+
+def _fact(one: Applied, change: Any, ref: Ref, at: Column, name: str) -> Change:
+    if getattr(at, name) != getattr(change.after, name):
+        raise _since(one, f"column {at.name} has changed again since")
+    back: Change = type(change)(ref, at, replace(at, **{name: getattr(change.before, name)}))
+    return back
+
+
+def _standing(one: Applied, table: Table | None, path: str) -> Table:
+    if table is None:
+        raise _since(one, f"table {path} is not there any more")
+    return table
+
+
+def _since(one: Applied, why: str) -> Conflict:
+    hint = "undo later changes of it first, or see `instep changes list --all`"
+    return Conflict(f"{one.id} cannot be undone: {describe(one.change)}: {why}", hint=hint)

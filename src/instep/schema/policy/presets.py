@@ -1,0 +1,119 @@
+"""The presets as one table: what each of them says to each kind of change. Adding a preset adds a column.
+
+A cell is an action, the modifiers that come with it, and an effect: what the action means for that kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from instep.errors import SchemaError
+from instep.suggest import did_you_mean
+
+Action = Literal["apply", "review", "ignore", "pause_table", "pause_connection"]
+ACTIONS: tuple[Action, ...] = ("apply", "review", "ignore", "pause_table", "pause_connection")
+Effect = Literal["", "off", "pending", "missing", "kept", "nullable", "generation", "recorded", "error", "waiting"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One cell. `effect` is empty where the kind and the action say it all (see `effect_of`)."""
+
+    action: Action
+    effect: Effect = ""
+    modifiers: Mapping[str, Any] = field(default_factory=dict)
+
+
+APPLY, REVIEW, IGNORE = Choice("apply"), Choice("review"), Choice("ignore")
+RETAIN, DROP = Choice("apply", modifiers={"removed": "retain"}), Choice("apply", modifiers={"removed": "drop"})
+HOLD = Choice("review", modifiers={"misfit": "quarantine"})
+KEEP = Choice("ignore", modifiers={"misfit": "null"})
+PENDING = Choice("ignore", "pending")
+TABLE, STOP = Choice("pause_table"), Choice("pause_connection")
+
+PRESETS = ("allow_all", "allow_columns", "block_all", "propagate_all", "propagate_columns", "approve", "stop")
+DEFAULT_PRESET = "allow_all"
+SUSPECTED = "rename.suspected"
+"""Not a kind of change: a removal and an addition that look like one rename. `apply` leaves both as decided."""
+
+TABLE_OF_PRESETS: Mapping[str, tuple[Choice, ...]] = {
+    "schema.added table.added": (APPLY, IGNORE, IGNORE, APPLY, PENDING, REVIEW, STOP),
+    "column.added": (APPLY, APPLY, IGNORE, APPLY, APPLY, REVIEW, STOP),
+    "column.removed": (RETAIN, RETAIN, RETAIN, DROP, DROP, REVIEW, STOP),
+    "schema.removed table.removed": (RETAIN, RETAIN, RETAIN, RETAIN, IGNORE, REVIEW, STOP),
+    "column.renamed": (APPLY, APPLY, REVIEW, APPLY, APPLY, REVIEW, STOP),
+    "table.renamed": (APPLY, APPLY, REVIEW, APPLY, IGNORE, REVIEW, STOP),
+    "column.widened": (APPLY, APPLY, APPLY, APPLY, APPLY, REVIEW, STOP),
+    "column.narrowed": (IGNORE, IGNORE, IGNORE, IGNORE, IGNORE, REVIEW, STOP),
+    "column.retyped": (HOLD, HOLD, HOLD, KEEP, KEEP, REVIEW, STOP),
+    "column.nullability": (APPLY, APPLY, APPLY, APPLY, APPLY, REVIEW, STOP),
+    "column.default column.comment table.comment column.reordered": (APPLY,) * 7,
+    "key.removed cursor.removed": (TABLE, TABLE, TABLE, STOP, STOP, STOP, STOP),
+    "key.changed cursor.changed": (TABLE, TABLE, TABLE, STOP, STOP, STOP, STOP),
+    "table.replaced": (APPLY, APPLY, REVIEW, APPLY, APPLY, REVIEW, STOP),
+    "destination.drifted name.collided": (REVIEW, REVIEW, REVIEW, REVIEW, REVIEW, REVIEW, STOP),
+    "access.lost": (IGNORE,) * 7,
+    SUSPECTED: (APPLY, APPLY, REVIEW, APPLY, APPLY, REVIEW, APPLY),
+}
+_CELLS = {
+    (kind, preset): choice
+    for kinds, row in TABLE_OF_PRESETS.items()
+    for kind in kinds.split()
+    for preset, choice in zip(PRESETS, row, strict=True)
+}
+KINDS: tuple[str, ...] = tuple(
+    kind for kinds in TABLE_OF_PRESETS if kinds != SUSPECTED for kind in kinds.split()
+)  # fmt: skip
+
+_EFFECTS: Mapping[tuple[str, Action], Effect] = {
+    **{(k, "ignore"): "off" for k in ("schema.added", "table.added", "column.added")},
+    **{(k, "ignore"): "missing" for k in ("schema.removed", "table.removed")},
+    **{(k, "ignore"): "kept" for k in ("column.narrowed", "column.retyped")},
+    **{(k, "apply"): "recorded" for k in ("column.default", "column.comment", "table.comment", "column.reordered")},
+    ("column.nullability", "apply"): "nullable",
+    ("table.replaced", "apply"): "generation",
+    ("access.lost", "ignore"): "error",
+}
+
+_ALIASES: Mapping[str, str] = {
+    "propagate all": "propagate_all",
+    "propagate all field and stream changes": "propagate_all",
+    "propagate fully": "propagate_all",
+    "propagate field changes only": "propagate_columns",
+    "approve all changes myself": "approve",
+    "ignore": "approve",
+    "stop future syncs": "stop",
+    "disable": "stop",
+    "disable connection": "stop",
+}
+
+
+def effect_of(kind: str, action: Action) -> Effect:
+    """What `action` means for this kind, beyond the action itself."""
+    return _EFFECTS.get((kind, action), "")
+
+
+def choice(kind: str, preset: str) -> Choice:
+    """The cell of the table. `preset` may be an alias; raises SchemaError for an unknown preset or kind."""
+    cell = _CELLS.get((kind, preset)) or _CELLS.get((kind, preset_named(preset)))
+    if cell is None:
+        raise unknown("kind of change", kind, KINDS)
+    return cell
+
+
+def preset_named(text: str) -> str:
+    """The preset of that name or of a name that other products use (`ALLOW_ALL`, `propagate field changes only`)."""
+    words = re.sub(r"[\s_-]+", " ", text.strip().casefold())
+    name = _ALIASES.get(words, words.replace(" ", "_"))
+    if name not in PRESETS:
+        raise unknown("preset", text, PRESETS)
+    return name
+
+
+def unknown(what: str, text: str, known: tuple[str, ...]) -> SchemaError:
+    """The error for a word that is none of `known`, with the nearest one as the next step."""
+    hint = did_you_mean(text, known, f"one of: {', '.join(known)}", form="did you mean {!r}?")
+    return SchemaError(f"unknown {what} {text!r}", hint=hint)

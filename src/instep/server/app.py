@@ -1,0 +1,162 @@
+"""The server's application: its routes, behind the guard, each with the role that the matrix gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from instep.errors import InstepError
+from instep.server import operation_routes, problems
+from instep.server.context import Opened, Server
+from instep.server.fivetran_api.http.envelope import refused_as
+from instep.server.fivetran_api.mount import PATH, compatible
+from instep.server.guard import Guard, as_problem
+from instep.server.models import ProblemOut
+from instep.server.queue import StoredQueue
+from instep.server.rates import Listeners, Rates
+from instep.server.responses import PROBLEMS
+from instep.server.roles import NEEDS, OPEN, PREFIX
+from instep.server.routes import (
+    changes,
+    channels,
+    connections,
+    detectors,
+    events,
+    health,
+    jobs,
+    keys,
+    policies,
+    quarantine,
+    queue,
+    resources,
+    rollouts,
+    runs,
+    schemas,
+    selections,
+    settings,
+    status,
+)
+from instep.server.routes import health as metrics
+
+_WAYS: dict[str, dict[str, str]] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key's secret: instep_sk_..."},
+    "basic": {"type": "http", "scheme": "basic", "description": "An API key's id and its secret."},
+}
+
+
+def describe(app: FastAPI) -> Callable[[], dict[str, Any]]:
+    """What makes the document of an application, once."""
+
+    def openapi() -> dict[str, Any]:
+        if not app.openapi_schema:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    return openapi
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    schemas = found["components"]["schemas"]
+    for own in ("HTTPValidationError", "ValidationError"):  # the framework's errors are never answered
+        schemas.pop(own, None)
+    schemas["ProblemOut"] = ProblemOut.model_json_schema()
+    found["components"]["securitySchemes"] = _WAYS
+    for route, operation in _operations(found):
+        if role := NEEDS.get(route):
+            operation["security"] = [{name: []} for name in _WAYS]
+            operation["x-role"] = role
+            operation["responses"] = dict(_shortened(operation["responses"]))
+    found["components"]["responses"] = {f"Problem{code}": response for code, response in PROBLEMS.items()}
+    return found
+
+
+def _shortened(responses: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Problems are said once for all routes."""
+    for code, response in responses.items():
+        same = response == PROBLEMS.get(int(code))
+        yield code, {"$ref": f"#/components/responses/Problem{code}"} if same else response
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path.removeprefix(PREFIX)}", operation
+
+
+_ROOMS = (
+    health, connections, detectors, settings, jobs, changes, runs, schemas, policies, resources, channels, events,
+    quarantine, keys, metrics, queue, status, rollouts, selections, operation_routes,
+)  # fmt: skip
+ROUTES = tuple(room.routes for room in _ROOMS)
+_TITLE = "instep API"
+_ABOUT = "Connections, schema changes and runs of this server."
+
+
+def create_app(
+    opened: Opened,
+    *,
+    rates: Rates | None = None,
+    listeners: Listeners | None = None,
+    secure: bool = False,
+    poll: float = 1.0,
+    stream: float = 900.0,
+) -> FastAPI:
+    """The ASGI application over an open server: its own routes, and the compatible API at its path. `secure`:
+    clients come by TLS. Raises ValueError for a route that the matrix does not have."""
+    rates = rates or Rates()
+    app = FastAPI(
+        title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
+        redirect_slashes=False,
+    )  # fmt: skip
+    app.state.server = Server(
+        opened, StoredQueue(opened), rates, listeners or Listeners(), poll, stream,
+        version("instep"),
+    )  # fmt: skip
+    opened.store.events.last_number()  # opens the store before the first request
+    check_matrix()
+    for routes in ROUTES:  # as they are: including them builds each anew for every application, at its first request
+        app.router.routes.extend(routes.routes)
+    metrics.add_alias(app)
+    app.mount(PATH, compatible(opened, rates))
+    app.openapi = describe(app)  # type: ignore[method-assign]
+    _handle(app)
+    app.add_middleware(Guard, render=_refused, secure=secure, slashes=(f"{PATH}/",))
+    return app
+
+
+def _refused(path: str, problem: problems.Problem) -> Response:
+    """What the guard refuses, in the words of the routes below a path."""
+    if path == PATH or path.startswith(f"{PATH}/"):
+        return refused_as(problem.status, problem.detail, problem.hint, problem.headers)
+    return as_problem(path, problem)
+
+
+def _handle(app: FastAPI) -> None:
+    app.add_exception_handler(problems.Problem, problems.on_problem)
+    app.add_exception_handler(InstepError, problems.on_error)
+    app.add_exception_handler(RequestValidationError, problems.on_invalid)
+    app.add_exception_handler(HTTPException, problems.on_status)
+
+
+def check_matrix() -> None:
+    """Every route is in the matrix or open, and nothing else is."""
+    found, known = set(route_names()), {*NEEDS, *OPEN}
+    if found != known:
+        raise ValueError(f"routes and matrix differ: {sorted(found ^ known)}")
+
+
+def route_names() -> Iterator[str]:
+    """`METHOD /path` of every route, as the matrix and OPEN have them."""
+    for route in (one for routes in ROUTES for one in routes.routes if isinstance(one, APIRoute)):
+        for method in sorted(route.methods or ()):
+            whole = f"{method} {route.path}"
+            yield whole if whole in OPEN else f"{method} {route.path.removeprefix(PREFIX)}"

@@ -1,0 +1,135 @@
+"""Every key of every body that a request of either API may have, and what it may lead to.
+
+The keys of objects within them (`spec`, `config`) have a table of their own, with what is refused:
+`instep.project.allowed.keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel
+
+from instep.operations.registry import specs
+from instep.operations.spec import Request
+from instep.operations.values import leads_to
+from instep.project.allowed.keys import NAMES, PARTS, PUBLIC, SECRET, SETTING
+from instep.server import connection_views, models, resources
+from instep.server.fivetran_api import (
+    connection_bodies,
+    connection_state,
+    destinations,
+    groups,
+    schema_tree,
+    schemas,
+    syncs,
+    users,
+    webhooks,
+)
+from instep.server.requests import request_model
+from instep.server.routes import changes, detectors, keys, policies, quarantine, rollouts, selections
+
+SPEC = "the object's keys, above"
+TOLD = "kept and told back; it has no effect"
+NOWHERE = "refused, unless it says what is so anyway"
+REASON = "a text for people, in the log of audits"
+CONSENT = "what of the destination may be dropped; nothing is opened"
+STATE = "the connector's own state, which it reads as data"
+_N, _S, _P = NAMES.words, SETTING.words, PARTS.words
+
+Words = Mapping[str, str]
+
+
+def _each(**words: str) -> Words:
+    """Words by the names that have them, which are separated by spaces."""
+    return {name: KINDS[kind] for kind, names in words.items() for name in names.split()}
+
+
+def _of_record(record: Any) -> Words:
+    """Return words by the fields of an operation's request: their types say what they lead to."""
+    return {name: KINDS[leads_to(hint)] for name, hint in get_type_hints(record, include_extras=True).items()}
+
+
+KINDS = {
+    "name": _N, "setting": _S, "parts": _P, "spec": SPEC, "told": TOLD, "nowhere": NOWHERE, "reason": REASON,
+    "consent": CONSENT, "state": STATE, "secret": SECRET.words, "public": PUBLIC.words,
+}  # fmt: skip
+_SAID = _each(
+    told="pause_after_trial data_delay_sensitivity data_delay_threshold destination_schema_names "
+         "destination_configuration connect_card_config",
+    nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id vault",
+    spec="auth", setting="trust_certificates trust_fingerprints run_setup_tests",
+)  # fmt: skip
+_DESTINATION = _each(
+    spec="config", told="region time_zone_offset daylight_saving_time_enabled",
+    nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id",
+    setting="trust_certificates trust_fingerprints run_setup_tests",
+)  # fmt: skip
+_WAVES = _each(name="connections destinations tags matching")
+
+COMPATIBLE: Mapping[type[BaseModel], Words] = {
+    connection_bodies.Said: _SAID,
+    connection_bodies.NewConnection: {
+        **_SAID, **_each(name="group_id", spec="service config",
+                         setting="paused sync_frequency daily_sync_time schedule_type"),
+    },
+    connection_bodies.Change: {
+        **_SAID, **_each(nowhere="group_id service", spec="config",
+                         setting="paused sync_frequency daily_sync_time schedule_type is_historical_sync "
+                                 "schema_status"),
+    },
+    destinations.NewDestination: {**_DESTINATION, **_each(name="group_id", spec="service")},
+    destinations.DestinationChange: _DESTINATION,
+    groups.NewGroup: _each(name="name"),
+    users.NewUser: _each(name="email given_name family_name", setting="role", told="phone picture"),
+    users.UserChange: _each(name="given_name family_name", setting="role", told="phone picture"),
+    users.NewMember: _each(name="email", setting="role"),
+    schema_tree.ConfigBody: _each(parts="schemas", setting="schema_change_handling is_type_locked"),
+    schema_tree.SchemaBody: _each(setting="enabled", parts="tables"),
+    schema_tree.TableBody: _each(setting="enabled sync_mode", parts="columns"),
+    schema_tree.ColumnBody: _each(setting="enabled hashed is_primary_key"),
+    schemas.ReloadBody: _each(setting="exclude_mode"),
+    schemas.DropBody: _each(parts="schemas"),
+    schemas.DropSchema: _each(parts="tables"),
+    schemas.DropTable: _each(consent="columns"),
+    connection_state.StateBody: _each(state="state"),
+    syncs.SyncBody: _each(setting="force"),
+    syncs.ResyncBody: _each(name="scope"),
+    webhooks.NewWebhook: _each(public="url", name="events", setting="active", secret="secret"),
+    webhooks.WebhookChange: _each(public="url", name="events", setting="active", secret="secret"),
+    webhooks.WebhookTest: _each(name="event"),
+}  # fmt: skip
+"""What each key of a body of `/v1` may lead to, by the body's class."""
+OWN: Mapping[type[BaseModel], Words] = {
+    resources.NewObject: _each(spec="spec", name="name tags"),
+    resources.ObjectWhole: _each(spec="spec", name="tags"),
+    resources.ObjectChange: _each(spec="spec", name="tags"),
+    keys.NewKey: _each(name="name groups", setting="role days"),
+    keys.Rotation: _each(setting="overlap_hours days"),
+    changes.Answers: _each(setting="answer hash", name="ids connection patterns kinds tables"),
+    changes.Snooze: _each(setting="duration until"),
+    detectors.EnableDetectorRequest: _each(reason="why"),
+    connection_views.Pausing: _each(reason="reason", name="table"),
+    connection_views.Resuming: _each(name="table"),
+    policies.Cases: _each(name="cases"),
+    policies.Another: _each(name="name", spec="policy", setting="since"),
+    quarantine.Matching: _each(name="table key"),
+    rollouts.NewGroup: _WAVES,
+    rollouts.Turn: _each(setting="verb", name="object"),
+    rollouts.NewChange: _each(name="change", setting="verdict"),
+    rollouts.NewRollout: _each(parts="group selection change", setting="preset sizes gates", name="canary"),
+    rollouts.Advance: _each(setting="every"),
+    rollouts.Resume: _each(setting="every", reason="accept"),
+    rollouts.StopRollout: _each(reason="reason"),
+    rollouts.Skip: _each(name="connections", reason="reason"),
+    rollouts.RollBack: _each(setting="wave", name="connections"),
+    selections.Switching: _each(setting="verb", name="objects matching"),
+    models.Leaving: _each(name="table columns"),
+    **{
+        request_model(spec.request): _of_record(spec.request)
+        for spec in specs().values()
+        if spec.request is not Request
+    },
+}
+"""What each key of a body of `/api/v1` may lead to, by the body's class."""

@@ -1,0 +1,130 @@
+"""Connections as the API shows them, whole or many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from instep.control.resources.resources import Managed
+from instep.errors import ProjectError
+from instep.model import Pause, Run
+from instep.server import resources
+from instep.server.context import Caller, Server
+from instep.server.models import Asked, Dry, Name, RunOut, Said
+
+
+class ConnectionOut(Said):
+    """`status` is processing (a detection runs), paused, running, failing, waiting (for a person), idle, or new (never
+    run)."""
+
+    name: str
+    source: str
+    destination: str
+    namespace: str
+    policy: str
+    tags: list[str]
+    status: Literal["processing", "paused", "running", "failing", "waiting", "idle", "new"]
+    waiting: int = Field(description="Open changes that wait for a person.")
+    last_run: RunOut | None
+    managed_by: Literal["file", "server"]
+
+
+class PauseOut(Said):
+    reason: str
+    since: datetime
+    change: str
+    table: str | None
+
+
+class ConnectionWithPauses(ConnectionOut):
+    pauses: list[PauseOut]
+
+
+class Pausing(Asked):
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+    table: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
+
+
+class Resuming(Asked):
+    table: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
+
+
+class Paused(Dry):
+    """`changed`: this request has done it."""
+
+    paused: bool
+    changed: bool
+    pauses: list[PauseOut]
+
+
+def whole(the: Server, who: Caller, name: str) -> dict[str, Any]:
+    """The connection as it is read, and as its ETag goes by."""
+    [one] = shown(the, [resources.known(the, who, "connection", name)])
+    return {**one.model_dump(mode="json"), "pauses": pauses_of(the, name)}
+
+
+def pauses_of(the: Server, name: str) -> list[dict[str, Any]]:
+    return [_pause(found).model_dump(mode="json") for found in the.store.pauses.active(name)]
+
+
+def _pause(found: Pause) -> PauseOut:
+    table = ".".join(filter(None, found.table)) if found.table else None
+    return PauseOut(reason=found.reason, since=found.since, change=found.change, table=table)
+
+
+def shown(the: Server, found: Sequence[Managed]) -> list[ConnectionOut]:
+    """In a few queries, however many there are."""
+    names = [one.name for one in found]
+    runs, waiting = the.store.pages.latest_runs(names), the.store.pages.waiting(names)
+    paused, namespaces = the.store.pages.paused(names), dict[str, str]()
+    detecting = {
+        job.connection for job in the.store.jobs.unfinished(names) if job.kind == "detect" and job.status == "running"
+    }
+
+    def one(of: Managed) -> ConnectionOut:
+        run, open_ = runs.get(of.name), waiting.get(of.name, 0)
+        status = "processing" if of.name in detecting else _status(run, open_, of.name in paused)
+        return _one(the, of, run, open_, status, namespaces)
+
+    return [one(of) for of in found]
+
+
+def _one(
+    the: Server, found: Managed, run: Run | None, waiting: int, status: Any, namespaces: dict[str, str]
+) -> ConnectionOut:
+    """What the server keeps names both its ends: their sections are not read for it."""
+    name, spec, own = found.name, found.spec, found.by == "file"
+    destination = the.project.destination_of(name) if own else str(spec["destination"])
+    if destination not in namespaces:
+        namespaces[destination] = _namespace(the, destination)
+    return ConnectionOut(
+        name=name,
+        source=the.project.source_of(name) if own else str(spec["source"]),
+        destination=destination,
+        namespace=str(spec.get("namespace") or namespaces[destination] or name),
+        policy=str(spec.get("policy") or ""),
+        tags=list(found.tags),
+        status=status,
+        waiting=waiting,
+        last_run=RunOut.model_validate(run) if run else None,
+        managed_by=found.by,
+    )
+
+
+def _namespace(the: Server, destination: str) -> str:
+    """Empty where the file refers to a value that is not there: one connection must not hide the others."""
+    try:
+        return the.project.common_namespace(destination)
+    except ProjectError:
+        return ""
+
+
+def _status(run: Run | None, waiting: int, paused: bool) -> Any:
+    if paused:
+        return "paused"
+    if run is not None and run.status in ("running", "failed"):
+        return "running" if run.status == "running" else "failing"
+    return "waiting" if waiting else "idle" if run is not None else "new"

@@ -1,0 +1,128 @@
+"""What routes work with: the project and its store, the queue, rates, and whose request it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from instep.control.resources.api_keys import in_scope
+from instep.control.resources.resources import Objects
+from instep.project.project import Project
+from instep.server.problems import unknown
+from instep.server.rates import Listeners, Rates
+from instep.store.server.api_keys import ApiKey
+from instep.store.server.resources import Link, LinkKind
+from instep.store.store import Store
+
+if TYPE_CHECKING:
+    from instep.notify.channel import Channel
+    from instep.sync.context import Pipe
+
+
+class Opened(Protocol):
+    """An open project, as `bootstrap` gives it."""
+
+    @property
+    def project(self) -> Project: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def objects(self) -> Objects: ...
+
+    def channel(self, name: str) -> Channel: ...
+
+    def pipe(self, connection: str) -> Pipe: ...
+
+
+@dataclass(frozen=True)
+class Queued:
+    """Work that waits for a worker, or is under way. `fresh`: this request has put it there; else it was there. `note`:
+    what stands in its way."""
+
+    id: str
+    connection: str
+    kind: str
+    status: str
+    fresh: bool = True
+    note: str = ""
+
+
+class Enqueues(Protocol):
+    """The queue. Both take part in the store's transaction that is open."""
+
+    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
+        """One of a kind waits or runs for each connection: a second request answers the first one's."""
+
+    def get(self, job: str) -> Queued | None: ...
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whose request it is, as it is written down."""
+
+    key: ApiKey
+
+    @property
+    def who(self) -> str:
+        return f"{self.key.name} ({self.key.id})"
+
+    @property
+    def scoped(self) -> bool:
+        return bool(self.key.groups)
+
+
+@dataclass(frozen=True)
+class Server:
+    """`poll`: the seconds between two looks at the events for those who listen; `stream`: the longest that one
+    listens before it has to ask again, its key being looked at anew."""
+
+    app: Opened
+    queue: Enqueues
+    rates: Rates = field(default_factory=Rates)
+    listeners: Listeners = field(default_factory=Listeners)
+    poll: float = 1.0
+    stream: float = 900.0
+    version: str = ""
+
+    @property
+    def store(self) -> Store:
+        return self.app.store
+
+    @property
+    def project(self) -> Project:
+        return self.app.project
+
+    def names(self, caller: Caller) -> frozenset[str] | None:
+        """The connections that a key is for, None for all; one query, however many there are. A group is a tag, or the
+        name of a destination."""
+        if not caller.scoped:
+            return None
+        return frozenset(self.app.objects.names("connection", links_of_groups(caller.key.groups)))
+
+    def sees(self, caller: Caller, connection: str) -> bool:
+        """Whether a key is for a connection; one without groups also sees those that are not in the project now."""
+        if not caller.scoped:
+            return True
+        if connection not in self.project.model.connections:
+            return False
+        tags = self.project.connection(connection).tags
+        return in_scope(caller.key.groups, {*tags, self.project.destination_of(connection)})
+
+    def connection(self, caller: Caller, name: str) -> str:
+        """The name of a connection that is there, and that the key is for; else a Problem."""
+        if name not in self.project.model.connections or not self.sees(caller, name):
+            raise unknown("connection", name)
+        return name
+
+    def only(self, caller: Caller, name: str | None) -> frozenset[str] | None:
+        """The connections that a list is of: the named one, or all that the key is for."""
+        return frozenset({self.connection(caller, name)}) if name is not None else self.names(caller)
+
+
+def links_of_groups(groups: Collection[str]) -> list[Link]:
+    """What a connection of one of these groups has one of."""
+    kinds: tuple[LinkKind, ...] = ("tag", "destination")
+    return [(kind, group) for kind in kinds for group in groups]

@@ -1,0 +1,149 @@
+"""What is said of a connection when it is made or changed, what of it is refused, and what is only told back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from instep.control.compat_documents import Kept, noted_of
+from instep.model import ObjectKind
+from instep.project.documents import masked
+from instep.server.fivetran_api.http.envelope import Refusal
+from instep.server.fivetran_api.http.ports import Ports
+from instep.server.fivetran_api.http.request_body import Truth, Wire
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.services import (
+    DEFAULT,
+    FREQUENCIES,
+    NAMES,
+    TYPES,
+    not_understood,
+    understood,
+    unknown,
+)
+from instep.server.fivetran_api.objects import merged
+
+Delay = Literal["LOW", "NORMAL", "HIGH", "CUSTOM", "SYNC_FREQUENCY"]
+Schedule = Literal["auto", "manual"]
+MAX_DELAY = 1_000_000
+_HOUR = r"^([01]\d|2[0-3]):00$"
+TOLD = (
+    "pause_after_trial", "data_delay_sensitivity", "data_delay_threshold", "destination_schema_names",
+    "destination_configuration", "connect_card_config",
+)  # fmt: skip
+"""What has no effect here, and is kept because clients read it back."""
+AGENTS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id")
+WAYS = (*AGENTS, "external_secrets_manager_id")
+"""Ways to a source, or to its secrets, that there are none of here."""
+
+
+class Said(Wire):
+    """What may be said at any time."""
+
+    pause_after_trial: Truth | None = None
+    data_delay_sensitivity: Delay | None = None
+    data_delay_threshold: int | None = Field(default=None, ge=0, le=MAX_DELAY)
+    destination_schema_names: Literal["FIVETRAN_NAMING", "SOURCE_NAMING"] | None = None
+    destination_configuration: dict[str, Any] | None = None
+    connect_card_config: dict[str, Any] | None = None
+    networking_method: str | None = Field(default=None, max_length=100)
+    private_link_id: str | None = Field(default=None, max_length=200)
+    proxy_agent_id: str | None = Field(default=None, max_length=200)
+    hybrid_deployment_agent_id: str | None = Field(default=None, max_length=200)
+    vault: str | None = Field(default=None, max_length=200, alias="external_secrets_manager_id")
+    auth: dict[str, Any] | None = None
+    trust_certificates: Truth | None = None
+    trust_fingerprints: Truth | None = None
+    run_setup_tests: Truth | None = None
+
+    def told(self) -> dict[str, Any]:
+        """The fields that are told back, those that were said."""
+        return {name: value for name in TOLD if (value := getattr(self, name)) is not None}
+
+
+class NewConnection(Said):
+    group_id: str = Field(min_length=1)
+    service: str = Field(min_length=1, max_length=100)
+    config: dict[str, Any] = Field(default_factory=dict)
+    paused: Truth = False
+    sync_frequency: int = DEFAULT
+    daily_sync_time: str = Field(default="00:00", pattern=_HOUR)
+    schedule_type: Schedule = "auto"
+
+
+class Change(Said):
+    group_id: str | None = None
+    service: str | None = None
+    config: dict[str, Any] | None = None
+    paused: Truth | None = None
+    sync_frequency: int | None = None
+    daily_sync_time: str | None = Field(default=None, pattern=_HOUR)
+    schedule_type: Schedule | None = None
+    is_historical_sync: Truth | None = None
+    schema_status: Literal["ready", "blocked_on_capture"] | None = None
+
+
+def check_frequency(minutes: int | None) -> None:
+    if minutes is not None and minutes not in FREQUENCIES:
+        raise Refusal(400, f"sync_frequency must be one of {', '.join(map(str, FREQUENCIES))} (minutes).")
+
+
+def check_config(service: str, config: Mapping[str, Any]) -> None:
+    if strange := not_understood(service, config):
+        keys = ", ".join(strange[:10])
+        raise Refusal(
+            400, f"config of {service}: none of these keys is known: {keys}.", hint=f"known are {understood(service)}"
+        )
+
+
+def check_way(said: Said, way: str) -> None:
+    """Refusal for what would have its source reached otherwise than by `way`, the networking method that it has."""
+    fields = said.model_dump(by_alias=True)
+    if ids := [name for name in WAYS if fields[name]]:
+        text = "the worker connects by itself: there are no agents, no private links and no managers of secrets"
+        raise Refusal(400, f"{', '.join(ids)}: {text}.", hint="leave it out")
+    if said.networking_method not in (None, "", way):
+        hint = "say so, or leave it out"
+        if said.networking_method == "SshTunnel":
+            hint = "an `ssh` section in the settings of its source (PATCH /api/v1/sources/NAME) makes it SshTunnel"
+        text = f"networking_method {said.networking_method}: the source of this connection is reached {way}"
+        raise Refusal(400, f"{text}.", hint=hint)
+
+
+def check_permanent(said: Change, group: str, service: str, namespace: str = "") -> None:
+    """Refusal for another value of what a connection is made with and never changes; its namespace ("": not known yet)
+    from when it has a source."""
+    config = said.config or {}
+    asked = [("group_id", said.group_id, group)]
+    asked += [(f"config.{key}", str(config[key]), namespace) for key in NAMES if namespace and config.get(key)]
+    if TYPES.get(said.service or "", said.service) != TYPES.get(service, service):
+        asked.append(("service", said.service, service))
+    for field, value, now in asked:
+        if value not in (None, now):
+            hint = "leave it out, or make another connection"
+            raise Refusal(400, f"{field} of a connection is permanent: it is {now}.", hint=hint)
+
+
+def left_out(service: str, said: NewConnection | Change, config: Mapping[str, Any] | None) -> list[str]:
+    """What was sent and means nothing here, by name; of a service that is not read here everything is kept."""
+    if service not in TYPES:
+        return []
+    daily = "daily_sync_time" in said.model_fields_set and said.sync_frequency not in (None, 1440)
+    more = [name for name, lost in (("auth", bool(said.auth)), ("daily_sync_time", daily)) if lost]
+    return [*unknown(service, config or {}), *more, *said.unread]
+
+
+def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Of those of these objects of which something is noted, by name; in one query."""
+    by_document = {noted_of(kind, name): name for name in names}
+    return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.several("noted", [*by_document])}
+
+
+def note(desk: Desk, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
+    """Adds to what is noted of an object, as a JSON merge patch does."""
+    if fields:
+        with desk.ports.store.transaction():
+            before = noted(desk.ports, kind, [name]).get(name, {})
+            Kept(desk.ports.store).put("noted", noted_of(kind, name), merged(before, fields), who=desk.caller.name)

@@ -1,0 +1,322 @@
+"""Connections: list, create, read, change, delete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from instep.control.compat_documents import Kept
+from instep.control.identity import SERVICES
+from instep.control.pauses import pause, resume
+from instep.control.resync import ask, chosen
+from instep.errors import Blocked, Conflict, InstepError, RunInProgress
+from instep.events import ActDone
+from instep.server.fivetran_api.connection import instant, network, shown, sync_line, times
+from instep.server.fivetran_api.connection_bodies import (
+    Change,
+    NewConnection,
+    check_config,
+    check_frequency,
+    check_permanent,
+    check_way,
+    left_out,
+    note,
+    noted,
+)
+from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
+from instep.server.fivetran_api.http.models import ConnectionOut, TestedConnection
+from instep.server.fivetran_api.http.paging import window
+from instep.server.fivetran_api.http.ports import Item
+from instep.server.fivetran_api.http.request_body import MAX_NAMED, TEST_ONLY, fields_of, no_effect, parse, without_null
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.roles import of_change
+from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.services import NAMES, TYPES, cron, early, is_set_up, source_spec
+from instep.server.fivetran_api.setup_tests import at_once, connection_tests
+
+if TYPE_CHECKING:
+    from instep.sync.two_people import Act
+
+router = APIRouter()
+DIRECTLY = "Directly"
+WAITS = "make it with `paused`, edit its schemas, then resume it"
+LISTED = "Connections list retrieved successfully"
+_OURS = {"id", "failed_at", "tasks"}
+"""What is noted of a connection that has no source."""
+_TIED = {"group_id", "service"}
+
+
+@router.get("/connections", **lists(ConnectionOut, "group_id", "schema"))
+def connections(request: Request, desk: Asked) -> JSONResponse:
+    return listing(request, desk, request.query_params.get("group_id") or "")
+
+
+def listing(request: Request, desk: Desk, group: str) -> JSONResponse:
+    """A page of the connections of a group, or of all that the key may see."""
+    seen = window(request)
+    found = desk.ports.objects.connections(
+        after=seen.after, limit=seen.limit + 1, group=group, groups=desk.caller.groups,
+        namespace=request.query_params.get("schema") or "",
+    )  # fmt: skip
+    items, cursor = seen.cut(found, lambda item: item.name)
+    return page(LISTED, shown(desk.ports, items), cursor)
+
+
+@router.get("/connections/{id}", **says(ConnectionOut))
+def retrieve(id: Name, desk: Asked) -> JSONResponse:
+    return success("", _view(desk, desk.connection(id)))
+
+
+@router.post("/connections", **says(TestedConnection, takes=NewConnection, status=201))
+def create(desk: Asked, body: Body) -> JSONResponse:
+    wanted = parse(NewConnection, body)
+    group = wanted.group_id
+    ready = desk.ports.objects.get("destination", group) is not None
+    if not desk.sees(group) or not (ready or desk.ports.objects.get("group", group)):
+        raise not_found("Group", group)
+    check_frequency(wanted.sync_frequency)
+    check_config(wanted.service, wanted.config)
+    known = is_set_up(wanted.service, wanted.config)
+    if known:
+        check_way(wanted, DIRECTLY)
+    known = known and ready
+    with desk.ports.store.transaction():  # two at the same time get two names
+        name = _free_name(desk, wanted.service, wanted.config)
+        item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
+        desk.record(id=name, fields=fields_of(body))
+    tests = at_once(connection_tests, desk, item.name) if known and wanted.run_setup_tests is not False else []
+    strange = left_out(wanted.service, wanted, wanted.config)
+    return _answer("Connection has been created", {**_view(desk, item), "setup_tests": tests}, strange, 201)
+
+
+@router.patch("/connections/{id}", **says(TestedConnection, takes=Change))
+def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """All of it is changed, or nothing. It is tested again only if that was asked for."""
+    item = desk.connection(id)
+    wanted = parse(Change, body)
+    desk.allow(of_change(set(body) if item.kind == "foreign" else wanted.model_fields_set))  # all of it is kept
+    if not set(body) - TEST_ONLY:
+        raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
+    check_frequency(wanted.sync_frequency)
+    with desk.write(body):
+        ours = item.kind == "connection"
+        item = _change_ours(desk, item, wanted) if ours else _change_foreign(desk, item, wanted, body)
+    tests = at_once(connection_tests, desk, id) if wanted.run_setup_tests and item.kind == "connection" else []
+    view = {**_view(desk, item), "setup_tests": tests}
+    return _answer("Connection has been updated", view, left_out(view["service"], wanted, wanted.config), 200)
+
+
+@router.delete("/connections/{id}", **says())
+def delete(id: Name, desk: Asked) -> JSONResponse:
+    item = desk.connection(id)
+    act = _act(desk, item)
+    if act is not None:
+        desk.agree(act)
+
+    def along() -> None:
+        desk.record()
+        if act is not None:
+            desk.ports.store.events.add(ActDone(act.connection, act.name, act.what, desk.caller.name))
+
+    if item.kind == "connection" and not item.in_file and desk.ports.project(id).follows_log(id):
+        _leave_log(desk, id)
+    else:
+        desk.ports.objects.delete(item.kind, id, desk.caller.name, along)
+    return success(f"Connection with id '{id}' has been deleted")
+
+
+def _act(desk: Desk, item: Item) -> Act | None:
+    """What two people have to ask for with four_eyes: to delete what has run."""
+    if item.kind != "connection" or item.in_file or not desk.ports.project(item.name).model.four_eyes:
+        return None
+    from instep.sync.operations.delete_connection import DELETION, leaving
+    from instep.sync.two_people import Act
+
+    return Act(item.name, DELETION, leaving("keep", abandon=False))
+
+
+def _leave_log(desk: Desk, name: str) -> None:
+    """A worker takes its slot away at the source, which would keep its log for ever, and then the connection."""
+    source = desk.ports.project(name).source_of(name)
+    for job in desk.ports.jobs.unfinished([name])[name]:
+        if job.status == "running" and job.kind != "delete_connection":
+            raise RunInProgress(f"connection {name}: job {job.id} is running", hint="stop it first")
+    desk.run(name, "delete_connection", {"tables": "keep", "named": name}, recorded=True)
+    with suppress(Blocked, Conflict):  # others use it, or the file says it
+        desk.ports.objects.delete("source", source, desk.caller.name)
+
+
+@router.post("/connections/{id}/connect-card", **says())
+def connect_card(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """A card is a page of the service that runs connections for others, where its customers type their secrets."""
+    desk.connection(id)
+    hint = f'set it up by PATCH /v1/connections/{id} with {{"config": ...}}'
+    raise Refusal(405, f"Connection '{id}' has no connect card: nothing is hosted here.", hint=hint)
+
+
+def _answer(message: str, view: dict[str, Any], strange: list[str], status: int) -> JSONResponse:
+    """With a warning that names what was left out."""
+    if not strange:
+        return success(message, view, status=status)
+    keys = ", ".join(strange[:MAX_NAMED])
+    said = no_effect(strange)
+    view["status"]["warnings"].append({"code": "settings_not_known", "message": said, "details": keys})
+    return success(f"{message}. {said}", view, status=status)
+
+
+def _view(desk: Desk, item: Item) -> dict[str, Any]:
+    [found] = shown(desk.ports, [item])
+    return found
+
+
+def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
+    objects, who = desk.ports.objects, desk.caller.name
+    namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
+    manual = wanted.schedule_type == "manual"
+    schedule = {} if manual else {"schedule": {"sync": cron(wanted.sync_frequency, wanted.daily_sync_time)}}
+    spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
+    with desk.ports.store.transaction():
+        objects.create("source", name, source_spec(wanted.service, wanted.config), who)
+        item = objects.create("connection", name, spec, who, since)
+        word = {} if wanted.service in SERVICES.values() else {"service": wanted.service}
+        note(desk, "connection", name, {**word, **wanted.told(), **_beside(wanted.config, wanted)})
+    if wanted.paused:
+        pause(desk.ports.store, name, f"paused by {who}")
+    return item
+
+
+def _create_foreign(desk: Desk, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
+    """All fields are kept as they were sent."""
+    spec = _kept_fields(body, wanted, TEST_ONLY | _OURS)
+    return desk.ports.objects.create("foreign", name, spec, desk.caller.name)
+
+
+def _free_name(desk: Desk, service: str, config: Mapping[str, Any]) -> str:
+    """From the name at the destination, made different from all names in use."""
+    text = next((str(config[key]) for key in NAMES if config.get(key)), service)
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:50] or "connection"
+    plain = plain if plain[0].isalpha() else f"c_{plain}"
+    number = 1
+    while _taken(desk, name := plain if number == 1 else f"{plain}_{number}"):
+        number += 1
+    return name
+
+
+def _taken(desk: Desk, name: str) -> bool:
+    get = desk.ports.objects.get
+    return bool(get("connection", name) or get("foreign", name) or get("source", name))
+
+
+def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
+    """Change a connection with a source. Call it in a transaction: what is refused at the end is not half done."""
+    objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
+    source = str(item.spec["source"])
+    check_permanent(wanted, item.group, _service(desk, item), item.namespace)
+    check_way(wanted, network(objects.get("source", source)))
+    if wanted.schema_status == "blocked_on_capture":
+        raise Refusal(400, "schema_status: no connection here waits for its schema to be edited.", hint=WAITS)
+    again = chosen(desk.place(item.name), None) if wanted.is_historical_sync else []
+    if wanted.config:
+        type = _service(desk, item)
+        check_config(type, wanted.config)
+        if config := {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}:
+            objects.change("source", source, config, who)
+    said = noted(desk.ports, "connection", [item.name]).get(item.name, {})
+    frequency, time = times(item, said)
+    if settings := _schedule(wanted, item, said):
+        item = objects.change("connection", item.name, settings, who)
+    before = {"sync_frequency": frequency, "daily_sync_time": time} if wanted.schedule_type == "manual" else {}
+    note(desk, "connection", item.name, {**before, **wanted.told(), **_beside(wanted.config or {}, wanted)})
+    if wanted.paused is True and item.name not in store.pauses.whole([item.name]):
+        pause(store, item.name, f"paused by {who}")
+    elif wanted.paused is False:
+        resume(store, item.name, who)
+    if wanted.is_historical_sync:
+        ask(store, item.name, again, who, whole=True)
+    return item
+
+
+def _service(desk: Desk, item: Item) -> str:
+    source = desk.ports.objects.get("source", str(item.spec["source"]))
+    type = source.spec["type"] if source else ""
+    return next((service for service, of in TYPES.items() if of == type), "postgres")
+
+
+def _schedule(wanted: Change, item: Item, said: Mapping[str, Any]) -> dict[str, Any]:
+    """One that was said to be manual stays so until it is said to be auto again, and keeps its frequency meanwhile."""
+    held = not sync_line(item) and said.get("schedule_type") == "manual"
+    if wanted.schedule_type == "manual" or (held and wanted.schedule_type is None):
+        return {"schedule": {"sync": None}} if sync_line(item) else {}
+    if (wanted.sync_frequency, wanted.daily_sync_time, wanted.schedule_type) == (None, None, None):
+        return {}
+    frequency, time = times(item, said)
+    minutes = wanted.sync_frequency or (1440 if wanted.daily_sync_time else frequency)
+    return {"schedule": {"sync": cron(minutes, wanted.daily_sync_time or time or "00:00")}}
+
+
+def _beside(config: Mapping[str, Any], wanted: NewConnection | Change) -> dict[str, Any]:
+    """What a schedule in the project cannot say of one that is manual, and settings that have no effect."""
+    names = ("schedule_type", "sync_frequency", "daily_sync_time")
+    found = wanted.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
+    return {**found, **({"config": told} if (told := early(config)) else {})}
+
+
+def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+    """One of a service that has sources gets its own as soon as it has settings. A request that came first may have
+    brought them."""
+    with desk.ports.store.transaction():
+        item = desk.connection(item.name)
+        if item.kind == "foreign":
+            return _change_kept(desk, item, wanted, body)
+    return _change_ours(desk, item, wanted)
+
+
+def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+    service = str(item.spec.get("service"))
+    check_permanent(wanted, item.group, service)
+    check_config(service, wanted.config or {})
+    patch = _kept_fields(body, wanted, TEST_ONLY | _OURS | _TIED)
+    kept = Kept(desk.ports.store)
+    found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    if service not in TYPES:
+        return found
+    whole = parse(NewConnection, kept.opened("foreign", item.name))
+    if not is_set_up(whole.service, whole.config):
+        return found
+    check_way(whole, DIRECTLY)
+    if desk.ports.objects.get("destination", item.group) is None:
+        return found
+    kept.delete("foreign", item.name)
+    return _create_ours(desk, item.name, whole, item)
+
+
+def complete_waiting(desk: Desk, group: str) -> None:
+    """Give the connections of a group that has a destination by now their sources; one that cannot have it says why in
+    a task."""
+    after = ""
+    while items := desk.ports.objects.connections(after=after, limit=100, group=group):
+        after = items[-1].name
+        for item in (i for i in items if i.kind == "foreign" and i.spec.get("service") in TYPES):
+            try:
+                with desk.ports.store.transaction():
+                    _change_kept(desk, item, Change(), {})
+            except (InstepError, Refusal) as error:
+                task = {"code": "reconnect", "message": error.message, "details": error.message}
+                desk.ports.objects.change("foreign", item.name, {"tasks": [task]}, desk.caller.name)
+
+
+def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:
+    """A body as it was sent, but for what was understood of it, for nulls, which leave a field as it is, and for fields
+    that are not its sender's."""
+    body = without_null(body)
+    nested = {name for name, value in body.items() if isinstance(value, Mapping)}
+    known = read.model_dump(exclude_unset=True, exclude=nested)
+    return {k: known.get(k, v) for k, v in body.items() if k not in without}
+
+
+__all__ = ["instant", "listing", "router"]

@@ -1,0 +1,223 @@
+"""Destinations, each of which is a group, too; the tests of their set-up are a worker's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from instep.project.sections.values import SECRET_NAME
+from instep.server.fivetran_api.connection_bodies import AGENTS, note, noted
+from instep.server.fivetran_api.connections import complete_waiting
+from instep.server.fivetran_api.groups import existing, group_names, named, remove
+from instep.server.fivetran_api.http.envelope import Refusal, page, success
+from instep.server.fivetran_api.http.models import DestinationOut, TestedDestination
+from instep.server.fivetran_api.http.paging import window
+from instep.server.fivetran_api.http.ports import Item
+from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.services import MASK
+from instep.server.fivetran_api.setup_tests import at_once, destination_tests
+from instep.store.server.connection_tests import UNTESTED
+
+TYPES: Mapping[str, str] = {
+    **{type: type for type in ("postgres", "duckdb", "iceberg", "delta")},
+    "postgres_warehouse": "postgres", "postgres_rds_warehouse": "postgres", "aurora_postgres_warehouse": "postgres",
+    "azure_postgres_warehouse": "postgres", "postgres_gcp_warehouse": "postgres",
+    "managed_data_lake": "iceberg", "new_s3_datalake": "iceberg",
+}  # fmt: skip
+"""Service to the type of a destination."""
+NO_EFFECT = frozenset((
+    "connection_type", "auth", "auth_type", "auth_method", "always_encrypted", "is_private_link_required",
+    "table_format", "storage_provider", "fivetran_role_arn", "region", "snapshot_retention_period",
+))  # fmt: skip
+"""Settings that are kept and told back."""
+_NO_EFFECT_PREFIXES = ("tunnel_", "client_")
+_LAKE = ("bucket", "prefix_path")
+DIRECTLY = "Directly"
+
+
+@dataclass(frozen=True)
+class Understood:
+    """`spec` are settings of ours, `told` what is kept beside them because its client reads it back."""
+
+    spec: Mapping[str, Any]
+    told: Mapping[str, Any]
+
+
+def type_of(service: str) -> str:
+    """Return the type of a destination's service. Refusal: 400 for one that is not there."""
+    if service not in TYPES:
+        raise Refusal(400, f"There is no destination of service {service}; there are {', '.join(TYPES)}.")
+    return TYPES[service]
+
+
+def service_of(type: str, said: object) -> str:
+    """Return the word for a type; of several, the one that its client has `said`."""
+    return said if isinstance(said, str) and TYPES.get(said) == type else type
+
+
+def understood(service: str, config: Mapping[str, Any]) -> Understood:
+    """Return a config's settings by our names. Refusal: 400 for a destination that is not reached directly."""
+    if (way := config.get("connection_type")) not in (None, "", DIRECTLY):
+        raise Refusal(400, f"A destination is reached directly; connection_type {way} is not there.")
+    told = {k: v for k, v in config.items() if k in NO_EFFECT or k.startswith(_NO_EFFECT_PREFIXES)}
+    spec = {k: v for k, v in config.items() if k not in told and v != MASK and k != "type"}
+    if isinstance(port := spec.get("port"), str) and port.isdecimal():
+        spec["port"] = int(port)
+    if service != TYPES[service] and TYPES[service] == "iceberg":
+        parts = [str(spec.pop(key)).strip("/") for key in _LAKE if spec.get(key)]
+        told |= {key: config[key] for key in _LAKE if key in config}
+        spec |= {"warehouse": f"s3://{'/'.join(parts)}"} if parts else {}
+    return Understood(spec, {k: v for k, v in told.items() if v != MASK})
+
+
+router = APIRouter()
+_OFFSET = r"^[+-]?(\d|1[0-2])$"
+_NOTED = {"region", "time_zone_offset", "daylight_saving_time_enabled"}
+"""What has no meaning here, and is told back."""
+
+
+class DestinationChange(Wire):
+    region: str = Field(default="", max_length=100)
+    time_zone_offset: str = Field(default="0", pattern=_OFFSET)
+    config: dict[str, Any] = Field(default_factory=dict)
+    daylight_saving_time_enabled: Truth | None = None
+    networking_method: str = Field(default="Directly", max_length=100)
+    private_link_id: str = Field(default="", max_length=200)
+    proxy_agent_id: str = Field(default="", max_length=200)
+    hybrid_deployment_agent_id: str = Field(default="", max_length=200)
+    trust_certificates: Truth | None = None
+    trust_fingerprints: Truth | None = None
+    run_setup_tests: Truth = True
+
+
+class NewDestination(DestinationChange):
+    group_id: str = Field(min_length=1)
+    service: str = Field(min_length=1)
+
+
+@router.get("/destinations", **lists(DestinationOut))
+def destinations(request: Request, desk: Asked) -> JSONResponse:
+    seen = window(request)
+    items, cursor = seen.cut(named(desk, ("destination",), seen.after, seen.limit + 1), lambda item: item.name)
+    return page("Destinations retrieved successfully", _shown(desk, items), cursor)
+
+
+@router.post("/destinations", **says(TestedDestination, takes=NewDestination, status=201))
+def create(desk: Asked, body: Body) -> JSONResponse:
+    wanted, objects, who = parse(NewDestination, body), desk.ports.objects, desk.caller.name
+    type, config = type_of(wanted.service), understood(wanted.service, wanted.config)
+    _check_way(wanted)
+    group = existing(desk, "Group", wanted.group_id)
+    if group.kind == "destination":
+        raise Refusal(409, f"Group '{group.name}' has a destination already.")
+    with desk.ports.store.transaction():
+        objects.delete("group", group.name, who)
+        made = objects.create("destination", group.name, {**config.spec, "type": type}, who, group)
+        named_otherwise = group.spec.get("name") not in (None, group.name)
+        said = {
+            **({"name": group.spec["name"]} if named_otherwise else {}),
+            **({} if wanted.service == type else {"service": wanted.service}),
+        }
+        note(desk, "destination", made.name, {**said, **_noted_of(wanted), **_told(config)})
+        desk.ports.store.setups.reached(made.name, UNTESTED)
+        desk.record(id=made.name, fields=fields_of(body))
+    complete_waiting(desk, made.name)
+    tests = at_once(destination_tests, desk, made.name) if wanted.run_setup_tests else []
+    view = {**_view(desk, made), "setup_tests": tests}
+    return success(wanted.remark("Destination has been created"), view, status=201)
+
+
+@router.get("/destinations/{id}", **says(DestinationOut))
+def retrieve(id: Name, desk: Asked) -> JSONResponse:
+    return success("", _view(desk, existing(desk, "Destination", id)))
+
+
+@router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
+def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """It is tested again if its settings came, or the test was asked for by name."""
+    item, wanted = existing(desk, "Destination", id), parse(DestinationChange, body)
+    _check_way(wanted)
+    said = noted(desk.ports, "destination", [id]).get(id, {})
+    given = understood(service_of(str(item.spec.get("type", "")), said.get("service")), wanted.config)
+    config = dict(given.spec)
+    with desk.write(body):
+        if config:
+            item = desk.ports.objects.change("destination", id, config, desk.caller.name)
+        note(desk, "destination", id, {**_noted_of(wanted), **_told(given)})
+    asked = wanted.run_setup_tests and (config or "run_setup_tests" in wanted.model_fields_set)
+    tests = at_once(destination_tests, desk, id) if asked else []
+    view = {**_view(desk, item), "setup_tests": tests}
+    return success(wanted.remark("Destination has been updated"), view)
+
+
+@router.delete("/destinations/{id}", **says())
+def delete(id: Name, desk: Asked) -> JSONResponse:
+    """Its group stays, without a destination."""
+    item = existing(desk, "Destination", id)
+    name = group_names(desk, [item])[id]
+    with desk.write():
+        remove(desk, item)
+        desk.ports.objects.create("group", id, {"name": name}, desk.caller.name, item)
+    return success(f"Destination with id '{id}' has been deleted")
+
+
+@router.post("/destinations/{id}/test", **says(TestedDestination))
+def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """A scratch table is made, written, altered and dropped."""
+    item = existing(desk, "Destination", id)
+    tests = destination_tests(desk, id, recorded=True)
+    return success("Setup tests have been completed", {**_view(desk, item), "setup_tests": tests})
+
+
+def _check_way(wanted: DestinationChange) -> None:
+    if wanted.networking_method != "Directly":
+        method = wanted.networking_method
+        raise Refusal(400, f"A destination is reached directly; networking_method {method} is not there.")
+    if ids := [name for name in AGENTS if getattr(wanted, name)]:
+        text = "a destination is reached directly: there are no agents and no private links"
+        raise Refusal(400, f"{', '.join(ids)}: {text}.", hint="leave it out")
+
+
+def _noted_of(wanted: DestinationChange) -> dict[str, Any]:
+    return wanted.model_dump(include=_NOTED, exclude_unset=True)
+
+
+def _told(config: Understood) -> dict[str, Any]:
+    return {"config": dict(config.told)} if config.told else {}
+
+
+def _view(desk: Desk, item: Item) -> dict[str, Any]:
+    [found] = _shown(desk, [item])
+    return found
+
+
+def _shown(desk: Desk, items: Sequence[Item]) -> list[dict[str, Any]]:
+    names = [item.name for item in items]
+    said, wrong = noted(desk.ports, "destination", names), desk.ports.store.setups.destinations(names)
+    return [_destination(item, said.get(item.name, {}), wrong.get(item.name, "")) for item in items]
+
+
+def _destination(item: Item, said: Mapping[str, Any], wrong: str) -> dict[str, Any]:
+    """`said` is what is noted of it, `wrong` why it does not work."""
+    config = {**(said.get("config") or {}), **{k: _masked(k, v) for k, v in item.spec.items() if k != "type"}}
+    service = service_of(str(item.spec.get("type", "")), said.get("service"))
+    status = "incomplete" if wrong == UNTESTED else "broken" if wrong else "connected"
+    return {
+        "id": item.name, "group_id": item.name, "service": service,
+        "region": said.get("region") or "LOCAL", "time_zone_offset": said.get("time_zone_offset", "0"),
+        **{name: said[name] for name in ("daylight_saving_time_enabled",) if name in said},
+        "setup_status": status, "networking_method": "Directly", "config": config,
+    }  # fmt: skip
+
+
+def _masked(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _masked(k, v) for k, v in value.items()}
+    return MASK if SECRET_NAME.search(name) else value

@@ -1,0 +1,95 @@
+"""What every answer looks like: `code`, `message`, `data`; a body even for errors and deletions."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from instep.control.selection.schema_patch import NotListed
+from instep.errors import Blocked, Conflict, InstepError
+
+_CODES = {
+    401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 406: "NotAcceptable",
+    409: "Conflict", 413: "PayloadTooLarge", 415: "UnsupportedMediaType", 429: "TooManyRequests",
+    503: "ServiceUnavailable",
+}  # fmt: skip
+
+
+class Refusal(Exception):
+    """An answer that is no success. `code` is the word that clients compare; `headers` go with it."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str = "", hint: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.status, self.message, self.hint = status, message, hint
+        self.code = code or _CODES.get(status, "InvalidInput")
+        self.headers = dict(headers or {})
+        super().__init__(message)
+
+
+def not_found(what: str, name: str) -> Refusal:
+    """404 with the code word of that kind: NotFound_Connection, NotFound_Group..."""
+    return Refusal(404, f"There is no {what.lower()} with id '{name}'.", code=f"NotFound_{what}")
+
+
+def success(message: str = "", data: Any = None, *, status: int = 200) -> JSONResponse:
+    body: dict[str, Any] = {"code": "Success"}
+    if message:
+        body["message"] = message
+    if data is not None:
+        body["data"] = data
+    return JSONResponse(body, status)
+
+
+def page(message: str, items: Sequence[Any], cursor: str | None) -> JSONResponse:
+    """A list. Both spellings of the cursor, because one client reads the other; null on the last page."""
+    return success(message, {"items": list(items), "next_cursor": cursor, "nextCursor": cursor})
+
+
+def of_error(error: InstepError) -> Refusal:
+    """An error of a use case as an answer."""
+    if isinstance(error, NotListed):
+        return Refusal(404, error.message, hint=error.hint)
+    if isinstance(error, Blocked | Conflict):
+        return Refusal(409, error.message, hint=error.hint)
+    return Refusal(400, error.message, hint=error.hint)
+
+
+def refused_as(status: int, message: str, hint: str, headers: Mapping[str, str]) -> JSONResponse:
+    """The body of what was refused before any route has seen it."""
+    code = "InternalError" if status == 500 else ""
+    return _body(Refusal(status, message, code=code, hint=hint, headers=headers), new_id())
+
+
+def refused(request: Request, error: Exception) -> JSONResponse:
+    """The body of a refusal, with a number to look for in the log."""
+    found = error if isinstance(error, Refusal) else _told(error)
+    return _body(found, request.scope.get("request_id") or new_id())
+
+
+def _body(found: Refusal, request_id: str) -> JSONResponse:
+    body = {"code": found.code, "message": found.message, "request_id": request_id}
+    if found.hint:
+        body["hint"] = found.hint
+    return JSONResponse(body, found.status, found.headers)
+
+
+def new_id() -> str:
+    return secrets.token_hex(8)
+
+
+def _told(error: Exception) -> Refusal:
+    if isinstance(error, InstepError):
+        return of_error(error)
+    if isinstance(error, HTTPException):
+        headers = dict(error.headers or {})
+        return Refusal(error.status_code, _PLAIN.get(error.status_code, str(error.detail)), headers=headers)
+    return Refusal(500, "The request failed in the server.", code="InternalError", hint="see the server's log")
+
+
+_PLAIN = {404: "There is nothing at this address.", 405: "This method is not supported here."}

@@ -1,0 +1,146 @@
+"""Request bodies as loosely as clients send them: any JSON media type, none at all, truth values as texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
+
+from fastapi import Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError
+
+from instep.server.fivetran_api.http.envelope import Refusal
+
+MAX_BODY = 1 << 20
+MAX_DEPTH = 24
+MAX_NAMED, MAX_NAME = 10, 100
+"""How many keys, and how much of each, an answer names."""
+DEPTH, MAX_FIELDS = 2, 100
+"""How many levels of a body, and how many fields, the audit log names."""
+M = TypeVar("M", bound=BaseModel)
+
+TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
+"""Keys that only set-up tests read."""
+
+
+class Wire(BaseModel):
+    """A body. Keys that are unknown have no effect, as clients send more than is read, and are named in the answer;
+    null counts as absent. `answered`: keys of answers, which clients send back with the rest."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+    answered: ClassVar[frozenset[str]] = frozenset()
+    _unread: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What was sent and is not known, by name."""
+        return self._unread
+
+    def remark(self, message: str) -> str:
+        """The message of an answer, with what was not read."""
+        return f"{message}. {no_effect(self.unread)}" if self.unread else message
+
+
+def _truth(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+
+
+Truth = Annotated[bool, BeforeValidator(_truth)]
+
+
+async def read(request: Request) -> Any:
+    """The body's JSON; {} without a body. Refusal: 415 for another media type, 413 for more than 1 MiB, 400 for what is
+    no JSON, has a key twice or is nested too deeply."""
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > MAX_BODY:
+            raise Refusal(413, f"The body is larger than {MAX_BODY >> 20} MiB.")
+    if not raw.strip():
+        return {}
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise Refusal(415, "The Content-Type must be application/json.")
+    try:
+        found = json.loads(raw, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"The body is not valid JSON: {error}.") from None
+    if _depth(found) > MAX_DEPTH:
+        raise Refusal(400, f"The body is nested more than {MAX_DEPTH} levels deep.")
+    return found
+
+
+def parse(model: type[M], found: Any) -> M:
+    """`found` as a body of that form; Refusal (400) that names the first key that is wrong."""
+    if not isinstance(found, dict):
+        raise Refusal(400, "The body must be a JSON object.")
+    try:
+        made = model.model_validate(without_null(found))
+        if isinstance(made, Wire):
+            made._unread = tuple(_strange(type(made), found))
+        return made
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise Refusal(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def no_effect(names: Sequence[str]) -> str:
+    """The sentence that names what was left out."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"These settings have no effect here: {', '.join(names[:MAX_NAMED])}{more}."
+
+
+def _strange(model: type[Wire], found: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of keys that the model does not know; a member that is no value is an object of named bodies."""
+    known = {field.alias or name: field for name, field in model.model_fields.items()}
+    for key, value in found.items():
+        field = known.get(key)
+        if field is None and value is not None and key not in model.answered:
+            yield key[:MAX_NAME]
+        elif field is not None and isinstance(value, Mapping):
+            for inner in (one for one in get_args(field.annotation) if isinstance(one, type) and issubclass(one, Wire)):
+                for name, body in value.items():
+                    yield from (f"{key}.{name}.{path}" for path in _strange(inner, body or {}))
+
+
+def fields_of(body: Any, depth: int = DEPTH) -> list[str]:
+    """The names of what a body says, with dots between levels: not of nulls, and never a value. Objects that are nested
+    deeper than `depth` are named as a whole."""
+
+    def names(value: Any, path: str, level: int) -> Iterator[str]:
+        if not isinstance(value, dict) or not value or level == depth:
+            yield path
+            return
+        for name, inner in value.items():
+            yield from names(inner, f"{path}.{name[:MAX_NAME]}", level + 1)
+
+    found = without_null(body) if isinstance(body, dict) else {}
+    told = sorted(path for name, value in found.items() for path in names(value, name[:MAX_NAME], 1))
+    left = len(told) - MAX_FIELDS
+    return [*told[:MAX_FIELDS], f"and {left} more"] if left > 0 else told
+
+
+def without_null(value: Any) -> Any:
+    """The JSON value without the members of objects that are null, at any depth."""
+    if isinstance(value, dict):
+        return {k: without_null(v) for k, v in value.items() if v is not None}
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _no_constant(text: str) -> Callable[..., Any]:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _depth(value: Any) -> int:
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        level = [v for x in level for v in (x.values() if isinstance(x, dict) else x if isinstance(x, list) else ())]
+    return deepest

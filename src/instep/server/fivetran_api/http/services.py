@@ -1,0 +1,118 @@
+"""Services of the wire and sources of ours: what they are called, and what their settings are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from instep.control.identity import SERVICES
+from instep.project.sections.values import SECRET_NAME
+from instep.server.fivetran_api.http.ports import Item
+
+MASK = "******"
+TYPES: Mapping[str, str] = {
+    **{service: type for type, service in SERVICES.items()},
+    "postgres_rds": "postgres", "mysql_rds": "mysql", "maria_rds": "mariadb",
+}  # fmt: skip
+"""Service to the type of a source; a service that is not here has no source."""
+_KEYS = ("host", "port", "user", "password", "database", "path")
+_MORE: Mapping[str, tuple[str, ...]] = {"jdbc": ("url", "subprotocol")}
+"""What the sources of a type have beside these."""
+NAMES = ("schema_prefix", "schema")
+"""Where a config says how its schema is called at the destination."""
+_EARLY = frozenset((
+    "table", "update_method", "connection_type", "auth_method", "replication_slot", "publication_name",
+    "always_encrypted", "sync_mode",
+))  # fmt: skip
+_EARLY_PREFIXES = ("tunnel_", "client_")
+"""What clients say of a database beside where it is, often before that: it is kept, and has no effect."""
+
+
+def service_of(source: Item | None, said: str = "") -> str:
+    """The word for its type; of several, the one that its client has `said`."""
+    type = str(source.spec.get("type", "")) if source else ""
+    return said if said and TYPES.get(said) == type else SERVICES.get(type, type)
+
+
+def wire_config(source: Item | None) -> dict[str, Any]:
+    """A source's settings with secrets masked; a database's own words only."""
+    said: Mapping[str, Any] = source.spec if source else {}
+    keys = _keys(str(said.get("type", "")))
+    return {key: MASK if SECRET_NAME.search(key) else said[key] for key in keys if said.get(key) not in (None, "")}
+
+
+def not_understood(service: str, config: Mapping[str, Any]) -> list[str]:
+    """The keys of a config of a service that is read here, if none of them is known; [] otherwise."""
+    strange = unknown(service, config)
+    return strange if len(strange) == len(config) and not any(map(SECRET_NAME.search, config)) else []
+
+
+def unknown(service: str, config: Mapping[str, Any]) -> list[str]:
+    """The keys of a config that mean nothing here; none of a service that is not read at all."""
+    if service not in TYPES:
+        return []
+    known = {*_keys(TYPES[service]), *NAMES}
+    return sorted(key for key in config if key not in known and not _is_early(key))
+
+
+def early(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a config is kept, has no effect and is told back, whether its connection has a source or not."""
+    return {key: value for key, value in config.items() if _is_early(key)}
+
+
+def _is_early(key: str) -> bool:
+    return key in _EARLY or key.startswith(_EARLY_PREFIXES)
+
+
+def is_set_up(service: str, config: Mapping[str, Any]) -> bool:
+    """Whether a config says anything of its source: until then its connection is incomplete."""
+    return service in TYPES and len(source_spec(service, config)) > 1
+
+
+def no_source(name: str, service: str) -> str:
+    """Why a connection has none, for people."""
+    if service in TYPES:
+        return f"Connection '{name}' has no settings of its source yet: PATCH it with its config."
+    return f"Connection '{name}' has no source: nothing here reads the service {service}."
+
+
+def source_spec(service: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The section of a source out of a config; a masked secret is left out, because it means: as it is."""
+    given = {key: config[key] for key in _keys(TYPES[service]) if config.get(key) not in (None, "", MASK)}
+    return {"type": TYPES[service], **given}
+
+
+def _keys(type: str) -> tuple[str, ...]:
+    return (*_KEYS, *_MORE.get(type, ()))
+
+
+def understood(service: str) -> str:
+    """The keys that say where a source is, for people."""
+    return ", ".join(_keys(TYPES[service]))
+
+
+FREQUENCIES = (1, 5, 15, 30, 60, 120, 180, 360, 480, 720, 1440)
+DEFAULT = 360
+
+
+def cron(minutes: int, time: str = "00:00") -> str:
+    """The line of a frequency; `time` (HH:MM on the hour) counts for once a day."""
+    if minutes < 60:
+        return "* * * * *" if minutes == 1 else f"*/{minutes} * * * *"
+    if minutes == 1440:
+        return f"0 {int(time[:2])} * * *"
+    return "0 * * * *" if minutes == 60 else f"0 */{minutes // 60} * * *"
+
+
+_KNOWN = {cron(minutes): minutes for minutes in FREQUENCIES if minutes < 1440}
+_DAILY = re.compile(r"0 (\d{1,2}) \* \* \*")
+
+
+def minutes(line: str) -> tuple[int, str]:
+    """(frequency, time of day) that come nearest to a cron line; the time is "" unless it is once a day."""
+    if line in _KNOWN:
+        return _KNOWN[line], ""
+    if found := _DAILY.fullmatch(line):
+        return 1440, f"{int(found[1]):02}:00"
+    return DEFAULT, ""

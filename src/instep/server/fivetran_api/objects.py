@@ -1,0 +1,251 @@
+"""The objects of a server as the router asks for them: sections of the file, what the server keeps, and documents that
+only this API knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from heapq import merge
+from itertools import islice
+from typing import Any, TypeGuard
+
+from instep.control.compat_documents import Kept
+from instep.control.compat_documents import Kind as KeptKind
+from instep.control.connectors import forget_operations
+from instep.control.identity import Identity, identity
+from instep.control.resources.resources import Managed, Objects
+from instep.errors import Conflict, RunInProgress
+from instep.events import ConnectionCreated, ConnectionDeleted, ConnectionEdited
+from instep.model import ObjectKind
+from instep.project.project import Project
+from instep.server.fivetran_api.http.ports import Item, Kind, nothing
+from instep.store.server.resources import Link, StoredObject
+from instep.store.store import Store
+
+_BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
+"""When the sections of a file were made is not known."""
+
+
+@dataclass(frozen=True)
+class ServedObjects:
+    """What is managed (`now` answers it by the project file as it is now) and what only this API knows, as one."""
+
+    now: Callable[[], Objects]
+
+    @property
+    def objects(self) -> Objects:
+        return self.now()
+
+    @property
+    def _store(self) -> Store:
+        return self.objects.store
+
+    @property
+    def _project(self) -> Project:
+        return self.objects.project
+
+    @property
+    def _kept(self) -> Kept:
+        return Kept(self._store)
+
+    def connections(
+        self, *, after: str = "", limit: int, group: str = "", namespace: str = "", groups: frozenset[str] = frozenset()
+    ) -> Sequence[Item]:
+        """`groups`: connections into one of these destinations, or with one of these tags."""
+        links: list[Link] = [("destination", group)] if group else []
+        any_of: list[Link] = [link for name in groups for link in _scope(name)]
+        ours = self._managed(after, limit, links, any_of, namespace)
+        both = merge(ours, self._foreign(after, limit, links, any_of, namespace), key=lambda item: item.name)
+        return list(islice((item for item in both if namespace in ("", item.namespace)), limit))
+
+    def _managed(
+        self, after: str, at_once: int, links: list[Link], any_of: list[Link], namespace: str
+    ) -> Iterator[Item]:
+        common: dict[str, str] = {}
+        while True:
+            found = self.objects.page(
+                "connection", after=after, limit=at_once, links=links, any_of=any_of, namespace=namespace
+            )
+            yield from (self._connection(one, common) for one in found)
+            if len(found) < at_once:
+                return
+            after = found[-1].name
+
+    def _foreign(
+        self, after: str, at_once: int, links: list[Link], any_of: list[Link], namespace: str
+    ) -> Iterator[Item]:
+        while True:
+            found = self._kept.page(
+                "foreign", after=after, limit=at_once, links=links, any_of=any_of, namespace=namespace
+            )
+            yield from map(_kept, found)
+            if len(found) < at_once:
+                return
+            after = found[-1].name
+
+    def page(self, kind: Kind, *, after: str = "", limit: int) -> Sequence[Item]:
+        if _is_kept(kind):
+            return [_kept(one) for one in self._kept.page(kind, after=after, limit=limit)]
+        assert _is_managed(kind)
+        return [self._item(one) for one in self.objects.page(kind, after=after, limit=limit)]
+
+    def get(self, kind: Kind, name: str) -> Item | None:
+        if _is_kept(kind):
+            kept = self._kept.get(kind, name)
+            return _kept(kept) if kept else None
+        assert _is_managed(kind)
+        found = self.objects.find(kind, name)
+        return self._item(found) if found else None
+
+    def sources(self, names: Collection[str]) -> Mapping[str, Item]:
+        return {found.name: _item(found) for found in self.objects.several("source", names)}
+
+    def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
+        if _is_kept(kind):
+            if kind == "group" and self.objects.find("destination", name):
+                raise Conflict(f"there is a destination {name} already", hint="use another name")
+            return self._put(kind, name, spec, who, new=True, since=since)
+        assert _is_managed(kind)
+        made = _made(since)
+        return self._item(self.objects.put(kind, name, spec, who=who, expected=0, since=made))
+
+    def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
+        """One after the other: what two clients patch at a time is both in it."""
+        with self._store.transaction():
+            if _is_kept(kind):
+                if (kept := self._kept.get(kind, name)) is None:
+                    what = "connection without a source" if kind == "foreign" else kind
+                    raise Conflict(f"there is no {what} {name} any more", hint="read it again, then repeat the change")
+                return self._put(kind, name, merged(kept.spec, patch), who)
+            assert _is_managed(kind)
+            spec = merged(self.objects.get(kind, name).spec, patch)
+            return self._item(self.objects.put(kind, name, spec, who=who))
+
+    def _put(
+        self, kind: KeptKind, name: str, spec: Mapping[str, Any], who: str, *, new: bool = False,
+        since: Item | None = None,
+    ) -> Item:  # fmt: skip
+        with self._store.transaction():
+            made = self._kept.put(kind, name, spec, who=who, new=new, links=_links(kind, spec), since=_made(since))
+            if kind == "foreign":
+                self._store.events.add(ConnectionCreated(name, who) if new else ConnectionEdited(name, who))
+        return _kept(made)
+
+    def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
+        """A connection goes with its jobs, what is recorded of it, and its source, if nobody else uses that; its
+        tables at the destination stay. `along` is done in the same transaction."""
+        was = self._project if kind == "connection" else None
+        with self._store.transaction():
+            if _is_kept(kind):
+                self._delete_kept(kind, name, who)
+            elif kind == "connection":
+                self._delete_connection(name, who)
+            else:
+                assert _is_managed(kind)
+                self.objects.delete(kind, name)
+            along()
+        if was is not None:
+            forget_operations(was, self._store, name)
+
+    def _delete_kept(self, kind: KeptKind, name: str, who: str) -> None:
+        with self._store.transaction():
+            if kind == "foreign":
+                self._store.events.add(_deleted(name, who, 0, identity(self._project, self._store, name)))
+            self._kept.delete(kind, name)
+
+    def _delete_connection(self, name: str, who: str) -> None:
+        store = self._store
+        with store.transaction():
+            source, was = self._project.source_of(name), identity(self._project, store, name)
+            if self._project.follows_log(name):
+                hint = f"run `instep connection delete {name}`, which takes the slot away"
+                raise Conflict(f"connection {name} has a log at its source, which would fill the disk there", hint=hint)
+            self.objects.delete("connection", name)
+            for job in store.jobs.unfinished([name]):
+                if job.status == "running":
+                    raise RunInProgress(f"connection {name}: job {job.id} is running", hint="stop it first")
+                store.jobs.cancel(job.id, who)
+            users = store.objects.users("source", source)
+            if not users and (kept := self.objects.find("source", source)) and kept.by == "server":
+                self.objects.delete("source", source)
+            tables = len(store.names.of(name))
+            store.connections.forget(name)
+            store.events.add(_deleted(name, who, tables, was))
+
+    def _item(self, found: Managed) -> Item:
+        if found.kind == "connection":
+            return self._connection(found, {})
+        return _item(found)
+
+    def _connection(self, found: Managed, common: dict[str, str]) -> Item:
+        """`common`: the namespaces of destinations that are known already."""
+        if found.by == "file":
+            group, namespace = self._project.destination_of(found.name), self._project.namespace_of(found.name)
+        else:
+            group = str(found.spec["destination"])
+            if group not in common:
+                destination = self.objects.find("destination", group)
+                common[group] = str(destination.spec.get("namespace") or "") if destination else ""
+            namespace = str(found.spec.get("namespace") or common[group] or found.name)
+        return _item(found, group, namespace)
+
+
+def _deleted(name: str, who: str, tables: int, was: Identity) -> ConnectionDeleted:
+    return ConnectionDeleted(name, who, tables, "kept", "", (), was.service, was.group, was.namespace)
+
+
+def _item(found: Managed, group: str = "", namespace: str = "") -> Item:
+    return Item(
+        _wire_kind(found.kind), found.name, found.spec, found.created or _BEFORE, found.created_by, group, namespace,
+        in_file=found.by == "file", tags=frozenset(found.tags),
+    )  # fmt: skip
+
+
+def _kept(found: StoredObject) -> Item:
+    kind, group = found.kind, str(found.spec.get("group_id", ""))
+    assert _is_kept(kind)
+    config = found.spec.get("config")
+    namespace = str(config.get("schema") or found.name) if isinstance(config, Mapping) else found.name
+    return Item(kind, found.name, found.spec, found.created, found.created_by, group, namespace)
+
+
+def _is_kept(kind: str) -> TypeGuard[KeptKind]:
+    return kind in ("foreign", "group", "webhook", "user")
+
+
+def _is_managed(kind: str) -> TypeGuard[ObjectKind]:
+    return kind in ("source", "destination", "connection")
+
+
+def _wire_kind(kind: ObjectKind) -> Kind:
+    assert kind in ("source", "destination", "connection")
+    return kind
+
+
+def _made(item: Item | None) -> tuple[datetime, str] | None:
+    """When and by whom an item was made, in whose place another one comes."""
+    return (item.created, item.created_by) if item else None
+
+
+def _links(kind: Kind, spec: Mapping[str, Any]) -> list[Link]:
+    """What a document is found by: the group of a foreign connection."""
+    return [("destination", str(spec.get("group_id", "")))] if kind == "foreign" else []
+
+
+def _scope(name: str) -> tuple[Link, Link]:
+    return ("destination", name), ("tag", name)
+
+
+def merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON merge patch (RFC 7396)."""
+    out = dict(old)
+    for name, value in patch.items():
+        if value is None:
+            out.pop(name, None)
+        elif isinstance(value, Mapping):
+            before = out.get(name)
+            out[name] = merged(before if isinstance(before, Mapping) else {}, value)
+        else:
+            out[name] = value
+    return out

@@ -1,0 +1,217 @@
+"""Schema configs: read, reload, patch, drop columns, read tables again."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from instep.control.resync import droppable
+from instep.control.selection.schema_config import schema_config, table_columns
+from instep.control.selection.schema_patch import (
+    ConfigPatch,
+    NotListed,
+    SchemaPatch,
+    TablePatch,
+    patched,
+    precreated,
+    switched,
+)
+from instep.control.selection.selections import Place, check_salt, switch
+from instep.events import SelectionChanged
+from instep.server.fivetran_api.http.envelope import Refusal, success
+from instep.server.fivetran_api.http.models import ColumnsOut, SchemasOut
+from instep.server.fivetran_api.http.ports import Item
+from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.roles import of_reload
+from instep.server.fivetran_api.http.route import Asked, Body, Name, says
+from instep.server.fivetran_api.schema_tree import ColumnBody, ConfigBody, SchemaBody, TableBody, columns, tree
+
+router = APIRouter(prefix="/connections/{id}/schemas")
+_DEPTH = 8
+"""A config is named by its columns: schemas, schema, tables, table, columns, column, field."""
+
+
+class ReloadBody(Wire):
+    exclude_mode: Literal["PRESERVE", "INCLUDE", "EXCLUDE"] = "PRESERVE"
+
+
+class DropTable(Wire):
+    columns: list[str] = Field(default_factory=list)
+
+
+class DropSchema(Wire):
+    tables: dict[str, DropTable] = Field(default_factory=dict)
+
+
+class DropBody(Wire):
+    schemas: dict[str, DropSchema] = Field(default_factory=dict)
+
+
+@router.get("", **says(SchemasOut))
+def retrieve(id: Name, desk: Asked) -> JSONResponse:
+    desk.connection(id)
+    return _whole(desk, id, "")
+
+
+@router.post("", **says(dict[str, Any], takes=ConfigBody))
+def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """Keep the choices for what the first look at the source will find, and answer them as they were sent.
+
+    Without a worker, or with a source that cannot be reached, the first sync is the first look.
+    """
+    item, said = desk.ours(id), parse(ConfigBody, body)
+    wanted = said.patch()
+    chosen, store, who = precreated(wanted), desk.ports.store, desk.caller.name
+    with store.transaction():
+        place, salt = _with_salt(desk.place(id), item, wanted)
+        if place.known.tables:
+            raise Refusal(409, f"Connection '{id}' has a schema config already.", hint="PATCH it")
+        for one in chosen:
+            if one.hashed:
+                check_salt(place, one.path)
+        handling = {} if wanted.handling is None else {"schema_change_handling": wanted.handling, "policy": None}
+        _set(desk, id, {**handling, **salt})
+        store.connections.configure(id)
+        store.switches.set(id, chosen, who)
+        store.events.add(*(SelectionChanged(id, s.path, "on" if s.enabled else "off", who) for s in chosen))
+        desk.record(fields=fields_of(body, _DEPTH))
+    with suppress(Refusal):
+        desk.run(id, "reload", {}, key="reload")
+    return success(said.remark("Schema configuration has been created"), body)
+
+
+@router.patch("", **says(SchemasOut, takes=ConfigBody))
+def modify(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    said = parse(ConfigBody, body)
+    return _patch(desk, id, said.patch(), body, said.remark("Schema configuration has been modified"))
+
+
+@router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
+def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
+    desk.ours(id)
+    said = parse(ReloadBody, body)
+    mode = said.exclude_mode
+    desk.allow(of_reload(mode))
+    desk.run(id, "reload", {}, key="reload", recorded=True)
+    if mode != "PRESERVE":
+        with desk.write(body):
+            place = desk.place(id)
+            switch(place, switched(place, mode == "INCLUDE"), desk.caller.name)
+    return _whole(desk, id, said.remark("Schema configuration has been reloaded"))
+
+
+@router.post("/drop-columns", **says(takes=DropBody))
+def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    said = parse(DropBody, body)
+    found = said.schemas
+    wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
+    if not any(wanted.values()):
+        raise Refusal(400, "The body names no column.")
+    return _drop(desk, id, wanted, said)
+
+
+@router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
+def modify_schema(id: Name, schema: Name, desk: Asked, body: Body) -> JSONResponse:
+    said = parse(SchemaBody, body)
+    return _patch(desk, id, ConfigPatch({schema: said.patch()}), body, said.remark("Schema has been updated"))
+
+
+@router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
+def modify_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
+    said = parse(TableBody, body)
+    patch = ConfigPatch({schema: SchemaPatch(tables={table: said.patch()})})
+    return _patch(desk, id, patch, body, said.remark("Table has been updated"))
+
+
+@router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
+def modify_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked, body: Body) -> JSONResponse:
+    said = parse(ColumnBody, body)
+    patch = ConfigPatch({schema: SchemaPatch(tables={table: TablePatch(columns={column: said.patch()})})})
+    return _patch(desk, id, patch, body, said.remark("Column has been updated"))
+
+
+@router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
+def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONResponse:
+    """As the source has them now, for who may ask for a look at it, else as the last look found them."""
+    desk.ours(id)
+    if desk.may("operator"):
+        desk.run(id, "reload", {}, key="reload")
+    found = table_columns(desk.place(id), desk.naming(id), (schema, table))
+    if found is None:
+        raise NotListed(f"connection {id} has no table {schema}.{table}", hint="see the schema config for its tables")
+    return success("Source table columns config retrieved", {"columns": columns(found)})
+
+
+@router.delete("/{schema}/tables/{table}/columns/{column}", **says())
+def drop_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked) -> JSONResponse:
+    return _drop(desk, id, {(schema, table): (column,)}, DropBody())
+
+
+def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
+    config = None
+    if desk.connection(id).kind == "connection":
+        config = schema_config(desk.place(id), desk.naming(id))
+    if config is None:
+        raise Refusal(
+            404, f"Connection '{id}' has no schema config yet.", code="NotFound_SchemaConfig",
+            hint="it is made by the first sync, or by POST schemas/reload",
+        )  # fmt: skip
+    return success(message, tree(config))
+
+
+def _patch(desk: Desk, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
+    """Everything is checked before anything is changed."""
+    item = desk.ours(id)
+    with desk.ports.store.transaction():
+        place, salt = _with_salt(desk.place(id), item, patch)
+        config = schema_config(place, desk.naming(id))
+        if config is not None:
+            with desk.write(body, depth=_DEPTH):
+                made = patched(place, config, patch)
+                _set(desk, id, {**made.settings, **salt})
+                switch(place, made.steps, desk.caller.name)
+    return _whole(desk, id, message)
+
+
+def _with_salt(place: Place, item: Item, patch: ConfigPatch) -> tuple[Place, dict[str, object]]:
+    """The place with a salt, where the first column is hashed or switched off, and the setting that makes it so: no
+    client has a word for one. A column that is off and turns out to be of the key is kept hashed. To be called in the
+    transaction that keeps it, so that there is one for good."""
+    if place.salted or item.in_file or not _hides(patch):
+        return place, {}
+    return replace(place, salted=True), {"salt": secrets.token_urlsafe(32)}
+
+
+def _hides(patch: ConfigPatch) -> bool:
+    tables = (table for schema in patch.schemas.values() for table in schema.tables.values())
+    return any(column.hashed or column.enabled is False for table in tables for column in table.columns.values())
+
+
+def _set(desk: Desk, id: str, settings: dict[str, object]) -> None:
+    if settings:
+        desk.ports.objects.change("connection", id, settings, desk.caller.name)
+
+
+def _drop(desk: Desk, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody) -> JSONResponse:
+    """The next sync drops them; it is queued with the names, which are the consent. With four_eyes it is queued for the
+    second person who names the same columns."""
+    desk.ours(id)
+    paths = droppable(desk.place(id), wanted)
+    if paths:
+        if desk.ports.project(id).model.four_eyes:
+            from instep.sync.two_people import dropping
+
+            desk.agree(dropping(id, paths))
+        key = "drop " + " ".join(sorted(paths))
+        with desk.ports.store.transaction():
+            job = desk.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=desk.caller.name)
+            desk.record(job=job.id, drop_columns=paths)
+    return success(said.remark("Columns have been marked to be dropped by the next sync"))

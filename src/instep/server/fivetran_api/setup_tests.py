@@ -1,0 +1,42 @@
+"""Setup tests, as a worker makes them: of a connection with both of its ends, or of a destination alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from instep.server.fivetran_api.http.envelope import Refusal
+from instep.server.fivetran_api.http.ports import Job
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.store.work.jobs import CONNECTION_TEST
+
+
+def connection_tests(desk: Desk, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
+    """What they find, one entry a check. Refusal as `Desk.run`."""
+    return _found(desk.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
+
+
+def destination_tests(desk: Desk, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
+    return _found(desk.run("", CONNECTION_TEST, {"destination": name}, key=f"destination/{name}", recorded=recorded))
+
+
+def at_once(test: Callable[[Desk, str], list[dict[str, Any]]], desk: Desk, name: str) -> list[dict[str, Any]]:
+    """The tests of what was just written, which stands all the same if they fail or bring no answer in time."""
+    try:
+        return test(desk, name)
+    except Refusal as refusal:
+        status = "SKIPPED" if refusal.status == 503 else "JOB_FAILED"
+        return [{"title": f"Connecting to {name}", "status": status, "message": refusal.message, "details": ""}]
+
+
+def _found(job: Job) -> list[dict[str, Any]]:
+    """What only is worth knowing is a warning."""
+    return [
+        {
+            "title": check["name"],
+            "status": "PASSED" if check["ok"] else "FAILED" if check.get("needed", True) else "WARNING",
+            "message": check.get("detail", ""),
+            "details": check.get("hint", ""),
+        }
+        for check in job.detail.get("checks", ())
+    ]

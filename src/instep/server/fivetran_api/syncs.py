@@ -1,0 +1,154 @@
+"""What makes rows move: sync, resync, and the test of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import RootModel
+
+from instep.control.resync import Scope, ask, chosen
+from instep.events import SyncAsked
+from instep.server.fivetran_api.connection import MOVES, shown
+from instep.server.fivetran_api.http.envelope import Refusal, success
+from instep.server.fivetran_api.http.models import TestedConnection
+from instep.server.fivetran_api.http.ports import Item, Job
+from instep.server.fivetran_api.http.request_body import Truth, Wire, parse
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.route import Asked, Body, Name, says
+from instep.server.fivetran_api.http.services import TYPES
+from instep.server.fivetran_api.setup_tests import connection_tests
+from instep.store.work.jobs import serves
+
+router = APIRouter(prefix="/connections/{id}")
+RESYNCED = "Re-sync has been triggered successfully"
+
+
+class SyncBody(Wire):
+    force: Truth = False
+
+
+class ResyncBody(Wire):
+    scope: dict[str, list[str]] | None = None
+
+
+class TablesByName(RootModel[dict[str, list[str]]]):
+    """Schemas, each with its tables."""
+
+
+@router.post("/sync", **says(takes=SyncBody, needs_body=False))
+def sync(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    return _sync(desk, desk.connection(id), parse(SyncBody, body), join=False)
+
+
+@router.post("/force", **says())
+def force(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """The older form: a sync that is under way is the one that was asked for."""
+    return _sync(desk, desk.connection(id), SyncBody(), join=True)
+
+
+@router.post("/resync", **says(takes=ResyncBody, needs_body=False))
+def resync(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    said = parse(ResyncBody, body)
+    return _resync(desk, id, said.scope, said.remark(RESYNCED))
+
+
+@router.post("/schemas/tables/resync", **says(takes=TablesByName))
+def resync_tables(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    scope = parse(ResyncBody, {"scope": body}).scope or {}
+    return _resync(desk, id, _by_schema(desk, id, scope))
+
+
+@router.post("/schemas/{schema}/tables/{table}/resync", **says())
+def resync_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
+    return _resync(desk, id, {schema: [table]})
+
+
+@router.post("/test", **says(TestedConnection))
+def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    item = desk.ours(id)
+    tests = connection_tests(desk, id, recorded=True)
+    [view] = shown(desk.ports, [item])
+    return success("Setup tests were completed", {**view, "setup_tests": tests})
+
+
+def _moving(desk: Desk, id: str) -> list[Job]:
+    """The jobs that a client sees as a sync: what waits for a later time is none."""
+    now = datetime.now(UTC)
+    found = (j for j in desk.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
+    return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
+
+
+def _sync(desk: Desk, item: Item, said: SyncBody, *, join: bool) -> JSONResponse:
+    if item.kind == "foreign":
+        return _fail_foreign(desk, item)
+    with desk.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
+        return _begin(desk, item.name, said, join=join)
+
+
+def _begin(desk: Desk, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
+    jobs, who = desk.ports.jobs, desk.caller.name
+    done = said.remark(f"Sync has been successfully triggered for connection with id '{id}'")
+    if id in desk.ports.store.pauses.whole([id]):
+        raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
+    running = _moving(desk, id)
+    under_way = running or _runs(desk, id)
+    if under_way and join:
+        four_eyes = desk.ports.project(id).model.four_eyes
+        if _is_to_come(running) or (four_eyes and not any(serves(job.who, who) for job in running)):
+            desk.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
+        return success(done)
+    if under_way and not said.force:
+        raise Refusal(409, f"Connection '{id}' is syncing already.", hint='{"force": true} stops it and starts again')
+    for job in running:
+        jobs.cancel(job.id, who)
+    desk.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
+    desk.ports.store.events.add(SyncAsked(id, who))
+    return success(done)
+
+
+def _is_to_come(found: Sequence[Job]) -> bool:
+    """Whether a sync waits, which who asks for it joins."""
+    return any(job.kind == "sync" and job.status == "queued" for job in found)
+
+
+def _runs(desk: Desk, id: str) -> bool:
+    found = desk.ports.store.runs.outcomes([id]).get(id)
+    return found is not None and found.running
+
+
+def _fail_foreign(desk: Desk, item: Item) -> JSONResponse:
+    """It has no source: the sync fails, and says so where clients look."""
+    service = str(item.spec.get("service", ""))
+    text, code = desk.why_incomplete(item), "reconnect" if service in TYPES else "service_not_supported"
+    task = {"code": code, "message": text, "details": text}
+    patch = {"failed_at": datetime.now(UTC).isoformat(), "tasks": [task]}
+    with desk.write():
+        desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
+
+
+def _by_schema(desk: Desk, id: str, scope: Scope) -> dict[str, list[str]]:
+    """Some clients send {"schema": ["public.users"]}: whole paths under a word that is no schema."""
+    schemas = desk.place(id).known.schemas if desk.ours(id) else frozenset()
+    out: dict[str, list[str]] = {}
+    for schema, names in scope.items():
+        for name in names:
+            head, dot, rest = name.partition(".")
+            whole = schema not in schemas and dot and head in schemas
+            out.setdefault(head if whole else schema, []).append(rest if whole else name)
+    return out
+
+
+def _resync(desk: Desk, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
+    """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
+    desk.ours(id)
+    tables, who, store = chosen(desk.place(id), scope), desk.caller.name, desk.ports.store
+    with store.transaction():
+        ask(store, id, tables, who, whole=scope is None)
+        if id not in store.pauses.whole([id]):
+            desk.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+        desk.record(tables="all" if scope is None else [".".join(filter(None, ref)) for ref in tables])
+    return success(message)

@@ -1,0 +1,216 @@
+"""Users: the key that asks is one, and so is everybody who was invited. Who is invited comes in with a key that carries
+their address as its name: nothing is mailed, and no password is kept."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from instep.server.fivetran_api.connection import instant
+from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
+from instep.server.fivetran_api.http.models import AccountOut, UserOut
+from instep.server.fivetran_api.http.paging import window
+from instep.server.fivetran_api.http.ports import Caller, Item
+from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.roles import need
+from instep.store.server.api_keys import ApiKey
+
+router = APIRouter()
+AccountRole = Literal[
+    "Account Administrator", "Account Billing", "Account Analyst", "Account Reviewer", "Account Operator",
+    "Account Member",
+]  # fmt: skip
+GroupRole = Literal[
+    "Destination Administrator", "Destination Analyst", "Destination Reviewer", "Destination Creator",
+    "Connector Creator", "Destination Operator",
+]  # fmt: skip
+_ROLES = {
+    "viewer": "Account Reviewer", "operator": "Account Operator", "approver": "Account Analyst",
+    "admin": "Account Administrator",
+}  # fmt: skip
+_ADDRESS = r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+$"
+_AT_ONCE = 500
+_OWN = "A user that is an API key is changed as a key."
+_KEYS = "see `instep keys`, or /api/v1/keys"
+
+
+class NewUser(Wire):
+    email: str = Field(pattern=_ADDRESS, max_length=254)
+    given_name: str = Field(min_length=1, max_length=200)
+    family_name: str = Field(min_length=1, max_length=200)
+    role: AccountRole | None = None
+    phone: str | None = Field(default=None, max_length=50)
+    picture: str | None = Field(default=None, max_length=2000)
+
+
+class UserChange(Wire):
+    given_name: str | None = Field(default=None, min_length=1, max_length=200)
+    family_name: str | None = Field(default=None, min_length=1, max_length=200)
+    role: AccountRole | None = None
+    phone: str | None = Field(default=None, max_length=50)
+    picture: str | None = Field(default=None, max_length=2000)
+
+
+class NewMember(Wire):
+    email: str = Field(pattern=_ADDRESS, max_length=254)
+    role: GroupRole
+
+
+@router.get("/users", **lists(UserOut))
+def users(request: Request, desk: Asked) -> JSONResponse:
+    """The key that asks, and those who were invited, whom administrators see."""
+    seen = window(request)
+    items, cursor = seen.cut(_all(desk, seen.after, seen.limit + 1), lambda one: str(one["id"]))
+    return page("Users retrieved successfully", items, cursor)
+
+
+@router.post("/users", **says(UserOut, takes=NewUser, status=201))
+def invite(desk: Asked, body: Body) -> JSONResponse:
+    wanted = parse(NewUser, body)
+    with desk.ports.store.transaction():
+        if _by_address(desk, wanted.email):
+            raise Refusal(409, f"There is a user with the email {wanted.email} already.")
+        spec = {**wanted.model_dump(exclude_none=True), "groups": {}}
+        made = desk.ports.objects.create("user", f"user_{secrets.token_hex(6)}", spec, desk.caller.name)
+        desk.record(id=made.name, fields=fields_of(body))
+    return success(wanted.remark("User has been invited to the account"), _invited(desk, made), status=201)
+
+
+@router.get("/users/{id}", **says(UserOut))
+def one(id: Name, desk: Asked) -> JSONResponse:
+    return success("", user(desk.caller) if id == user_id(desk.caller) else _invited(desk, _found(desk, id)))
+
+
+@router.patch("/users/{id}", **says(UserOut, takes=UserChange))
+def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    item, wanted = _found(desk, id), parse(UserChange, body)
+    patch = wanted.model_dump(exclude_none=True)
+    if not patch:
+        raise Refusal(400, "The body names no field that is kept.", hint="name one, such as given_name or role")
+    with desk.write(body):
+        made = desk.ports.objects.change("user", item.name, patch, desk.caller.name)
+    return success(wanted.remark("User has been updated"), _invited(desk, made))
+
+
+@router.delete("/users/{id}", **says())
+def delete(id: Name, desk: Asked) -> JSONResponse:
+    desk.ports.objects.delete("user", _found(desk, id).name, desk.caller.name, desk.record)
+    return success(f"User with id '{id}' has been deleted")
+
+
+@router.get("/account/info", **says(AccountOut))
+def account(desk: Asked) -> JSONResponse:
+    return success("", {"account_id": "instep", "account_name": "instep", "user_id": user_id(desk.caller)})
+
+
+def members(request: Request, desk: Desk, group: str) -> JSONResponse:
+    """A page of those who may use a group: the key that asks, and who was added to it."""
+    seen = window(request)
+    found = [one for one in _all(desk, "") if one["id"] == user_id(desk.caller) or group in _groups(desk, one)]
+    later = [_member(desk, one, group) for one in found if one["id"] > seen.after]
+    items, cursor = seen.cut(later, lambda one: str(one["id"]))
+    return page("Users retrieved successfully", items, cursor)
+
+
+def add(desk: Desk, group: str, body: Any) -> JSONResponse:
+    """Somebody who was invited may use a group, too."""
+    wanted = parse(NewMember, body)
+    with desk.ports.store.transaction():
+        found = _by_address(desk, wanted.email)
+        if found is None:
+            raise Refusal(404, f"There is no user with the email {wanted.email}.", code="NotFound_User",
+                          hint="invite them first: POST /v1/users")  # fmt: skip
+        desk.ports.objects.change("user", found.name, {"groups": {group: wanted.role}}, desk.caller.name)
+        desk.record(id=found.name, fields=fields_of(body))
+    return success(wanted.remark("User has been added to the group"))
+
+
+def remove(desk: Desk, group: str, id: str) -> JSONResponse:
+    with desk.write():
+        found = desk.ports.objects.get("user", id)
+        if found is None or group not in found.spec["groups"]:
+            raise not_found("User", id)
+        desk.ports.objects.change("user", found.name, {"groups": {group: None}}, desk.caller.name)
+    return success("User has been removed from the group")
+
+
+def user_id(caller: Caller) -> str:
+    """Return the id of the key that asks."""
+    return caller.key or caller.name
+
+
+def user(caller: Caller) -> dict[str, Any]:
+    name = caller.name.removesuffix(f" ({caller.key})")
+    return {
+        "id": user_id(caller), "email": name, "given_name": name, "family_name": "", "verified": True,
+        "invited": False, "picture": None, "phone": None, "logged_in_at": None, "created_at": None,
+        "active": True, "role": _ROLES[caller.role],
+    }  # fmt: skip
+
+
+def _all(desk: Desk, after: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """By id, from behind `after` on."""
+    found = [user(desk.caller)] if user_id(desk.caller) > after else []
+    if desk.caller.role == "admin" and not desk.caller.groups:
+        found += [_invited(desk, item) for item in _kept(desk, after, limit)]
+    return sorted(found, key=lambda one: str(one["id"]))[:limit]
+
+
+def _kept(desk: Desk, after: str = "", limit: int | None = None) -> list[Item]:
+    found: list[Item] = []
+    while limit is None or len(found) < limit:
+        some = desk.ports.objects.page("user", after=after, limit=_AT_ONCE)
+        found += some
+        if len(some) < _AT_ONCE:
+            break
+        after = some[-1].name
+    return found
+
+
+def _found(desk: Desk, id: str) -> Item:
+    """Somebody who was invited. Refusal: 409 for the key that asks, 404 for whom there is not."""
+    desk.allow(need("GET /keys/{key}"))
+    if id == user_id(desk.caller):
+        raise Refusal(409, _OWN, hint=_KEYS)
+    found = desk.ports.objects.get("user", id)
+    if found is None:
+        raise not_found("User", id)
+    return found
+
+
+def _by_address(desk: Desk, email: str) -> Item | None:
+    return next((one for one in _kept(desk) if one.spec["email"].lower() == email.lower()), None)
+
+
+def _groups(desk: Desk, one: Mapping[str, Any]) -> Mapping[str, str]:
+    found = desk.ports.objects.get("user", str(one["id"]))
+    groups: Mapping[str, str] = found.spec["groups"] if found else {}
+    return groups
+
+
+def _member(desk: Desk, one: dict[str, Any], group: str) -> dict[str, Any]:
+    """With the role in the group."""
+    return {**one, "role": _groups(desk, one).get(group, one["role"])}
+
+
+def _invited(desk: Desk, item: Item) -> dict[str, Any]:
+    """Verified, and active, once a key with that address as its name has been used."""
+    said, key = item.spec, _key(desk, item.spec["email"])
+    used = max((s.last_used for s in key.secrets if s.last_used), default=None) if key else None
+    return {
+        "id": item.name, "email": said["email"], "given_name": said["given_name"],
+        "family_name": said["family_name"], "verified": used is not None, "invited": used is None,
+        "picture": said.get("picture"), "phone": said.get("phone"), "logged_in_at": instant(used),
+        "created_at": instant(item.created), "active": key is not None, "role": said.get("role"),
+    }  # fmt: skip
+
+
+def _key(desk: Desk, email: str) -> ApiKey | None:
+    return desk.ports.store.api_keys.named(email)

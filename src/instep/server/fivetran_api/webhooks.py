@@ -1,0 +1,197 @@
+"""Webhooks: created, listed, changed, tested, deleted. What is delivered to them is the part of `notify.hooks`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from instep.control.compat_documents import Kept
+from instep.control.identity import Identity
+from instep.egress.guard import Guard
+from instep.egress.http import place
+from instep.errors import ConnectError
+from instep.notify.channel import NotDelivered
+from instep.notify.hooks import EVENTS, OURS, PREFIX, HookChannel, HookConfig, trial
+from instep.server.fivetran_api.connection import instant
+from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
+from instep.server.fivetran_api.http.models import TriedOut, WebhookOut
+from instep.server.fivetran_api.http.paging import window
+from instep.server.fivetran_api.http.ports import Item
+from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
+from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.services import MASK
+
+
+@dataclass(frozen=True)
+class Tried:
+    """`status` is the receiver's answer, 0 if there was none."""
+
+    succeed: bool
+    status: int
+    message: str
+
+
+def check_url(guard: Guard, url: str) -> None:
+    """Refusal (400) for what is not https; http is for hosts that the server's own settings list."""
+    to = place(url)
+    if to.scheme == "http" and not _listed(guard, to.host, to.port):
+        hint = "for a receiver in your own network list it: `egress: {allow: [ADDRESS]}`"
+        raise Refusal(400, "The url of a webhook must be https.", hint=hint)
+
+
+def _listed(guard: Guard, host: str, port: int) -> bool:
+    try:
+        return guard.target(host, port).trusted
+    except ConnectError:
+        return False
+
+
+def tried(guard: Guard, url: str, secret: str, event: str) -> Tried:
+    """Sends a test at once, past the outbox."""
+    channel = HookChannel(HookConfig(url, secret), guard, lambda name: Identity())
+    try:
+        status = channel.post(trial(event, datetime.now(UTC)))
+    except ConnectError as error:
+        return Tried(False, error.code if isinstance(error, NotDelivered) else 0, error.message)
+    return Tried(True, status, f"The receiver answered {status}.")
+
+
+router = APIRouter(prefix="/webhooks")
+
+
+class NewWebhook(Wire):
+    url: str = Field(min_length=1, max_length=2000)
+    events: list[str] = Field(min_length=1)
+    active: Truth = True
+    secret: str = ""
+
+
+class WebhookChange(Wire):
+    url: str | None = Field(default=None, max_length=2000)
+    events: list[str] | None = Field(default=None, min_length=1)
+    active: Truth | None = None
+    secret: str | None = None
+
+
+class WebhookTest(Wire):
+    event: str = Field(min_length=1)
+
+
+@router.get("", **lists(WebhookOut))
+def webhooks(request: Request, desk: Asked) -> JSONResponse:
+    seen = window(request)
+    found = desk.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
+    items, cursor = seen.cut(found, lambda item: item.name)
+    closed = desk.ports.store.outbox.closed()
+    return page("Webhooks retrieved successfully", [_view(item, closed) for item in items], cursor)
+
+
+@router.post("/account", **says(WebhookOut, takes=NewWebhook))
+def create(desk: Asked, body: Body) -> JSONResponse:
+    return _create(desk, parse(NewWebhook, body), {"type": "account"}, body)
+
+
+@router.post("/group/{group}", **says(WebhookOut, takes=NewWebhook))
+def create_for(group: Name, desk: Asked, body: Body) -> JSONResponse:
+    if desk.ports.objects.get("destination", group) is None:
+        raise not_found("Group", group)
+    return _create(desk, parse(NewWebhook, body), {"type": "group", "group_id": group}, body)
+
+
+@router.get("/{id}", **says(WebhookOut))
+def retrieve(id: Name, desk: Asked) -> JSONResponse:
+    return _shown(desk, "", _found(desk, id))
+
+
+@router.patch("/{id}", **says(WebhookOut, takes=WebhookChange))
+def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """One that is active, or becomes it, is tried with its new settings first."""
+    found, wanted = _found(desk, id), parse(WebhookChange, body)
+    _check_events(wanted.events or ())
+    patch = {k: v for k, v in wanted.model_dump(exclude_none=True).items() if v != MASK}
+    will = {**Kept(desk.ports.store).opened("webhook", id), **patch}
+    if "url" in patch:
+        check_url(desk.ports.egress(), will["url"])
+    if wanted.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
+        _try(desk, will)
+    with desk.write(body):
+        made = desk.ports.objects.change("webhook", id, patch, desk.caller.name)
+        if wanted.active:
+            desk.ports.store.outbox.open(PREFIX + id)
+    return _shown(desk, wanted.remark("Webhook has been updated"), made)
+
+
+@router.post("/{id}/test", **says(TriedOut, takes=WebhookTest))
+def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    _found(desk, id)
+    wanted = parse(WebhookTest, body)
+    _check_events([wanted.event])
+    said = Kept(desk.ports.store).opened("webhook", id)
+    found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), wanted.event)
+    desk.record(event=wanted.event, succeed=found.succeed)
+    return success(wanted.remark("Webhook has been tested"), asdict(found))
+
+
+@router.delete("/{id}", **says())
+def delete(id: Name, desk: Asked) -> JSONResponse:
+    _found(desk, id)
+    with desk.write():
+        desk.ports.objects.delete("webhook", id, desk.caller.name)
+        desk.ports.store.outbox.drop(PREFIX + id)
+    return success(f"Webhook with id '{id}' has been deleted")
+
+
+def _create(desk: Desk, wanted: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
+    _check_events(wanted.events)
+    check_url(desk.ports.egress(), wanted.url)
+    spec = {**wanted.model_dump(), **kind}
+    if wanted.active:
+        _try(desk, spec)
+    name = f"webhook_{secrets.token_hex(6)}"
+    with desk.ports.store.transaction():
+        made = desk.ports.objects.create("webhook", name, spec, desk.caller.name)
+        desk.record(id=name, fields=fields_of(body))
+    return _shown(desk, wanted.remark("Webhook has been created"), made)
+
+
+def _try(desk: Desk, said: Mapping[str, Any]) -> None:
+    """Refusal (400) if its receiver does not take a test."""
+    found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), said["events"][0])
+    if not found.succeed:
+        hint = 'create it with {"active": false}, and activate it once its receiver answers'
+        raise Refusal(400, f"The test of the webhook has failed: {found.message}", hint=hint)
+
+
+def _check_events(events: Sequence[str]) -> None:
+    if unknown := [event for event in events if event not in (*EVENTS, *OURS)]:
+        raise Refusal(400, f"There is no event {unknown[0]}.", hint=f"there are {', '.join((*EVENTS, *OURS))}")
+
+
+def _found(desk: Desk, id: str) -> Item:
+    found = desk.ports.objects.get("webhook", id)
+    if found is None:
+        raise not_found("Webhook", id)
+    return found
+
+
+def _shown(desk: Desk, message: str, item: Item) -> JSONResponse:
+    return success(message, _view(item, desk.ports.store.outbox.closed()))
+
+
+def _view(item: Item, closed: Container[str]) -> dict[str, Any]:
+    """The secret is never told. One whose receiver was not reached for days is not active any more."""
+    said = item.spec
+    group = {"group_id": said["group_id"]} if said.get("group_id") else {}
+    return {
+        "id": item.name, "type": said["type"], **group, "url": said["url"], "events": list(said["events"]),
+        "active": bool(said["active"]) and PREFIX + item.name not in closed, "secret": MASK,
+        "created_at": instant(item.created), "created_by": item.created_by,
+    }  # fmt: skip

@@ -1,0 +1,186 @@
+"""What all documents of the API have in common. Times are ISO 8601 with an offset."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(max_length=1000)]
+Few = Annotated[list[Name], Field(max_length=100)]
+
+
+class Said(BaseModel):
+    """What the server says."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Asked(BaseModel):
+    """What a client asks for: unknown fields are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class Page(Said, Generic[T]):
+    items: list[T]
+    next_cursor: str | None
+
+
+class ProblemOut(Said):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str
+    docs: str
+
+
+class Dry(Said):
+    """A write that was only rehearsed says so."""
+
+    dry_run: bool = False
+
+
+class TableRunOut(Said):
+    """`ref` is the table's schema and name."""
+
+    table: str
+    ref: list[str]
+    status: str
+    mode: str
+    read: int
+    inserted: int
+    updated: int
+    deleted: int
+    misfits: int
+    bytes: int
+    seconds: float
+    error: str
+
+
+class RunOut(Said):
+    id: str
+    connection: str
+    kind: str
+    status: str
+    fence: int
+    started: datetime
+    ended: datetime | None
+    error: str
+    detail: dict[str, Any]
+
+
+class RunWithTables(RunOut):
+    tables: list[TableRunOut]
+
+
+class StepOut(Said):
+    number: int
+    step: str
+    at_table: str
+    kind: str
+    text: str
+    status: str
+    rows: int
+    started: datetime | None
+    ended: datetime | None
+    error: str
+
+
+class PlanOut(Said):
+    id: str
+    connection: str
+    at: datetime
+    status: str
+    run: str
+    who: str
+    version: int
+    changes: list[str]
+    ended: datetime | None
+    error: str
+    base_accepted: str
+    base_destination: str
+
+
+class PlanWithSteps(PlanOut):
+    plan: dict[str, Any]
+    steps: list[StepOut]
+
+
+class JobOut(Dry):
+    """`fresh` false: it was there before this request. `note`: what stands in its way, such as that no worker runs."""
+
+    id: str
+    connection: str
+    kind: str
+    status: str
+    fresh: bool
+    note: str = ""
+
+
+class JobDone(JobOut):
+    """`result` depends on the kind: of a plan it has `plan`, `lines` for people and `drops` that have to be named."""
+
+    error: str = ""
+    run: str = ""
+    why: str = ""
+    who: str = ""
+    created: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    result: dict[str, Any] = Field({})
+
+
+class Leaving(Asked):
+    """`table` is schema.table by its accepted name; no `columns`: all that is wanted of it."""
+
+    table: Name
+    columns: Few = Field([])
+
+
+class EstimateOut(Said):
+    """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
+    of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it. `whole`: why it
+    is the whole table (no `columns`) although columns were asked for."""
+
+    table: str
+    columns: list[str]
+    rows: int
+    read: int
+    files: int
+    of: int
+    rewritten: int
+    sure: bool
+    why_not: str
+    waits: str
+    whole: str
+
+
+class BackfillOut(Said):
+    """`column` is empty for a whole table; `change` has asked for it, if one did."""
+
+    number: int
+    connection: str
+    table: list[str]
+    column: str
+    scope: str
+    why: str
+    change: str
+    status: str
+    run: str
+    wanted_at: datetime
+    ended: datetime | None
+
+
+class BackfillsLeft(Dry):
+    """`jobs` that waited or ran for them are cancelled, too."""
+
+    backfills: list[BackfillOut]
+    jobs: list[str]

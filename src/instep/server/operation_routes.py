@@ -1,0 +1,59 @@
+"""The routes of operations: path, role, body and job are those of the specification.
+
+What one of them has to look up before its job is made stands in `_CHECKS`; operations whose answer is more than a job
+have a route of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from instep.operations.registry import specs
+from instep.operations.spec import OperationSpec, Request
+from instep.server.access import The, Who
+from instep.server.context import Caller, Server
+from instep.server.models import JobOut
+from instep.server.requests import requested
+from instep.server.responses import ConnectionName, router
+from instep.server.routes.jobs import STARTED, ask, check_allow, check_owner, check_plan
+from instep.server.writes import Writes
+
+_OF_THEIR_OWN = frozenset(
+    ("sync", "detect", "refresh", "reload", "backfill", "delete_connection", "test_connection", "rollout")
+)
+
+Check = Callable[[Server, Caller, str, Any], None]
+_CHECKS: dict[str, tuple[Check, ...]] = {"apply": (check_allow, check_plan), "undo": (check_owner,)}
+
+
+def _add(routes: APIRouter, spec: OperationSpec) -> None:
+    method, path = spec.route.split(" ")
+
+    def endpoint(the: The, who: Who, connection: ConnectionName, asked: Request, writes: Writes) -> Response:
+        name = the.connection(who, connection)
+        for check in _CHECKS.get(spec.name, ()):
+            check(the, who, name, asked)
+        return ask(the, writes, name, spec.name, asked.options(), asked.why)
+
+    endpoint.__name__ = spec.name
+    endpoint.__doc__ = import_module(spec.request.__module__).__doc__
+    endpoint.__annotations__["asked"] = Annotated[spec.request, Depends(requested(spec.request))]
+    routes.add_api_route(
+        path, endpoint, methods=[method], status_code=202, response_model=JobOut, responses=STARTED, name=spec.name
+    )
+
+
+def _made() -> APIRouter:
+    made = router("operations")
+    for spec in specs().values():
+        if spec.name not in _OF_THEIR_OWN:
+            _add(made, spec)
+    return made
+
+
+routes = _made()

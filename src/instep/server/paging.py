@@ -1,0 +1,55 @@
+"""Pages: `limit` and an opaque `cursor`; the next page's is in `next_cursor`, null on the last one."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Query
+
+from instep.server.problems import Problem
+
+T = TypeVar("T")
+Limit = Annotated[int, Query(ge=1, le=1000, description="The most items of a page.")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
+
+
+def cursor(place: Sequence[Any]) -> str:
+    """A place in a list, as text without meaning for clients."""
+    parts = [part.isoformat() if isinstance(part, datetime) else part for part in place]
+    return base64.urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def place(text: str | None, *kinds: type) -> list[Any] | None:
+    """The place that a cursor stands for; None for the first page, Problem 400 for a text that is no cursor."""
+    if text is None:
+        return None
+    try:
+        parts = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+        if not isinstance(parts, list) or len(parts) != len(kinds):
+            raise ValueError
+        return [_part(part, kind) for part, kind in zip(parts, kinds, strict=True)]
+    except (ValueError, RecursionError, OverflowError):
+        raise Problem(400, "unreadable", "the cursor is none of this list", "begin at the first page") from None
+
+
+def _part(part: Any, kind: type) -> Any:
+    if kind is datetime and isinstance(part, str):
+        found = datetime.fromisoformat(part)
+        if found.tzinfo is None:
+            raise ValueError
+        return found.astimezone(UTC)
+    storable = abs(part) < 2**63 if isinstance(part, int) else isinstance(part, str) and part.isprintable()
+    if type(part) is not kind or not storable:
+        raise ValueError
+    return part
+
+
+def paged(found: Sequence[T], limit: int, where: Callable[[T], Sequence[Any]], shown: Callable[[T], Any]) -> Any:
+    """A page of `found`, which holds one item more than `limit` if there are more."""
+    kept = found[:limit]
+    more = cursor(where(kept[-1])) if len(found) > limit else None
+    return {"items": [shown(one) for one in kept], "next_cursor": more}

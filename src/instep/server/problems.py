@@ -1,0 +1,137 @@
+"""What goes wrong, as the API says it: RFC 9457 documents with a code for programs and a hint for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from instep import errors
+from instep.project.documents import MOST_TOLD, InvalidObject, pointer
+
+MEDIA_TYPE = "application/problem+json"
+DOCS = "/api/v1/docs#problem-"
+TITLES = {
+    "unreadable": "The request cannot be read.",
+    "unauthorized": "A valid API key is needed.",
+    "forbidden": "The API key may not do this.",
+    "not_found": "There is no such thing.",
+    "method_not_allowed": "This is not done to it.",
+    "conflict": "Somebody else moved first.",
+    "blocked": "A decision is needed first.",
+    "precondition_failed": "It is not what it was any more.",
+    "too_large": "The request is too large.",
+    "media_type": "The body is not JSON.",
+    "invalid": "The request does not make sense.",
+    "change_not_found": "No connection has this change.",
+    "repeated_differently": "The Idempotency-Key was used for another request.",
+    "too_many_requests": "Too many requests.",
+    "internal": "The server failed.",
+    "unavailable": "What is needed cannot be reached.",
+}
+_BY_ERROR: tuple[tuple[type[errors.InstepError], int, str], ...] = (
+    (errors.Blocked, 409, "blocked"),
+    (errors.Conflict, 409, "conflict"),
+    (errors.ConnectError, 503, "unavailable"),
+    (errors.SetupError, 503, "unavailable"),
+    (errors.ReadError, 503, "unavailable"),
+    (errors.ChangeNotFound, 422, "change_not_found"),
+    (errors.InstepError, 422, "invalid"),
+)
+_BY_STATUS = {400: "unreadable", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "media_type"}
+
+
+@dataclass(eq=False)
+class Problem(Exception):
+    """`detail` names the object and the cause, `hint` the next step; `more` is added to the document."""
+
+    status: int
+    code: str
+    detail: str
+    hint: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        names = {"type": f"urn:instep:problem:{self.code}", "title": TITLES[self.code], "status": self.status}
+        said = {"detail": self.detail, "code": self.code, "hint": self.hint, "docs": DOCS + self.code}
+        return {**names, **said, **self.more}
+
+
+FAILED = Problem(500, "internal", "the request failed inside the server", "see the server's log")
+"""A mistake of this program: its text may hold anything, so nothing of it is told."""
+
+
+def respond(problem: Problem) -> Response:
+    """The problem as a response."""
+    return JSONResponse(problem.document(), problem.status, dict(problem.headers), MEDIA_TYPE)
+
+
+def unknown(what: str, name: str) -> Problem:
+    """404 for an object that is not there, or that the key is not for: both look alike."""
+    return Problem(404, "not_found", f"no {what} {name!r} is known", f"list the {what}s, or check the name")
+
+
+def of_error(error: errors.InstepError) -> Problem:
+    """What one of our errors is to a client."""
+    status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
+    more = {"errors": list(_places(error))} if isinstance(error, InvalidObject) else {}
+    return Problem(status, code, error.message, error.hint, more=more)
+
+
+def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
+    """Where an object's document is wrong, as JSON pointers into the request."""
+    for path, said in error.problems:
+        yield {"at": f"/spec{pointer(path)}", "message": said}
+
+
+def of_status(error: HTTPException) -> Problem:
+    """What the framework refuses."""
+    code = _BY_STATUS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
+    detail = TITLES[code] if error.status_code in (404, 405) else str(error.detail)
+    return Problem(error.status_code, code, detail, headers=error.headers or {})
+
+
+def of_invalid(error: RequestValidationError) -> Problem:
+    """Which fields are wrong and why, without their values: one of them may be a secret."""
+    details = error.errors()
+    found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_TOLD]]
+    detail = "; ".join(f"{one['at']}: {one['message']}" for one in found[:5])
+    unreadable = any(e["type"] == "json_invalid" for e in details)
+    status, code = (400, "unreadable") if unreadable else (422, "invalid")
+    return Problem(status, code, detail, "correct these fields", more={"errors": found})
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in loc)
+
+
+def _plain(message: str) -> str:
+    """Without the words of the checking library that quote what was given."""
+    return re.sub(r", got .*$", "", message, flags=re.DOTALL)[:300]
+
+
+async def on_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return respond(error)
+
+
+async def on_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.InstepError)
+    return respond(of_error(error))
+
+
+async def on_status(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return respond(of_status(error))
+
+
+async def on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return respond(of_invalid(error))

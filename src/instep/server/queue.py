@@ -1,0 +1,61 @@
+"""Work that takes long, put into the server's queue for its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from instep import model
+from instep.control import detector
+from instep.control.queue import ask, asked_key
+from instep.errors import InstepError
+from instep.operations.registry import policy_of
+from instep.server.context import Opened, Queued
+from instep.store.store import Store
+from instep.store.work.jobs import serves
+
+NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `instep server --with-worker`)"
+
+
+class StoredQueue:
+    """Both calls take part in the store's transaction that is open."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened, self._store = opened, opened.store
+
+    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
+        """The same work that waits or runs already is answered instead. `note` says if nobody is there to do it."""
+        said = {name: value for name, value in options.items() if value}
+        with self._store.transaction():
+            running = self._store.jobs.running(connection, kind)
+            if running and not running.stop and self._same(running, asked_key(kind, who, said), who):
+                return shown(self._store, running, fresh=False)
+            if kind == "detect":
+                asked = detector.ask(self._store, self._opened.project, connection, who)
+            else:
+                asked = ask(self._store, connection, kind, who, said)
+            return shown(self._store, asked.job, fresh=asked.new)
+
+    def _same(self, running: model.Job, key: str, who: str) -> bool:
+        """Whether what runs does it."""
+        if running.kind == "detect":
+            return True
+        four_eyes = policy_of(running.kind).shared and self._opened.project.model.four_eyes
+        return running.key == key and (not four_eyes or serves(running.who, who))
+
+    def get(self, job: str) -> Queued | None:
+        try:
+            found = self._store.jobs.get(job)
+        except InstepError:
+            return None
+        return shown(self._store, found, fresh=False) if found.id == job else None
+
+
+def shown(store: Store, job: model.Job, *, fresh: bool) -> Queued:
+    """As the API tells of it, with what keeps it waiting."""
+    note = ""
+    if job.status == "queued":
+        pause = store.pauses.connection(job.connection) if not policy_of(job.kind).runs_while_paused else None
+        note = f"connection {job.connection} is paused, so it waits: {pause.reason}" if pause else ""
+        note = note or ("" if store.workers.live() else NO_WORKER)
+    return Queued(job.id, job.connection, job.kind, job.status, fresh, note)

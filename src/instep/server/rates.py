@@ -1,0 +1,119 @@
+"""How many requests a key may make. Counted in this process: with several servers each counts its own."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from instep.server.problems import Problem
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of `limit` requests, and the seconds until it is whole again."""
+
+    limit: int
+    remaining: int
+    reset: int
+
+    def headers(self) -> dict[str, str]:
+        names = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+        return dict(zip(names, map(str, (self.limit, self.remaining, self.reset)), strict=True))
+
+
+MINUTE = 60.0
+
+
+class Windows:
+    """Moving windows of a minute, in which each name has `limit` requests. What is remembered is bounded by what came
+    within the last minute: names that have been silent since are forgotten."""
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._clock, self._lock = limit, clock, threading.Lock()
+        self._taken: dict[str, deque[float]] = {}
+        self._tidied = clock()
+
+    def take(self, name: str) -> tuple[bool, Left]:
+        """Count a request; whether it is within the limit (else it is not counted), and what is left."""
+        with self._lock:
+            now = self._clock()
+            self._tidy(now)
+            taken = self._taken.setdefault(name, deque())
+            while taken and taken[0] <= now - MINUTE:
+                taken.popleft()
+            if allowed := len(taken) < self._limit:
+                taken.append(now)
+            reset = max(1, math.ceil(taken[0] + MINUTE - now))
+            return allowed, Left(self._limit, self._limit - len(taken), reset)
+
+    def _tidy(self, now: float) -> None:
+        if now < self._tidied + MINUTE:
+            return
+        self._tidied = now
+        self._taken = {name: taken for name, taken in self._taken.items() if taken[-1] > now - MINUTE}
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+
+class Rates:
+    """`requests` a minute for each key, `failures` for each address that sends wrong keys."""
+
+    def __init__(self, requests: int = 600, failures: int = 30) -> None:
+        self._requests, self._failures = Windows(requests), Windows(failures)
+
+    def take(self, key_id: str) -> tuple[bool, Left]:
+        """Counts a request; whether the key may make it, and what is left."""
+        return self._requests.take(key_id)
+
+    def take_failure(self, address: str) -> tuple[bool, Left]:
+        """Counts a wrong key."""
+        return self._failures.take(address)
+
+    def count(self, key_id: str) -> Left:
+        """Counts a request; Problem 429 if the key has made too many."""
+        allowed, left = self.take(key_id)
+        if not allowed:
+            raise _too_many(f"this API key has made {left.limit} requests within a minute", left)
+        return left
+
+    def fail(self, address: str) -> None:
+        """Counts a wrong key; Problem 429 for an address that has sent too many. Right keys from there are let in: one
+        forgotten script must not shut out all who share its address."""
+        allowed, left = self.take_failure(address)
+        if not allowed:
+            raise _too_many("too many wrong API keys have come from here", left)
+
+
+class Listeners:
+    """How many streams each key has open: each costs a look at the store a second."""
+
+    def __init__(self, most: int = 20) -> None:
+        self._most, self._open = most, Counter[str]()
+
+    def check(self, key_id: str) -> None:
+        """Problem 429 if the key has as many as it may."""
+        if self._open[key_id] >= self._most:
+            why = f"this API key has {self._most} streams open"
+            raise Problem(429, "too_many_requests", why, "close one of them", headers={"Retry-After": "10"})
+
+    @contextmanager
+    def listening(self, key_id: str) -> Iterator[None]:
+        """Counts one while it lasts."""
+        self._open[key_id] += 1
+        try:
+            yield
+        finally:
+            self._open[key_id] -= 1
+            if not self._open[key_id]:
+                del self._open[key_id]
+
+
+def _too_many(detail: str, left: Left) -> Problem:
+    headers = {"Retry-After": str(left.reset), **left.headers()}
+    return Problem(429, "too_many_requests", detail, f"wait {left.reset} s", headers=headers)

@@ -1,0 +1,71 @@
+"""The bodies of requests for operations, made of their records."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar, get_type_hints
+
+import pydantic
+from fastapi.exceptions import RequestValidationError
+from pydantic import create_model
+
+from instep.operations.spec import Request
+from instep.server.models import Asked
+
+
+class Requested(Asked):
+    """The body of a request for an operation."""
+
+
+_MODELS: dict[type[Request], type[Requested]] = {}
+
+
+def request_model(record: type[Request]) -> type[Requested]:
+    """Return the body of a request: the fields of its record, each with the text that stands beneath it."""
+    if record not in _MODELS:
+        hints, texts = get_type_hints(record, include_extras=True), dict(_texts(record))
+        made: dict[str, Any] = {
+            one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
+            for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
+        }
+        _MODELS[record] = create_model(record.__name__, __base__=Requested, __doc__=record.__doc__, **made)
+    return _MODELS[record]
+
+
+R = TypeVar("R", bound=Request)
+
+
+def requested(record: type[R]) -> Callable[..., R]:
+    """Return the dependency of a route that reads the body as this record."""
+
+    def read(body: Requested) -> R:
+        try:
+            return record(**{name: getattr(body, name) for name in type(body).model_fields})
+        except ValueError as error:  # fields that do not go together
+            raise RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": str(error)}]) from None
+
+    read.__annotations__["body"] = request_model(record)
+    return read
+
+
+def _default(one: Field[Any]) -> Any:
+    return ... if one.default is MISSING else one.default
+
+
+def _texts(record: type[Request]) -> Iterator[tuple[str, str]]:
+    for cls in reversed(record.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+                continue
+            if (
+                isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
+                yield field.target.id, inspect.cleandoc(text.value.value)

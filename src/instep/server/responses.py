@@ -1,0 +1,50 @@
+"""What all routes declare: the problems that they may answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+
+from instep.server.access import caller
+from instep.server.problems import MEDIA_TYPE
+from instep.server.roles import PREFIX
+
+_MEANINGS = {
+    400: "The request cannot be read.",
+    401: "No valid API key was sent.",
+    403: "The key's role or groups do not allow it.",
+    404: "There is no such thing, or the key is not for it.",
+    405: "Another method is meant.",
+    409: "It conflicts with what is under way, or a decision is needed first.",
+    408: "The body has not come in time.",
+    412: "It has moved since it was read.",
+    413: "The body is larger than 1 MiB.",
+    415: "The body is not JSON.",
+    422: "It does not make sense.",
+    429: "The key has made too many requests; see Retry-After.",
+    503: "The source, destination, store or a worker cannot be reached.",
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
+    for status, meaning in _MEANINGS.items()
+}
+REHEARSED = "It was only rehearsed (`dry_run`)."
+
+
+def router(tag: str) -> APIRouter:
+    """Routes behind a key."""
+    return open_router(tag, prefix=PREFIX, dependencies=[Depends(caller)], responses=PROBLEMS)
+
+
+def open_router(tag: str, **options: Any) -> APIRouter:
+    """Routes whose operations have the names of their functions."""
+    return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name, **options)
+
+
+def name(description: str) -> Any:
+    """A name in a path."""
+    return Path(min_length=1, max_length=200, description=description)
+
+
+ConnectionName = Annotated[str, name("A connection's name.")]

@@ -1,0 +1,141 @@
+"""Who may do what: the role that each route needs. A route that is missing here does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from instep.control.resources.api_keys import ROLES
+from instep.model import Job
+from instep.operations.registry import spec_of, specs
+from instep.operations.spec import Role
+
+PREFIX = "/api/v1"
+
+
+def _objects(plural: str, writer: Role) -> Mapping[str, Role]:
+    """Documents are read by all; whoever writes them sends secrets, or decides what is let in."""
+    reads: dict[str, Role] = {f"GET /{plural}": "viewer", f"GET /{plural}/{{name}}": "viewer"}
+    return reads | dict.fromkeys(_object_writes(plural), writer)
+
+
+def _object_writes(plural: str) -> Iterator[str]:
+    yield f"POST /{plural}"
+    yield from (f"{method} /{plural}/{{name}}" for method in ("PUT", "PATCH", "DELETE"))
+
+
+NEEDS: Mapping[str, Role] = {
+    "GET /me": "viewer",
+    "GET /metrics": "viewer",
+    "GET /connections": "viewer",
+    "GET /connections/{connection}": "viewer",
+    "POST /connections": "admin",
+    "GET /connections/{connection}/settings": "viewer",
+    "PUT /connections/{connection}/settings": "approver",
+    "PATCH /connections/{connection}/settings": "approver",
+    "POST /connections/{connection}/pause": "operator",
+    "POST /connections/{connection}/resume": "operator",
+    "GET /connections/{connection}/detector": "viewer",
+    "POST /connections/{connection}/detector/enable": "operator",
+    "GET /connections/{connection}/policy": "viewer",
+    "GET /connections/{connection}/policy/explain": "viewer",
+    "POST /connections/{connection}/policy/test": "viewer",
+    "POST /connections/{connection}/policy/simulation": "viewer",
+    "GET /connections/{connection}/history": "viewer",
+    "GET /connections/{connection}/history/{version}": "viewer",
+    "GET /connections/{connection}/plans": "viewer",
+    "GET /connections/{connection}/backfills": "viewer",
+    "GET /connections/{connection}/backfills/estimate": "viewer",
+    "POST /connections/{connection}/backfills/cancel": "operator",
+    "GET /connections/{connection}/selection": "viewer",
+    "POST /connections/{connection}/selection": "approver",
+    "GET /connections/{connection}/quarantine": "operator",
+    "POST /connections/{connection}/quarantine/matches": "approver",
+    **_objects("sources", "admin"),
+    **_objects("destinations", "admin"),
+    **_objects("policies", "approver"),
+    **_objects("channels", "admin"),
+    "POST /channels/{name}/test": "operator",
+    "GET /channels/{name}/state": "viewer",
+    "POST /channels/{name}/open": "operator",
+    "GET /deliveries": "viewer",
+    "GET /deliveries/{delivery}": "viewer",
+    "POST /deliveries/{delivery}/retry": "operator",
+    "GET /plans/{plan}": "viewer",
+    "GET /jobs/{job}": "viewer",
+    "GET /queue": "viewer",
+    "GET /queue/{job}": "viewer",
+    "POST /queue/{job}/cancel": "operator",
+    "POST /queue/{job}/retry": "operator",  # and more by what the job does: `again`
+    "GET /status": "viewer",
+    "GET /connections/{connection}/status": "viewer",
+    "GET /connections/{connection}/schema": "viewer",
+    "GET /connections/{connection}/trail": "viewer",
+    "GET /changes": "viewer",
+    "GET /changes/{change}": "viewer",
+    "POST /changes/{change}/approve": "approver",
+    "POST /changes/{change}/reject": "approver",
+    "POST /changes/{change}/ignore": "approver",
+    "POST /changes/{change}/snooze": "approver",
+    "POST /changes/answers": "approver",
+    "GET /runs": "viewer",
+    "GET /runs/{run}": "viewer",
+    "GET /events": "viewer",
+    "GET /events/stream": "viewer",
+    "GET /rollouts": "viewer",
+    "POST /rollouts": "approver",
+    "GET /rollouts/{rollout}": "viewer",
+    "GET /rollouts/{rollout}/connections": "viewer",
+    "POST /rollouts/{rollout}/advance": "approver",
+    "POST /rollouts/{rollout}/rollback": "approver",
+    "POST /rollouts/{rollout}/stop": "operator",
+    "POST /rollouts/{rollout}/skip": "operator",
+    "GET /keys": "admin",
+    "POST /keys": "admin",
+    "GET /keys/{key}": "admin",
+    "DELETE /keys/{key}": "admin",
+    "POST /keys/{key}/rotate": "admin",
+    "GET /audit": "admin",
+    "GET /audit/check": "admin",
+    **{spec.route: spec.role for spec in specs().values()},
+}
+CONSENTS = ("drop_columns", "drop_retained", "allow")
+"""The options of jobs that say what may be dropped, which takes an approver."""
+
+
+def again(job: Job) -> Role:
+    """What trying a job again takes: what asking for it takes. Some are told what may be dropped, too."""
+    if any(job.options.get(name) for name in CONSENTS):
+        return "approver"
+    return spec_of(job.kind).role
+
+
+OPEN = frozenset(
+    {"GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs", f"GET {PREFIX}/docs.css"}
+)
+"""Routes without a key: they tell nothing of what the server keeps."""
+
+WHOLE = frozenset(
+    {
+        "GET /metrics",
+        "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate", "GET /audit",
+        "GET /audit/check", "POST /connections", "POST /channels/{name}/open", "GET /deliveries",
+        "GET /deliveries/{delivery}", "POST /deliveries/{delivery}/retry",
+        *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
+    }
+)  # fmt: skip
+"""Routes that are about the whole server: a key that is for some groups is not let in."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a request takes of its key."""
+
+    role: Role
+    whole: bool = False
+    """True if it is about the whole server: a key that is limited to groups is refused."""
+
+
+def need(*routes: str) -> Need:
+    """Return what doing all that these routes do takes: the highest role, and a key without groups if one needs it."""
+    return Need(max((NEEDS[route] for route in routes), key=ROLES.index), not WHOLE.isdisjoint(routes))

@@ -1,0 +1,134 @@
+"""Connections: what there is and how each fares; pausing; work that a worker does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from starlette.responses import Response
+
+from instep.control import pauses
+from instep.operations.everyday.detect import DetectRequest
+from instep.operations.everyday.sync import SyncRequest
+from instep.server import resources
+from instep.server.access import The, Who
+from instep.server.connection_views import (
+    ConnectionOut,
+    ConnectionWithPauses,
+    Paused,
+    Pausing,
+    Resuming,
+    pauses_of,
+    shown,
+    whole,
+)
+from instep.server.context import Server
+from instep.server.models import JobOut, Page
+from instep.server.paging import Cursor, Limit, paged, place
+from instep.server.requests import requested
+from instep.server.responses import ConnectionName, router
+from instep.server.routes.jobs import STARTED, check_drop, located, wait_for_second
+from instep.server.writes import Answer, Matched, Write, Writes, tagged
+
+routes = router("connections")
+
+
+@routes.get("/connections", response_model=Page[ConnectionOut])
+def list_connections(
+    who: Who,
+    the: The,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    tag: Annotated[str | None, Query(max_length=200)] = None,
+    search: Annotated[str | None, Query(max_length=200, description="A part of the name.")] = None,
+) -> Any:
+    """By name."""
+    behind = place(cursor, str)
+    after = behind[0] if behind else ""
+    found = resources.page(the, who, "connection", after=after, limit=limit + 1, name=search or "", tag=tag)
+    return paged(shown(the, found), limit, lambda one: (one.name,), lambda one: one)
+
+
+@routes.get("/connections/{connection}", response_model=ConnectionWithPauses)
+def get_connection(request: Request, who: Who, the: The, connection: ConnectionName) -> Response:
+    """With its pauses."""
+    return tagged(request, whole(the, who, connection))
+
+
+@routes.post("/connections/{connection}/pause", response_model=Paused)
+def pause(the: The, who: Who, connection: ConnectionName, asked: Pausing, writes: Matched) -> Response:
+    """Nothing of it runs until it is resumed. Pausing twice changes nothing."""
+    name = the.connection(who, connection)
+
+    def do() -> Answer:
+        writes.check(whole(the, who, name))
+        new = pauses.pause(the.store, name, asked.reason, _table(asked.table))
+        return Answer({"paused": True, "changed": new, "pauses": pauses_of(the, name)}, detail=asked.model_dump())
+
+    return writes.run("connection.pause", name, do)
+
+
+@routes.post("/connections/{connection}/resume", response_model=Paused)
+def resume(the: The, who: Who, connection: ConnectionName, asked: Resuming, writes: Matched) -> Response:
+    """Refused while a change is open that has stopped it."""
+    name = the.connection(who, connection)
+
+    def do() -> Answer:
+        writes.check(whole(the, who, name))
+        ended = pauses.resume(the.store, name, who.who, _table(asked.table))
+        left = pauses_of(the, name)
+        return Answer({"paused": bool(left), "changed": bool(ended), "pauses": left}, detail=asked.model_dump())
+
+    return writes.run("connection.resume", name, do)
+
+
+def _table(given: list[str] | None) -> tuple[str, str] | None:
+    return (given[0], given[1]) if given else None
+
+
+@routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=STARTED)
+def sync(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    asked: Annotated[SyncRequest, Depends(requested(SyncRequest))],
+    writes: Writes,
+) -> Response:
+    """202 with the work; 200 with what is under way. `drop_retained` decides what is dropped, which takes the role
+    approver; with four_eyes, where it drops a column, the first person who asks is answered 409, and the same request
+    of a second one within a week is carried out."""
+    name = the.connection(who, connection)
+    if asked.drop_retained:
+        check_drop(who, "drop_retained")
+        if (waits := _alone(the, writes, name, asked.tables)) is not None:
+            return waits
+    return _work(the, writes, name, "sync", asked.options(), asked.why)
+
+
+def _alone(the: Server, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
+    """The refusal of who is the first to let go of columns, where that takes two people."""
+    from instep.sync.two_people import let_go_of
+
+    act = let_go_of(name, the.store.accepted.catalog(name), tables) if the.project.model.four_eyes else None
+    return wait_for_second(the, writes, act, "connection.sync") if act else None
+
+
+@routes.post("/connections/{connection}/detect", status_code=202, response_model=JobOut, responses=STARTED)
+def detect(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    asked: Annotated[DetectRequest, Depends(requested(DetectRequest))],
+    writes: Writes,
+) -> Response:
+    """202 with a new detection; 200 with the one that is under way."""
+    return _work(the, writes, the.connection(who, connection), "detect", {}, asked.why)
+
+
+def _work(the: Server, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
+    def do() -> Answer:
+        found = the.queue.enqueue(name, kind, options=options, who=writes.caller.who, why=why)
+        return Answer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
+
+    return located(writes.run(f"connection.{kind}", name, do))

@@ -1,0 +1,98 @@
+"""What happened: as pages, and as a stream for those who listen."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+import anyio
+from anyio.to_thread import run_sync
+from fastapi import Header, Query, Request
+from fastapi.encoders import jsonable_encoder
+from starlette.responses import StreamingResponse
+
+from instep.server.access import The, Who
+from instep.server.context import Server
+from instep.server.models import Page, Said
+from instep.server.paging import Cursor, Limit, paged, place
+from instep.server.responses import router
+from instep.store.history.events import LoggedEvent
+
+
+class EventOut(Said):
+    number: int
+    connection: str
+    at: datetime
+    type: str
+    data: dict[str, Any]
+
+
+routes = router("events")
+Of = Annotated[str | None, Query(max_length=200)]
+Types = Annotated[tuple[str, ...], Query(max_length=50, description="Only these types.")]
+_LARGEST = 2**63 - 1
+_SILENCE = 15.0  # proxies take a connection that says nothing for dead
+
+
+@routes.get("/events", response_model=Page[EventOut])
+def list_events(
+    who: Who, the: The, limit: Limit = 100, cursor: Cursor = None, connection: Of = None, type: Types = ()
+) -> Any:
+    """Newest first."""
+    behind = place(cursor, int)
+    before, scope = behind[0] if behind else None, the.only(who, connection)
+    found = the.store.events.latest(types=type, limit=limit + 1, connections=scope, before=before)
+    return paged(found, limit, lambda one: (one.number,), EventOut.model_validate)
+
+
+@routes.get("/events/stream", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
+async def stream(
+    request: Request,
+    who: Who,
+    the: The,
+    connection: Of = None,
+    type: Types = (),
+    after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Those with a higher number.")] = None,
+    last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^\d{1,18}$")] = None,
+) -> StreamingResponse:
+    """Server-sent events, oldest first: what comes from now on, or after a number. Ends after a while: a client that
+    comes again with Last-Event-ID misses nothing."""
+    the.listeners.check(who.key.id)
+    scope = await run_sync(the.only, who, connection)
+    begin = int(last) if last is not None else after
+    if begin is None:
+        begin = await run_sync(the.store.events.last_number)
+    headers = {**request.state.limit_headers, "X-Accel-Buffering": "no"}
+    lines = _counted(the, who.key.id, _lines(request, the, scope, type, begin))
+    return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+
+
+async def _counted(the: Server, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    with the.listeners.listening(key):
+        async for line in lines:
+            yield line
+
+
+async def _lines(
+    request: Request, the: Server, scope: Collection[str] | None, types: Sequence[str], number: int
+) -> AsyncIterator[str]:
+    end, told = time.monotonic() + the.stream, time.monotonic()
+    yield "retry: 2000\n\n"
+    while time.monotonic() < end and not await request.is_disconnected():
+        find = partial(the.store.events.after, number, types=types, limit=200, connections=scope)
+        for found in await run_sync(find):
+            number, told = found.number, time.monotonic()
+            yield _event(found)
+        if time.monotonic() - told >= _SILENCE:
+            told = time.monotonic()
+            yield ": still here\n\n"
+        await anyio.sleep(the.poll)
+
+
+def _event(found: LoggedEvent) -> str:
+    text = json.dumps(jsonable_encoder(EventOut.model_validate(found)))
+    return f"id: {found.number}\nevent: {found.type}\ndata: {text}\n\n"

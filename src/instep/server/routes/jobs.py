@@ -1,0 +1,244 @@
+"""What a worker does for a connection on request: a plan, its application, an undo, backfills, the connection's end.
+Every request answers 202 with the job, or 200 with the same job that waits already; `Location` is its address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import Depends, Query
+from starlette.responses import Response
+
+from instep.control import backfills, queue
+from instep.control.resources.api_keys import may
+from instep.errors import InstepError
+from instep.model import Job, JobKind, Review, Run
+from instep.operations.everyday.backfill import BackfillRequest
+from instep.schema.catalog.catalog import Table
+from instep.server.access import The, Who
+from instep.server.connection_views import whole
+from instep.server.context import Caller, Server
+from instep.server.models import BackfillOut, BackfillsLeft, EstimateOut, JobDone, JobOut, Leaving, Page
+from instep.server.paging import Cursor, Limit, paged, place
+from instep.server.problems import Problem, of_error, unknown
+from instep.server.queue import shown
+from instep.server.requests import requested
+from instep.server.responses import REHEARSED, ConnectionName, router
+from instep.server.roles import PREFIX
+from instep.server.writes import Answer, Matched, Write, Writes
+from instep.store.catalogs.backfills import BackfillStatus
+from instep.store.catalogs.plans import StoredPlan
+
+if TYPE_CHECKING:
+    from instep.sync.two_people import Act
+
+routes = router("work")
+STARTED: dict[int | str, dict[str, Any]] = {
+    200: {"model": JobOut, "description": f"It was there before this request. {REHEARSED}"},
+    202: {"model": JobOut, "description": "It waits for a worker."},
+}
+
+
+@routes.get("/connections/{connection}/backfills", response_model=Page[BackfillOut])
+def list_backfills(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    status: Annotated[tuple[BackfillStatus, ...], Query(max_length=4)] = (),
+) -> Any:
+    """Newest first."""
+    behind = place(cursor, int)
+    known = the.store.backfills.find(the.connection(who, connection), status)[::-1]
+    found = [one for one in known if behind is None or one.number < behind[0]]
+    return paged(found[: limit + 1], limit, lambda one: (one.number,), BackfillOut.model_validate)
+
+
+@routes.post("/connections/{connection}/backfills", status_code=202, response_model=JobOut, responses=STARTED)
+def backfill(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    asked: Annotated[BackfillRequest, Depends(requested(BackfillRequest))],
+    writes: Writes,
+) -> Response:
+    """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
+    name = the.connection(who, connection)
+    table = _table(the, name, asked)
+    options = {"tables": [asked.table], "columns": list(asked.columns)}
+
+    def before() -> None:
+        for column in asked.columns:
+            the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
+
+    return ask(the, writes, name, "backfill", options, asked.why, before)
+
+
+def _table(the: Server, name: str, asked: BackfillRequest | Leaving) -> Table:
+    """The accepted table; Problem 404 if it or a column is not there."""
+    table = next((t for t in the.store.accepted.catalog(name).tables if t.path == asked.table), None)
+    if table is None:
+        raise unknown("table", asked.table)
+    if missing := [c for c in asked.columns if c not in [column.name for column in table.columns]]:
+        raise unknown("column", f"{asked.table}.{missing[0]}")
+    return table
+
+
+@routes.post("/connections/{connection}/backfills/cancel", response_model=BackfillsLeft)
+def cancel_backfills(the: The, who: Who, connection: ConnectionName, asked: Leaving, writes: Writes) -> Response:
+    """What waits or runs for a table, or for some of its columns. A fill that runs stops at its next file; what was
+    filled stays."""
+    name = the.connection(who, connection)
+    table = _table(the, name, asked)
+
+    def do() -> Answer:
+        gone = backfills.cancel(the.store, name, table, asked.columns, writes.caller.who)
+        told = [BackfillOut.model_validate(b) for b in gone.backfills]
+        return Answer({"backfills": told, "jobs": gone.jobs}, detail={**asked.model_dump(), "jobs": gone.jobs})
+
+    return writes.run("connection.backfill_cancel", name, do)
+
+
+@routes.get("/connections/{connection}/backfills/estimate", response_model=EstimateOut)
+def estimate_backfill(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    table: Annotated[str, Query(min_length=1, max_length=500, description="schema.table")],
+    column: Annotated[tuple[str, ...], Query(max_length=100, description="None: the whole table.")] = (),
+) -> Any:
+    """From the last detection and the destination's metadata: neither the source nor a file is opened."""
+    from instep.sync.schema_changes.backfill_plan import estimated
+
+    found, waits = estimated(the.app.pipe(the.connection(who, connection)), table, column)
+    return {**vars(found), "waits": waits}
+
+
+@routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)
+def delete_connection(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    writes: Matched,
+    confirm: Annotated[str, Query(max_length=200, description="The connection's name again.")] = "",
+    tables: Annotated[Literal["keep", "drop"], Query(description="What becomes of its tables.")] = "keep",
+    abandon: Annotated[bool, Query(description="Leave behind what is at ends that cannot be reached.")] = False,
+) -> Response:
+    """Its slot at the source, all that is recorded of it, and if asked for its tables. With four_eyes the first person
+    who asks is answered 409, and the same request of a second one within a week is carried out."""
+    from instep.sync.operations.delete_connection import DELETION, leaving
+    from instep.sync.two_people import Act
+
+    name = the.connection(who, connection)
+    if the.app.objects.get("connection", name).by == "file":
+        raise Problem(409, "conflict", f"connection {name} is managed by a file", "take it out of the file")
+    if confirm != name:
+        raise Problem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
+    if not writes.repeated():
+        _check_unmoved(the, who, name, writes)
+    act = Act(name, DELETION, leaving(tables, abandon=abandon))
+    if the.project.model.four_eyes and (waits := wait_for_second(the, writes, act, "connection.delete")) is not None:
+        return waits
+    options = {"tables": tables, "named": confirm, "abandon": abandon}
+    return ask(the, writes, name, "delete_connection", options, "", lambda: _check_unmoved(the, who, name, writes))
+
+
+def _check_unmoved(the: Server, who: Caller, name: str, writes: Write) -> None:
+    if writes.match is not None:
+        writes.check(whole(the, who, name))
+
+
+def wait_for_second(the: Server, writes: Write, act: Act, action: str) -> Response | None:
+    """The refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
+    from instep.sync.two_people import asked_alone
+
+    if writes.repeated():  # it is answered as it was then, whatever there is to agree on now
+        return None
+    with the.store.transaction():
+        refused = asked_alone(the.store, act, writes.caller.who)
+        if refused is None:
+            return None
+        if writes.dry_run:
+            raise refused
+        problem = of_error(refused)
+        asked = Answer(problem.document(), problem.status, vars(act))
+        return writes.run(f"{action}.asked", act.connection, lambda: asked)
+
+
+@routes.get("/jobs/{job}", response_model=JobDone)
+def get_job(the: The, who: Who, job: ConnectionName) -> Any:
+    """Work that was asked for, with what has become of it: `run` is the run that it has made."""
+    found = _job(the, who, job)
+    if found is None:
+        raise Problem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
+    return JobDone(**{**vars(found), "fresh": False})
+
+
+def _job(the: Server, who: Caller, job: str) -> Job | None:
+    """By its whole id."""
+    try:
+        found = the.store.jobs.get(job, the.names(who))
+    except InstepError:
+        return None
+    return found if found.id == job else None
+
+
+def ask(
+    the: Server, writes: Write, name: str, kind: JobKind, options: Mapping[str, Any], why: str, before: Any = None
+) -> Response:
+    def do() -> Answer:
+        if before is not None:
+            before()
+        found = queue.ask(the.store, name, kind, writes.caller.who, options)
+        job = found.job
+        body = vars(shown(the.store, job, fresh=found.new))
+        return Answer(body, 202 if found.new else 200, {"job": job.id, **options, "why": why})
+
+    return located(writes.run(f"connection.{kind}", name, do))
+
+
+def located(answer: Response) -> Response:
+    """With the address of the job that it tells of; a rehearsed one has none, and a refusal that is told again."""
+    said = json.loads(bytes(answer.body))
+    if not said.get("dry_run") and "id" in said:
+        answer.headers["Location"] = f"{PREFIX}/jobs/{said['id']}"
+    return answer
+
+
+def check_allow(the: Server, who: Caller, name: str, requested: Any) -> None:
+    """Problem 403 for who may not say what is dropped."""
+    if requested.allow:
+        check_drop(who, "allow")
+
+
+def check_plan(the: Server, who: Caller, name: str, requested: Any) -> None:
+    """Problem 422 for a job that has made no plan for this connection."""
+    made = _job(the, who, requested.plan)
+    if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
+        why = f"job {requested.plan!r} has made no plan for connection {name}"
+        raise Problem(422, "invalid", why, "make a plan first")
+
+
+def check_drop(who: Caller, field: str) -> None:
+    """Problem 403 for who may not say what is dropped, which `field` of the body does."""
+    if not may(who.key.role, "approver"):
+        key = who.key
+        why = f"`{field}` decides what is dropped, which needs the role approver; API key {key.id} is {key.role}"
+        raise Problem(403, "forbidden", why, "leave it out, or use another key")
+
+
+def check_owner(the: Server, who: Caller, name: str, requested: Any) -> None:
+    """Problem 404 for a change, run or plan of another connection."""
+    store, what = the.store, requested.what
+    kind = what[:2]
+    found: Run | StoredPlan | Review
+    try:
+        found = (
+            store.runs.get(what) if kind == "r-" else store.plans.get(what) if kind == "p-" else store.reviews.get(what)
+        )
+    except InstepError:
+        raise unknown("change, run or plan", what) from None
+    if found.connection != name or found.id != what:
+        raise unknown("change, run or plan", what)

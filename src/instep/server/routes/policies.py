@@ -1,0 +1,83 @@
+"""What a connection's policy says, why, and what another one would have said. Nothing is written."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query
+from fastapi.encoders import jsonable_encoder
+from pydantic import AfterValidator, Field
+
+from instep.control.policy.policies import explain, explained, run_cases, shown, simulated, tested
+from instep.control.policy.simulation import simulate
+from instep.control.times import aware
+from instep.project.documents import check_storable, section_of
+from instep.project.files.policy_files import SampleCase
+from instep.project.sections.policies import PolicySection
+from instep.server.access import The, Who
+from instep.server.models import Asked, Name, Said
+from instep.server.responses import ConnectionName, router
+
+
+class Cases(Asked):
+    """Sample changes as files of `instep policy test` have them."""
+
+    cases: Annotated[list[SampleCase], Field(min_length=1, max_length=1000)]
+
+
+class CasesDecided(Said):
+    """Parallel to the cases; `problem` of one says why it can be no such change."""
+
+    results: list[dict[str, Any]]
+
+
+class Another(Asked):
+    """`policy` is what stands under one name of `policies:`; `since`: only changes first seen then or
+    later, in UTC where it does not say otherwise."""
+
+    name: Name
+    policy: dict[str, Any]
+    since: Annotated[datetime, AfterValidator(aware)] | None = None
+
+
+routes = router("policies")
+
+
+@routes.get("/connections/{connection}/policy", response_model=dict[str, Any])
+def explain_policy(who: Who, the: The, connection: ConnectionName) -> Any:
+    """Preset, rules and overrides, where each stands, and what the preset says to each kind of change."""
+    return jsonable_encoder(shown(the.project, the.connection(who, connection)).document())
+
+
+@routes.get("/connections/{connection}/policy/explain", response_model=dict[str, Any])
+def explain_decision(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    path: Annotated[str, Query(min_length=1, max_length=1000, description="schema.table or schema.table.column")],
+    kind: Annotated[str, Query(min_length=1, max_length=100, description="A kind of change.")],
+    before: Annotated[str, Query(alias="from", max_length=200, description="The type that the column has.")] = "",
+    after: Annotated[str, Query(alias="to", max_length=200, description="The type, or the new name.")] = "",
+) -> Any:
+    """What is decided about such a change, by which rule, and why no earlier rule decided."""
+    name = the.connection(who, connection)
+    return jsonable_encoder(explained(explain(the.project, the.store, name, path, kind, before, after)))
+
+
+@routes.post("/connections/{connection}/policy/test", response_model=CasesDecided)
+def run_policy_cases(who: Who, the: The, connection: ConnectionName, asked: Cases) -> Any:
+    """Decides sample changes and compares with what is expected. Nothing is written."""
+    found = run_cases(the.project, the.connection(who, connection), asked.cases)
+    return jsonable_encoder({"results": [tested(one) for one in found]})
+
+
+@routes.post("/connections/{connection}/policy/simulation", response_model=dict[str, Any])
+def simulate_policy(who: Who, the: The, connection: ConnectionName, asked: Another) -> Any:
+    """What this policy would have decided on every recorded change, beside what was decided then. Nothing is
+    written."""
+    name = the.connection(who, connection)
+    check_storable("policy", asked.name, asked.policy)
+    section = section_of("policy", asked.name, asked.policy)
+    assert isinstance(section, PolicySection)
+    return jsonable_encoder(simulated(simulate(the.project, the.store, name, asked.name, section, asked.since)))

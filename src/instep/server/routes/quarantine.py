@@ -1,0 +1,99 @@
+"""Values and rows that did not fit, as a connection's destination holds them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Query
+from pydantic import Field
+
+from instep.server.access import The, Who
+from instep.server.models import Asked, Name, Page, Said
+from instep.server.paging import Cursor, Limit, paged, place
+from instep.server.responses import ConnectionName, router
+
+if TYPE_CHECKING:
+    from instep.stage.entries import Entry
+    from instep.sync.quarantine.quarantine import Holding
+
+
+class HeldOut(Said):
+    """A held value or row. Originals of hashed and excluded columns are not here."""
+
+    id: str
+    table: str
+    column: str
+    key: Any
+    original: Any
+    reason: str
+    place: str
+    change: str
+    rule: str
+    run: str
+    since: Any
+    at: Any
+    status: str
+
+
+class HeldPage(Page[HeldOut]):
+    unreadable: list[str]
+
+
+class Matching(Asked):
+    """Rows of `table` (schema.table) with this `key`: texts by column, as they are held; null for NULL."""
+
+    table: Name
+    key: Annotated[dict[Name, Annotated[str, Field(max_length=10_000)] | None], Field(min_length=1, max_length=100)]
+
+
+class Matches(Said):
+    ids: list[str]
+
+
+routes = router("quarantine")
+
+
+@routes.get("/connections/{connection}/quarantine", response_model=HeldPage)
+def list_held(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    table: Annotated[str | None, Query(max_length=500, description="schema.table")] = None,
+    every: Annotated[bool, Query(alias="all", description="Also those that are settled.")] = False,
+) -> Any:
+    """By table and id."""
+    from instep.sync.quarantine.quarantine import holdings
+
+    pipe = the.app.pipe(the.connection(who, connection))
+    behind = place(cursor, str, str)
+    found = list(holdings(pipe, [table] if table is not None else []))
+    entries = sorted((_held(h, e) for h in found for e in h.found.entries if every or e.status == "held"), key=_place)
+    left = [one for one in entries if behind is None or _place(one) > (behind[0], behind[1])]
+    broken = [f"{h.table.path}: {name}" for h in found for name in h.found.broken]
+    return {**paged(left[: limit + 1], limit, _place, lambda one: one), "unreadable": broken}
+
+
+@routes.post("/connections/{connection}/quarantine/matches", response_model=Matches)
+def match_held(the: The, who: Who, connection: ConnectionName, asked: Matching) -> Any:
+    """The ids of what is held of a row, settled entries too; 409 while a run of the connection is alive, which may hold
+    more of it. Nothing is written, and the key is kept nowhere: not in an address, not in the audit log."""
+    from instep.sync.quarantine.quarantine import of_row
+
+    return {"ids": of_row(the.app.pipe(the.connection(who, connection)), asked.table, asked.key)}
+
+
+def _place(one: HeldOut) -> tuple[str, str]:
+    return one.table, one.id
+
+
+def _held(holding: Holding, entry: Entry) -> HeldOut:
+    """The table is called as it is called now; a whole row is an object."""
+    original: Any = entry.original
+    if not entry.column and original is not None:
+        original = json.loads(original)
+    names = ("id", "column", "reason", "place", "change", "rule", "run", "since", "at", "status")
+    said = {name: getattr(entry, name) for name in names}
+    return HeldOut(**said, table=holding.table.path, key=json.loads(entry.key), original=original)

@@ -1,0 +1,268 @@
+"""A connector that runs inside a Spark task, seen from the driver: its segments, brought to this machine's disk.
+
+A segment counts for the task once it is in the exchange, for us once it is here; from there on it is what a child
+beside us would have written. If the task is tried again, the new attempt begins with the state of the last segment
+that we have taken, and whatever the one before it still says is not heard.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from instep.errors import InstepError, ProjectError, ReadError, StageError, named
+from instep.sources.connector.cluster.bundle import pack
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.cluster.task import Assignment, perform
+from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.hidden import Hidden
+from instep.sources.connector.segment import Counts, LogLine, Segment, manifest_of, segment_folder, write_manifest
+from instep.stage.files.place import Place, children, remove
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG = logging.getLogger("instep.connector")
+POLL, POLLS = 0.2, 1.0
+"""Seconds between two looks for the task's next word, while words come and while none does."""
+BEAT = 5.0
+"""Seconds between two signs of ours."""
+LOOK = 2.0
+"""Seconds of silence after which a new attempt is looked for."""
+_ENDING = 20.0
+_MOST = 900_000
+"""Bytes of an assignment: pyspark writes a task's description to disk, as it is, if it has more than 1 MiB."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines that a connector can run on. `place`: a folder that they reach as well as we do. `run` carries the work
+    out as one task of one job, calls the function that it is given about twice a second, and cancels the job if that
+    raises; InstepError if the task failed for good."""
+
+    place: Place
+    run: Callable[[Assignment, Callable[[], None]], None]
+
+
+def cluster_of(start: Callable[[], SparkSession], place: Place | None, name: str) -> Cluster | None:
+    """That of a Spark session; None, with a line in the log, where a connector has to run beside us."""
+    from instep.spark.executors import slots, witness
+    from instep.spark.extract import elsewhere
+    from instep.spark.rewrite import run_parts
+
+    if place is None:
+        LOG.warning(
+            "connector %s runs beside the driver: its destination has no place that Spark's machines reach", name
+        )
+        return None
+    spark = start()
+    if slots(spark) < 2:  # its task would hold the only one, and a merge wait for it
+        LOG.warning("connector %s runs beside the driver: the cluster runs one task at a time", name)
+        return None
+
+    def run(work: Assignment, tick: Callable[[], None]) -> None:
+        with witness([work.place.uri], elsewhere(spark)) as seen:
+            run_parts(spark, perform, [replace(work, seen=seen)], lambda _: tick(), what="connector")
+
+    return Cluster(place, run)
+
+
+class _Cancelled(Exception):
+    pass
+
+
+class RemoteSegments:
+    """As `spool.Segments`; what earlier runs have left in the cluster's place is removed."""
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        folder: str,
+        state: Mapping[str, Any],
+        told: Callable[[Counts], None],
+        log: Callable[[LogLine], None],
+        on: Cluster,
+    ) -> None:
+        self._config, self._folder, self._told, self._log = config, Path(folder), told, log
+        self._hidden = Hidden(config)
+        self._state: Mapping[str, Any] = dict(state)
+        self._number, self._before, self._earlier = 0, Counts(), Counts()
+        self._attempt, self._next, self._taken = 0, 0, 0
+        self._events: deque[Mapping[str, Any]] = deque()
+        self._over, self._heard, self._looked = False, time.monotonic(), 0.0
+        self._closed, self._news, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._beats = 0
+        self._error: BaseException | None = None
+        place = replace(on.place, uri=on.place.child(f"run-{uuid4().hex[:12]}"))
+        work = Assignment(replace(config, path=""), place, secrets.token_bytes(32))
+        _check_size(work)
+        bundle = pack(config)
+        _sweep(on.place)
+        self._exchange = Exchange(place, work.key)
+        self._exchange.bring(BUNDLE, bundle)
+        self._exchange.say(begin(0), self._state)
+        self._speak()
+        self._threads = [
+            threading.Thread(target=target, args=args, name=f"connector-{name}", daemon=True)
+            for name, target, args in (("job", self._perform, (on, work)), ("beat", self._beat, ()))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def next(self) -> Segment | None:
+        """Blocks until the next segment is here; None after the end. Raises the connector's own error, or that of the
+        job."""
+        while not (self._over or self._closed.is_set()):
+            if self._events:
+                if (segment := self._said(self._events.popleft())) is not None:
+                    return segment
+            else:
+                self._listen()
+        return None
+
+    def acknowledge(self, segment: Segment) -> None:
+        """Nothing: the task did, once the segment was in the exchange."""
+
+    def stop(self) -> None:
+        """From another thread: next() ends soon."""
+        if not self._over:
+            self._closed.set()
+            self._news.set()
+
+    def close(self) -> None:
+        """Ends the task, if it has not ended, and with it the connector. Nothing is left in the exchange."""
+        if self._over:
+            self._ended.wait(_ENDING)
+        self._closed.set()
+        self._news.set()
+        for thread in self._threads:
+            thread.join(_ENDING)
+        self._exchange.forget()
+
+    def _listen(self) -> None:
+        """For the next word, a newer attempt, or the end of the job."""
+        ended = self._ended.is_set()
+        word = self._exchange.hear(f"{self._attempt}/{self._next}")
+        now = time.monotonic()
+        if word is not None:
+            self._next, self._heard = self._next + 1, now
+            self._events += word
+        elif ended:
+            raise self._failure()
+        elif now - max(self._heard, self._looked) > LOOK:
+            self._looked = now
+            self._look()
+        else:
+            self._closed.wait(POLL if now - self._heard < LOOK else POLLS)
+
+    def _said(self, event: Mapping[str, Any]) -> Segment | None:
+        match event:
+            case {"log": line}:
+                heard = LogLine(**line)
+                self._log(replace(heard, message=self._hidden.clean(heard.message)))
+            case {"counts": counts}:
+                self._told(self._before + Counts(**counts))
+            case {"segment": manifest, "folder": folder}:
+                return self._take(manifest, folder)
+            case {"error": {"kind": kind, "message": message, "hint": hint}}:
+                raise named(kind, ReadError)(self._hidden.clean(message), hint=hint)
+            case {"over": _}:
+                self._over = True
+        return None
+
+    def _take(self, manifest: str, name: str) -> Segment:
+        """Brings a segment here, under our own number: an attempt counts from 1."""
+        self._number += 1
+        try:
+            segment = self._brought(manifest, name)
+        except OSError as error:
+            raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
+        self._exchange.forget(f"{self._attempt}/{name}")
+        self._state = segment.state if segment.state is not None else self._state
+        self._taken += 1
+        self._earlier += segment.counts
+        self._over = segment.ends
+        self._news.set()
+        return segment
+
+    def _brought(self, manifest: str, name: str) -> Segment:
+        folder = segment_folder(self._folder, self._number)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        told = manifest_of(manifest, folder)
+        for path in (path for table in told.tables for path in table.paths):
+            self._exchange.fetch(f"{self._attempt}/{name}/{path}", folder / path)
+        return write_manifest(replace(told, number=self._number))
+
+    def _look(self) -> None:
+        """Goes over to the newest attempt, once everything that the one before it has said was heard."""
+        newest = max(self._exchange.attempts(), default=0)
+        if newest <= self._attempt or self._exchange.hear(f"{self._attempt}/{self._next}") is not None:
+            return
+        self._log(LogLine("warning", "its task was lost, and begins again with the last checkpoint", "instep"))
+        self._exchange.forget(str(self._attempt))
+        self._exchange.say(begin(newest), self._state)
+        self._attempt, self._next, self._taken, self._before = newest, 0, 0, self._earlier
+        self._news.set()
+
+    def _failure(self) -> BaseException:
+        if self._error is not None:
+            return self._error
+        return StageError(
+            f"connector {self._config.name}: its Spark task ended before update() returned",
+            hint="run it again: it begins with the last checkpoint",
+        )
+
+    def _perform(self, on: Cluster, work: Assignment) -> None:
+        def tick() -> None:
+            if self._closed.is_set():
+                raise _Cancelled
+
+        try:
+            on.run(work, tick)
+        except _Cancelled:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def _beat(self) -> None:
+        while not self._closed.is_set():
+            self._news.wait(BEAT)
+            self._news.clear()
+            with suppress(InstepError):  # it is said again, and the task is patient
+                self._speak()
+
+    def _speak(self) -> None:
+        self._beats += 1
+        said = {"beat": self._beats, "attempt": self._attempt, "taken": self._taken, "ends": self._closed.is_set()}
+        self._exchange.say(DRIVER, said)
+
+
+def _check_size(work: Assignment) -> None:
+    if len(pickle.dumps(work)) > _MOST:
+        raise ProjectError(
+            f"connector {work.config.name}: its configuration has more than {_MOST // 1000} kB, too much for the "
+            "description of a Spark task",
+            hint="keep data in a file of the connector's folder, or run it beside the driver (`engine: inline`)",
+        )
+
+
+def _sweep(place: Place) -> None:
+    """A connection has one run at a time."""
+    for name in children(place.uri, place.io):
+        if name.startswith("run-"):
+            with suppress(Exception):  # what stays is sealed, and the next run looks again
+                remove(place.child(name), place.io)

@@ -1,0 +1,284 @@
+"""A connector's run inside a Spark task: its child beside the task, its segments brought to where the driver is.
+
+The task may be tried again after its executor was lost, while the first attempt still runs somewhere. The driver
+decides which attempt it hears, from which state on; an attempt that is not heard ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from instep.errors import InstepError, ReadError
+from instep.sources.connector.child import Host
+from instep.sources.connector.cluster.bundle import unpack
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.environment import place_of
+from instep.sources.connector.segment import MANIFEST, Counts, LogLine, Segment
+from instep.sources.connector.spool import Segments
+from instep.spark.executors import check_witness
+from instep.stage.files.place import Place
+
+_NAME = "instep-connector-task-"
+_SWEEP = """
+import os, shutil, sys, time
+folder = sys.stdin.buffer.read()
+for _ in range(600):
+    shutil.rmtree(folder, ignore_errors=True)
+    if not os.path.lexists(folder):
+        break
+    time.sleep(0.1)
+"""
+"""Its input ends with the task; the connector may write for a moment longer."""
+
+
+@contextmanager
+def task_scratch() -> Iterator[Path]:
+    """A folder that is gone afterwards, below the system's one for such. It holds a lock while its task lives."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
+        with suppress(OSError), _locked(left / "lock"):
+            shutil.rmtree(left, ignore_errors=True)
+    with _sweeper() as told, tempfile.TemporaryDirectory(prefix=_NAME) as folder:
+        told(folder)
+        draft = Path(folder, "lock.new")
+        draft.touch()
+        with _locked(draft):
+            draft.rename(Path(folder, "lock"))
+            yield Path(folder)
+
+
+@contextmanager
+def _sweeper() -> Iterator[Callable[[str], None]]:
+    """Takes the folder that it removes once this process has ended. In a session of its own: what ends this process by
+    its group does not end that one."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _SWEEP], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, cwd="/", start_new_session=True, env={"PATH": os.defpath}, bufsize=0,
+    ) as process:  # fmt: skip
+        pipe = process.stdin
+        assert pipe is not None
+
+        def told(folder: str) -> None:
+            pipe.write(os.fsencode(folder))
+
+        yield told
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """OSError if it is not there, or somebody else's."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+EVERY = 1.0
+"""Seconds between two looks at what the driver says, and between two words of log lines."""
+LOST = 180.0
+"""Seconds without a sign of the driver, after which it is taken to be gone."""
+ROOM = 6 * 3600.0
+"""Seconds that a task waits for the driver to take segments: it may wait itself, for cores that other tasks hold."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What travels to the task, in its description. The connector's folder does not: pyspark writes descriptions of
+    more than 1 MB to disk as they are. `seen` is a file that the task has to see if its machine shares the place as a
+    folder."""
+
+    config: ConnectorConfig = field(repr=False)
+    place: Place
+    key: bytes = field(repr=False)
+    seen: str = ""
+
+
+def perform(work: Assignment, attempt: int, told: object = None) -> None:
+    """One attempt. What the connector does wrong is said to the driver; what else goes wrong is raised, and tried
+    again."""
+    check_witness(work.seen)
+    exchange = Exchange(work.place, work.key)
+    with task_scratch() as scratch:
+        _Performance(work, exchange, attempt, scratch).run()
+
+
+class _Performance:
+    def __init__(self, work: Assignment, exchange: Exchange, attempt: int, scratch: Path) -> None:
+        self._exchange, self._attempt, self._scratch = exchange, attempt, scratch
+        self._config = replace(work.config, environments=_environments(work.config, scratch))
+        self._words = Words(exchange, attempt)
+        self._driver = Driver(exchange, attempt)
+
+    def run(self) -> None:
+        self._words.say({"begun": self._attempt})
+        with self._driver.heard(self._words):
+            if (state := self._driver.begin()) is None:
+                return
+            config, host = self._fetched()
+            try:
+                self._all(state, config, host)
+            except InstepError as error:
+                self._driver.hear()  # if it has just gone, that is why
+                if not self._driver.gone.is_set():
+                    said = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+                    self._words.say({"error": said})
+
+    def _fetched(self) -> tuple[ConnectorConfig, Host]:
+        """The connector's folder, here, and what runs it."""
+        packed = self._scratch / "bundle"
+        self._exchange.fetch(BUNDLE, packed)
+        folder, host = unpack(packed.read_bytes(), self._scratch)
+        packed.unlink()
+        return replace(self._config, path=str(folder)), host
+
+    def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: Host) -> None:
+        gather = config.limits.ahead > 1
+        spool = str(self._scratch / "spool")
+        segments = Segments(config, spool, state, self._told, self._log, host, gather=gather)
+        try:
+            self._driver.ends(segments)
+            while (segment := segments.next()) is not None:
+                self._bring(segment)
+                self._driver.wait_for_room(segment.number - self._config.limits.ahead, self._config.name)
+                segments.acknowledge(segment)
+        finally:
+            segments.close()
+        self._words.say({"over": True})
+
+    def _bring(self, segment: Segment) -> None:
+        """Its files first, then the word of it, which makes it count."""
+        folder = Path(segment.folder)
+        for path in (path for table in segment.tables for path in table.paths):
+            self._exchange.bring(f"{self._attempt}/{folder.name}/{path}", folder / path)
+        self._words.say({"segment": (folder / MANIFEST).read_text(encoding="utf-8"), "folder": folder.name})
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _told(self, counts: Counts) -> None:
+        self._words.add({"counts": asdict(counts)})
+
+    def _log(self, line: LogLine) -> None:
+        self._words.add({"log": asdict(line)})
+
+
+class Words:
+    """What an attempt says, in order. Log lines and counts wait for the next word, or the next second."""
+
+    def __init__(self, exchange: Exchange, attempt: int) -> None:
+        self._exchange, self._attempt = exchange, attempt
+        self._adding, self._saying = threading.Lock(), threading.Lock()
+        self._waiting: list[Mapping[str, Any]] = []
+        self._word: list[Mapping[str, Any]] = []
+        self._number = 0
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        with self._adding:
+            self._waiting.append(event)
+
+    def say(self, *events: Mapping[str, Any]) -> None:
+        """A word that could not be written is written again as it was: the driver may have heard it."""
+        with self._saying:
+            with self._adding:
+                self._waiting += events
+            while self._word or self._waiting:
+                if not self._word:
+                    with self._adding:
+                        self._word, self._waiting = self._waiting, []
+                self._exchange.say(f"{self._attempt}/{self._number}", self._word)
+                self._word, self._number = [], self._number + 1
+
+
+class Driver:
+    """What the driver says, listened to by a thread. `gone`: nobody is there who hears this attempt."""
+
+    def __init__(self, exchange: Exchange, attempt: int) -> None:
+        self._exchange, self._attempt = exchange, attempt
+        self.gone, self._stop = threading.Event(), threading.Event()
+        self._changed = threading.Condition()
+        self._said: Mapping[str, Any] = {}
+        self._at = time.monotonic()
+        self._segments: Segments | None = None
+
+    @contextmanager
+    def heard(self, words: Words) -> Iterator[None]:
+        def follow() -> None:
+            while not self._stop.wait(EVERY):
+                self.hear()
+                with suppress(InstepError):  # it is said again with what comes next
+                    words.say()
+
+        self.hear()
+        thread = threading.Thread(target=follow, name="connector-driver", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def begin(self) -> Mapping[str, Any] | None:
+        """The state to begin with, once it is this attempt's turn; None if it never is."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ours or self.gone.is_set())
+        return None if self.gone.is_set() else self._exchange.hear(begin(self._attempt))
+
+    def ends(self, segments: Segments) -> None:
+        """They are stopped once the driver is gone."""
+        self._segments = segments
+        if self.gone.is_set():
+            segments.stop()
+
+    def wait_for_room(self, number: int, name: str) -> None:
+        """Until the driver has taken the segment of that number; ReadError if it never does."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._taken >= number or self.gone.is_set(), ROOM):
+                raise ReadError(
+                    f"connector {name}: none of its segments was taken for {ROOM / 3600:.0f} h",
+                    hint="each connector that runs holds one core of the cluster: give it more cores than connectors",
+                )
+
+    @property
+    def _is_ours(self) -> bool:
+        return bool(self._said) and self._said["attempt"] == self._attempt
+
+    @property
+    def _taken(self) -> int:
+        return int(self._said.get("taken", 0)) if self._is_ours else 0
+
+    def hear(self) -> None:
+        """Looks now."""
+        ended = False
+        with suppress(InstepError):  # it may pass; the driver is gone if it does not
+            said = self._exchange.hear(DRIVER)
+            ended = said is None or said["ends"] or said["attempt"] > self._attempt
+            if said and said != self._said:
+                self._said, self._at = said, time.monotonic()
+        if ended or time.monotonic() - self._at > LOST:
+            self.gone.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self.gone.is_set() and self._segments is not None:
+            self._segments.stop()
+
+
+def _environments(config: ConnectorConfig, scratch: Path) -> str:
+    """Where this machine keeps connectors' environments; one that lets us keep nothing has one for the run."""
+    place = place_of(config)
+    with suppress(OSError, RuntimeError):
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
+            return str(place)
+    return str(scratch / "environments")

@@ -1,0 +1,245 @@
+"""One value from its canonical text: the slow path for values that a vectorised cast refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from instep.stage.casts.text import is_text
+
+ASSUMED_UTC = "time zone assumed UTC"
+OUT_OF_RANGE = "outside the years 0001 to 9999"
+_DAY = re.compile(r"\s*\d{4}-\d\d-\d\d", re.ASCII)
+_FRACTION = re.compile(r"[.,](\d{6})(\d+)")
+
+
+class Misfit(Exception):
+    """The value has no exact form in the target type; the message is the reason."""
+
+
+def parse(text: str, target: pa.DataType) -> tuple[Any, str]:
+    """(the value for Arrow, a note if something was assumed); raises Misfit."""
+    for applies, convert in _PARSERS:
+        if applies(target):
+            return convert(text, target), _note(text, target)
+    raise Misfit(f"{target} cannot be made from text")
+
+
+def _note(text: str, target: pa.DataType) -> str:
+    if pa.types.is_timestamp(target) and target.tz and _instant(text).tzinfo is None:
+        return ASSUMED_UTC
+    return ""
+
+
+def _boolean(text: str, _: pa.DataType) -> bool:
+    word = text.strip().lower()
+    if word in ("true", "t", "1"):
+        return True
+    if word in ("false", "f", "0"):
+        return False
+    raise Misfit("not true or false")
+
+
+def _number(text: str) -> Decimal:
+    try:
+        if "_" in text or not text.isascii():
+            raise InvalidOperation
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        raise Misfit("not a number") from None
+    return number
+
+
+def _finite(text: str) -> Decimal:
+    number = _number(text)
+    if not number.is_finite():
+        raise Misfit(f"{'NaN' if number.is_nan() else 'infinity'} is not a finite number")
+    return number
+
+
+def _integer(text: str, target: pa.DataType) -> int:
+    number = _finite(text)
+    if number.adjusted() > 40:
+        raise Misfit(f"too large for {target}")
+    if number != int(number):
+        raise Misfit("has a fraction")
+    signed = pa.types.is_signed_integer(target)
+    low, high = (-(2 ** (target.bit_width - 1)), 2 ** (target.bit_width - 1)) if signed else (0, 2**target.bit_width)
+    if not low <= number < high:
+        raise Misfit(f"too large for {target}")
+    return int(number)
+
+
+def _decimal(text: str, target: pa.DataType) -> Decimal:
+    number = _finite(text)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    kept = list(digits)
+    while exponent < -target.scale and kept and kept[-1] == 0:
+        kept.pop()
+        exponent += 1
+    if exponent < -target.scale and any(kept):
+        raise Misfit(f"more than {target.scale} digits after the point")
+    if any(kept) and number.adjusted() >= target.precision - target.scale:
+        raise Misfit(f"more than {target.precision - target.scale} digits before the point")
+    return Decimal((sign, tuple(kept), exponent)) if any(kept) else Decimal(0)
+
+
+def _float(text: str, target: pa.DataType) -> float:
+    number = _number(text)
+    value = float(number)
+    if not number.is_finite():
+        return value
+    stored = pa.scalar(value, target)
+    shown = Decimal(str(stored.cast(pa.string()).as_py()))
+    if number not in (shown, Decimal(stored.as_py())) if shown.is_finite() else True:
+        raise Misfit(f"not exact as {'a 64' if target.bit_width == 64 else 'a 32'}-bit float")
+    return value
+
+
+def _instant(text: str) -> datetime:
+    found = _FRACTION.search(text)
+    if found and found[2].strip("0"):
+        raise Misfit("finer than a microsecond")
+    try:
+        if not _DAY.match(text):  # the basic forms of ISO 8601 are digits, which may be a number
+            raise ValueError
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        if re.match(r"\s*([+-]?infinity|[+-]?\d{5,}-|-\d+-|0000-)", text, re.IGNORECASE):
+            raise Misfit(OUT_OF_RANGE) from None
+        raise Misfit("not an ISO date and time") from None
+
+
+def _timestamp(text: str, target: pa.DataType) -> datetime:
+    value = _instant(text)
+    if target.tz is None:
+        if value.tzinfo is not None:
+            raise Misfit("has a time zone")
+        return value
+    if value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise Misfit(OUT_OF_RANGE) from None
+
+
+def _date(text: str, _: pa.DataType) -> date:
+    value = _instant(text)
+    if value.timetz().replace(tzinfo=None) != time(0):
+        raise Misfit("has a time of day")
+    return value.date()
+
+
+def _time(text: str, _: pa.DataType) -> time:
+    found = _FRACTION.search(text)
+    if found and found[2].strip("0"):
+        raise Misfit("finer than a microsecond")
+    try:
+        value = time.fromisoformat(text.strip())
+    except ValueError:
+        raise Misfit("not a time of day") from None
+    if value.tzinfo is not None:
+        raise Misfit("has a time zone")
+    return value
+
+
+def _uuid(text: str, target: pa.DataType) -> bytes:
+    if target.byte_width != 16:
+        raise Misfit(f"not {target.byte_width} bytes")
+    if text.strip().isdigit():
+        raise Misfit("digits alone are a number")
+    try:
+        return uuid.UUID(text.strip()).bytes
+    except ValueError:
+        raise Misfit("not a UUID") from None
+
+
+def _bytes(text: str, _: pa.DataType) -> bytes:
+    return text.encode()
+
+
+def _text(text: str, _: pa.DataType) -> str:
+    return text
+
+
+class _Digits(str):
+    """A number of a JSON document, as it is written there."""
+
+    __slots__ = ()
+
+
+def _nested(text: str, target: pa.DataType) -> Any:
+    try:
+        value = json.loads(
+            text, parse_int=_Digits, parse_float=_Digits, parse_constant=_refuse, object_pairs_hook=_fields
+        )
+        if value is None:
+            raise ValueError
+        return _element(value, target)
+    except (ValueError, Misfit, RecursionError):
+        raise Misfit(f"an element does not fit {target}") from None
+
+
+def _element(value: Any, target: pa.DataType) -> Any:
+    """A part of a JSON document as Arrow takes it for `target`; ValueError or Misfit if it is no exact value of it."""
+    match value:
+        case None:
+            return None
+        case dict() if pa.types.is_struct(target) and value.keys() <= {f.name for f in target}:
+            return {f.name: _element(value.get(f.name), f.type) for f in target}
+        case list() if pa.types.is_list(target) or pa.types.is_large_list(target):
+            return [_element(v, target.value_type) for v in value]
+        case bool() if pa.types.is_boolean(target):
+            return value
+        case _Digits() if any(of(target) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
+            return parse(value, target)[0]
+        case str() if not isinstance(value, _Digits) and not pa.types.is_boolean(target):
+            return _written(value, target)
+    raise ValueError(f"not {target}")
+
+
+def _written(text: str, target: pa.DataType) -> Any:
+    """A string of a JSON document: bytes, moments, decimals and what is no finite number are written so."""
+    if pa.types.is_binary(target) or pa.types.is_large_binary(target):
+        if not re.fullmatch(r"\\x([0-9a-f]{2})*", text):
+            raise ValueError("not bytes")
+        return bytes.fromhex(text[2:])
+    finite = pa.types.is_floating(target) and text not in ("NaN", "Infinity", "-Infinity")
+    if finite or pa.types.is_integer(target) or pa.types.is_nested(target):
+        raise ValueError("a string in the place of another value")
+    return parse(text, target)[0]
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)
+
+
+_PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], Any]], ...] = (
+    (is_text, _text),
+    (pa.types.is_boolean, _boolean),
+    (pa.types.is_integer, _integer),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_floating, _float),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_date, _date),
+    (pa.types.is_time, _time),
+    (pa.types.is_fixed_size_binary, _uuid),
+    (lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t), _bytes),
+    (lambda t: pa.types.is_nested(t) and not pa.types.is_map(t), _nested),
+)

@@ -1,0 +1,262 @@
+"""Paths in S3-compatible stores, with those methods of pathlib's paths that tables in folders need.
+
+Every write is whole or not there at all, and `create` makes an object only where there is none, whoever else tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import ConnectError, StageError
+from instep.stage.files.place import Place, local
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
+
+SCHEMES = ("s3", "s3a", "s3n")
+_WORDS = {
+    "s3.endpoint": "endpoint", "s3.region": "region", "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key", "s3.session-token": "session_token", "client.region": "region",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Bytes, and the time of the last change in seconds since 1970."""
+
+    st_size: int
+    st_mtime: float
+
+
+@dataclass(frozen=True)
+class ObjectPath:
+    """`uri` names a bucket and a key in it, an object's or what keys begin with; `io` may hold credentials."""
+
+    uri: str
+    io: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(f"{self.uri.rstrip('/')}/{name}", self.io)
+
+    def as_uri(self) -> str:
+        return self.uri
+
+    @property
+    def name(self) -> str:
+        return self.uri.rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        return ObjectPath(self.uri.rstrip("/").rpartition("/")[0], self.io)
+
+    @property
+    def key(self) -> str:
+        """Within the bucket."""
+        return self.uri.partition("://")[2].partition("/")[2].strip("/")
+
+    @property
+    def _bucket(self) -> str:
+        scheme, _, rest = self.uri.partition("://")
+        return f"{scheme}://{rest.partition('/')[0]}"
+
+    @property
+    def _store(self) -> Any:
+        return _store(self._bucket.partition("://")[2], frozenset(self.io.items()))
+
+    def is_relative_to(self, other: Any) -> bool:
+        return f"{self.uri}/".startswith(f"{str(other).rstrip('/')}/")
+
+    def relative_to(self, other: Any) -> PurePosixPath:
+        """ValueError if this is not below `other`."""
+        if not self.is_relative_to(other):
+            raise ValueError(f"{self.uri} is not below {other}")
+        return PurePosixPath(self.uri[len(str(other).rstrip("/")) + 1 :])
+
+    def read_bytes(self) -> bytes:
+        """FileNotFoundError if there is no such object."""
+        import obstore
+
+        with _reached(self.uri):
+            return bytes(obstore.get(self._store, self.key).bytes())
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self.read_bytes().decode(encoding)
+
+    def read_once(self) -> bytes:
+        """The same of an object that never changes, which this process then asks for no more."""
+        return _kept(self.uri, frozenset(self.io.items()))
+
+    def write_bytes(self, content: bytes) -> None:
+        """In the place of what there is."""
+        import obstore
+
+        with _reached(self.uri, writing=True):
+            obstore.put(self._store, self.key, content)
+
+    def create(self, content: bytes) -> bool:
+        """False, and nothing changed, if there is an object already, unless it is this very one: the answer to an
+        earlier try may have been lost on its way."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            with _reached(self.uri, writing=True):
+                obstore.put(self._store, self.key, content, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            return self.read_bytes() == content
+        return True
+
+    def copy_to(self, target: ObjectPath) -> None:
+        """Within the bucket, by the store itself."""
+        import obstore
+
+        with _reached(target.uri):
+            obstore.copy(self._store, self.key, target.key)
+
+    def stat(self) -> Stat:
+        """FileNotFoundError if there is no such object."""
+        import obstore
+
+        with _reached(self.uri):
+            found = obstore.head(self._store, self.key)
+        return Stat(found["size"], found["last_modified"].timestamp())
+
+    def exists(self) -> bool:
+        """Whether there is such an object."""
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether keys begin with this."""
+        return next(self.below(), None) is not None
+
+    def below(self) -> Iterator[tuple[ObjectPath, Stat]]:
+        """Every object whose key begins with this; a thousand a request."""
+        import obstore
+
+        with _reached(self.uri):
+            for batch in obstore.list(self._store, self.key or None):
+                for found in batch:
+                    path = ObjectPath(f"{self._bucket}/{found['path']}", self.io)
+                    yield path, Stat(found["size"], found["last_modified"].timestamp())
+
+    def folders(self) -> list[ObjectPath]:
+        """What keys go on with up to the next slash."""
+        import obstore
+
+        with _reached(self.uri):
+            found = obstore.list_with_delimiter(self._store, self.key or None)
+        return [self / prefix.rstrip("/").rpartition("/")[2] for prefix in sorted(found["common_prefixes"])]
+
+    def names(self) -> list[str]:
+        """The objects directly below."""
+        import obstore
+
+        with _reached(self.uri):
+            found = obstore.list_with_delimiter(self._store, self.key or None)
+        return [o["path"].rpartition("/")[2] for o in found["objects"]]
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        import obstore
+
+        try:
+            with _reached(self.uri):
+                obstore.delete(self._store, self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def rmdir(self) -> None:
+        """There is none to remove."""
+
+    def open(self) -> Any:
+        """A pyarrow file to read from; FileNotFoundError if there is none."""
+        filesystem, path = Place(self.parent.uri, self.io).resolve(self.name)
+        return filesystem.open_input_file(path)
+
+
+AnyPath = Path | ObjectPath
+
+
+def path_at(uri: str, io: Mapping[str, str]) -> AnyPath:
+    """A place in S3, or on a disk of this machine."""
+    return ObjectPath(uri, io) if is_object(uri) else local(uri)
+
+
+def opened(path: AnyPath) -> Any:
+    """What pyarrow reads a file from."""
+    return path.open() if isinstance(path, ObjectPath) else path
+
+
+def files_below(folder: AnyPath) -> Iterator[tuple[AnyPath, Stat]]:
+    """Every file below a folder; none if it is not there. Empty objects stand for folders: pyarrow leaves them."""
+    if isinstance(folder, ObjectPath):
+        yield from ((path, stat) for path, stat in folder.below() if stat.st_size)
+        return
+    for path in folder.rglob("*"):
+        if path.is_file():
+            found = path.stat()
+            yield path, Stat(found.st_size, found.st_mtime)
+
+
+def is_object(uri: str) -> bool:
+    """Whether a URI names a place in an S3-compatible store."""
+    return uri.partition("://")[0] in SCHEMES and "://" in uri
+
+
+@lru_cache(1_000)
+def _kept(uri: str, io: frozenset[tuple[str, str]]) -> bytes:
+    return ObjectPath(uri, dict(io)).read_bytes()
+
+
+@lru_cache(64)
+def _store(bucket: str, io: frozenset[tuple[str, str]]) -> Any:
+    """Without keys among the properties they come from the environment or the machine's role."""
+    from obstore.store import S3Store
+
+    said = dict(io)
+    config: dict[str, Any] = {word: said[name] for name, word in _WORDS.items() if said.get(name)}
+    if said.get("s3.force-virtual-addressing", "").casefold() == "true":
+        config["virtual_hosted_style_request"] = True
+    client: ClientConfig = {"timeout": "60s", "connect_timeout": "10s"}
+    if str(config.get("endpoint", "")).startswith("http://"):
+        client["allow_http"] = True
+    return S3Store(bucket, client_options=client, **config)
+
+
+@contextmanager
+def _reached(uri: str, *, writing: bool = False) -> Iterator[None]:
+    """ConnectError for a store that does not let us in, StageError for one that does not answer as it should."""
+    from obstore import exceptions as said
+
+    try:
+        yield
+    except (said.UnauthenticatedError, said.PermissionDeniedError) as error:
+        hint = "check the keys among the properties, and what their policy allows"
+        raise ConnectError(f"{uri}: the store refuses: {_first(error)}", hint=hint) from None
+    except FileNotFoundError:
+        if not writing:
+            raise
+        raise ConnectError(f"{uri}: there is no such bucket", hint="check its name, and s3.endpoint") from None
+    except (said.AlreadyExistsError, said.PreconditionError):
+        raise
+    except said.BaseError as error:
+        if "NoSuchBucket" in str(error):
+            raise ConnectError(f"{uri}: there is no such bucket", hint="check its name, and s3.endpoint") from None
+        hint = "check s3.endpoint, s3.region and the bucket's name"
+        raise StageError(f"{uri}: the store does not do what was asked: {_first(error)}", hint=hint) from None
+
+
+def _first(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:300]

@@ -1,0 +1,118 @@
+"""pyiceberg without its way of loading code by name.
+
+Properties of catalogs and tables, and answers of catalog servers, may name a class that pyiceberg imports and calls.
+Here the classes of its own file systems are known, and any other name is refused: whoever opens a catalog or a file of
+a table imports these functions, which stand in the place of pyiceberg's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyiceberg.catalog
+import pyiceberg.io
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import locations
+from pyiceberg.typedef import EMPTY_DICT
+
+from instep.errors import DestinationError
+from instep.stage.files.names import LOCAL_FILES
+from instep.stage.files.remote_io import refuse_local
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_OWN = frozenset({pyiceberg.io.ARROW_FILE_IO, pyiceberg.io.FSSPEC_FILE_IO})
+_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_import_own = pyiceberg.io._import_file_io
+C = TypeVar("C", bound="Catalog")
+
+
+def _import_file_io(io_impl: str, properties: dict[str, Any]) -> FileIO | None:
+    name = io_impl
+    if name not in _OWN:
+        raise _refused("py-io-impl", name)
+    if name == pyiceberg.io.ARROW_FILE_IO or properties.get(LOCAL_FILES) == "false":
+        return _arrow(properties)
+    return _import_own(name, properties)
+
+
+def _arrow(properties: dict[str, str]) -> FileIO:
+    from pyiceberg.io import pyarrow
+
+    from instep.stage.files.remote_io import RemoteFileIO
+
+    pyarrow._import_retry_strategy = _refuse_retry
+    remote = properties.get(LOCAL_FILES) == "false"
+    return RemoteFileIO(properties) if remote else pyarrow.PyArrowFileIO(properties)
+
+
+def _refuse_retry(impl: str) -> Any:
+    raise _refused("s3.retry-strategy-impl", impl)
+
+
+def _refuse_locations(location_provider_impl: str, table_location: str, table_properties: dict[str, Any]) -> Any:
+    raise _refused("write.py-location-provider.impl", location_provider_impl)
+
+
+def _refuse_catalog(name: str, catalog_impl: str, properties: dict[str, Any]) -> Any:
+    raise _refused("py-catalog-impl", catalog_impl)
+
+
+def _refused(name: str, value: str) -> DestinationError:
+    return DestinationError(
+        f"the property {name} names code, {value[:100]!r}, which is not loaded",
+        hint="take it off the destination, the table or the catalog's server, whichever sets it",
+    )
+
+
+pyiceberg.io._import_file_io = _import_file_io
+locations._import_location_provider = _refuse_locations
+pyiceberg.catalog._import_catalog = _refuse_catalog
+
+
+def open_catalog(name: str, properties: dict[str, str], *, local_files: bool) -> Catalog:
+    """Return pyiceberg's catalog of these properties. Without `local_files` no table of it is on this machine, whatever
+    its server says."""
+    if properties.get("type") == "rest":
+        _known_logins_only()
+    catalog = pyiceberg.catalog.load_catalog(name, **properties)
+    return catalog if local_files else confined(catalog)
+
+
+def confined(catalog: C) -> C:
+    """Return the catalog, which from now on opens no file of this machine, and no table that says it lies there."""
+    load, load_table = catalog._load_file_io, catalog.load_table
+
+    def remote(properties: Any = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return load({**properties, LOCAL_FILES: "false"}, location)
+
+    def elsewhere(identifier: Any) -> Table:
+        table = load_table(identifier)
+        places = [table.metadata_location, table.location()]
+        places += [table.properties[name] for name in _PLACES if name in table.properties]
+        for place in places:
+            refuse_local(place)
+        return table
+
+    catalog._load_file_io = remote  # type: ignore[method-assign]
+    catalog.load_table = elsewhere  # type: ignore[method-assign]
+    return catalog
+
+
+def _known_logins_only() -> None:
+    from pyiceberg.catalog.rest.auth import AuthManagerFactory
+
+    create = AuthManagerFactory.create.__func__  # type: ignore[attr-defined]
+
+    def known(cls: Any, name: str, config: dict[str, Any]) -> Any:
+        if name not in cls._registry:
+            raise _refused("auth.impl", name)
+        return create(cls, name, config)
+
+    if create.__module__ != __name__:
+        AuthManagerFactory.create = classmethod(known)  # type: ignore[assignment,method-assign]
+
+
+__all__ = ["confined", "load_file_io", "open_catalog"]

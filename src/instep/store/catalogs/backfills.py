@@ -1,0 +1,127 @@
+"""Backfills that were asked for and are not done yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Row, insert, select, update
+
+from instep.store.catalogs.connections import ensure
+from instep.store.engine.database import Database, by_connection, of_tables
+from instep.store.tables.catalogs import backfills
+
+Scope = Literal["table", "column", "since", "extra"]
+BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """`column` is empty for a whole table; `change` names the change that asked for it, if one did. The scope `since`
+    reads the rows again that have changed since the column was first seen; `extra` reads nothing: values that are kept
+    as JSON beside the rows become the column's."""
+
+    number: int
+    connection: str
+    table: tuple[str, str]
+    column: str
+    scope: Scope
+    why: str
+    change: str
+    status: BackfillStatus
+    run: str
+    wanted_at: datetime
+    ended: datetime | None = None
+
+
+class Backfills:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def want(
+        self,
+        connection: str,
+        table: tuple[str, str],
+        *,
+        column: str = "",
+        why: str = "",
+        change: str = "",
+        scope: Scope | None = None,
+        instead: bool = False,
+    ) -> bool:
+        """Asks for a column, or for the whole table without one, unless `scope` says; False if that is waiting
+        already, since now. `instead`: what waits for the same is called off, because this one asks for more of it."""
+        c = backfills.c
+        scope = scope or ("column" if column else "table")
+        same = (
+            c.connection == connection, c.table_schema == table[0], c.table_name == table[1],
+            c.column_name == column, c.scope == scope, c.status.in_(("wanted", "running")),
+        )  # fmt: skip
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            if instead:
+                transaction.execute(update(backfills).where(*same).values(status="cancelled", ended=self._db.now()))
+            elif transaction.execute(update(backfills).where(*same).values(wanted_at=self._db.now())).rowcount:
+                return False
+            transaction.execute(
+                insert(backfills).values(
+                    connection=connection, table_schema=table[0], table_name=table[1], column_name=column,
+                    scope=scope, why=why, change=change, status="wanted", wanted_at=self._db.now(),
+                )
+            )  # fmt: skip
+            return True
+
+    def start(self, number: int, run: str) -> None:
+        """Names the run that works on it."""
+        self._set(number, ("wanted", "running"), status="running", run=run)
+
+    def done(self, number: int) -> None:
+        self._set(number, ("wanted", "running"), status="done", ended=self._db.now())
+
+    def cancel(self, number: int) -> None:
+        self._set(number, ("wanted", "running"), status="cancelled", ended=self._db.now())
+
+    def _set(self, number: int, was: Sequence[BackfillStatus], **values: Any) -> None:
+        where = (backfills.c.number == number, backfills.c.status.in_(was))
+        with self._db.write() as transaction:
+            transaction.execute(update(backfills).where(*where).values(**values))
+
+    def waiting(self, connection: str) -> list[Backfill]:
+        """Wanted or interrupted ones, oldest first."""
+        return self.waiting_of([connection])[connection]
+
+    def waiting_of(self, names: Sequence[str]) -> dict[str, list[Backfill]]:
+        """`waiting` of several connections."""
+        c = backfills.c
+        query = select(backfills).where(c.connection.in_(names), c.status.in_(("wanted", "running")))
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.order_by(c.number))
+            return by_connection(names, ((row.connection, _backfill(row)) for row in rows))
+
+    def find(self, connection: str, statuses: Sequence[BackfillStatus] = ()) -> list[Backfill]:
+        query = select(backfills).where(backfills.c.connection == connection).order_by(backfills.c.number)
+        if statuses:
+            query = query.where(backfills.c.status.in_(statuses))
+        with self._db.read() as transaction:
+            return [_backfill(row) for row in transaction.execute(query)]
+
+    def filled(self, connection: str, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
+        """Return the columns that backfills have brought into all rows of these tables; a table without any is left
+        out."""
+        c = backfills.c
+        done = (c.connection == connection, c.status == "done", c.scope != "since", c.column_name != "")
+        query = select(c.table_schema, c.table_name, c.column_name).where(*done).distinct()
+        found: dict[tuple[str, str], set[str]] = {}
+        with self._db.read() as transaction:
+            for these in of_tables(backfills, tables):
+                for schema, table, column in transaction.execute(query.where(these)):
+                    found.setdefault((schema, table), set()).add(column)
+        return found
+
+
+def _backfill(row: Row[Any]) -> Backfill:
+    values = dict(row._mapping)
+    table = values.pop("table_schema"), values.pop("table_name")
+    return Backfill(table=table, column=values.pop("column_name"), **values)

@@ -1,0 +1,190 @@
+"""Connections as the store knows them: which project configuration was last used, and the destination names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Table, insert, select, update
+
+from instep.errors import Blocked, Conflict
+from instep.store.engine.database import Database
+from instep.store.tables.all import metadata
+from instep.store.tables.catalogs import connections, destination_names, plans, runs, steps, table_runs
+from instep.store.tables.queue import jobs
+
+Ref = tuple[str, str]
+OUTLIVING = frozenset({"events", "jobs", "outbox", "rollout_members"})
+"""Tables whose rows of a connection stay when it is deleted: what happened, what is still to be told, and what a
+rollout is to account for. A job that deletes the connection ends after it."""
+
+
+@dataclass(frozen=True)
+class ConnectionRecord:
+    """`fence` is the number of the latest run's claim, 0 before the first. `configured`: its schema config was made
+    before its source was seen, so that what the config does not name is left to the policy."""
+
+    name: str
+    source: str
+    destination: str
+    namespace: str
+    config_hash: str
+    fence: int
+    created: datetime
+    updated: datetime
+    configured: bool = False
+
+
+def ensure(transaction: Connection, name: str, now: datetime) -> None:
+    """The row that everything else of a connection refers to."""
+    if transaction.execute(select(connections.c.name).where(connections.c.name == name)).first() is None:
+        transaction.execute(insert(connections).values(name=name, created=now, updated=now))
+
+
+class Connections:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def put(
+        self, name: str, *, source: str = "", destination: str, namespace: str = "", config_hash: str = ""
+    ) -> ConnectionRecord:
+        """Records the configuration in use. Raises Blocked if the destination or namespace would move away from
+        tables that are already loaded."""
+        with self._db.write() as transaction:
+            now = self._db.now()
+            ensure(transaction, name, now)
+            _check_unmoved(transaction, name, destination, namespace)
+            values = {
+                "source": source,
+                "destination": destination,
+                "namespace": namespace,
+                "config_hash": config_hash,
+            }
+            changed = [connections.c[field] != value for field, value in values.items()]
+            condition = changed[0] | changed[1] | changed[2] | changed[3]
+            transaction.execute(
+                update(connections).where(connections.c.name == name, condition).values(updated=now, **values)
+            )
+            return _one(transaction, name)
+
+    def check(self, name: str, *, destination: str, namespace: str) -> None:
+        """Raises Blocked as `put` does; writes nothing."""
+        with self._db.read() as transaction:
+            _check_unmoved(transaction, name, destination, namespace)
+
+    def configure(self, name: str) -> None:
+        """Record that the connection has a schema config before its source was seen."""
+        with self._db.write() as transaction:
+            ensure(transaction, name, self._db.now())
+            transaction.execute(update(connections).where(connections.c.name == name).values(configured=True))
+
+    def get(self, name: str) -> ConnectionRecord | None:
+        with self._db.read() as transaction:
+            row = transaction.execute(select(connections).where(connections.c.name == name)).mappings().first()
+            return ConnectionRecord(**row) if row else None
+
+    def all(self) -> list[ConnectionRecord]:
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(connections).order_by(connections.c.name)).mappings()
+            return [ConnectionRecord(**row) for row in rows]
+
+    def forget(self, name: str) -> Mapping[str, int]:
+        """Deletes all that is recorded of a connection but what is OUTLIVING; answers the rows by table. What waits in
+        the queue is cancelled. Its fence goes on, should a connection of this name come again: what an earlier run
+        may still do stays refused."""
+        gone: dict[str, int] = {}
+        with self._db.write() as transaction:
+            for table in (table_runs, steps, *reversed(metadata.sorted_tables)):
+                where = _recorded_of(table, name)
+                if where is not None and (count := transaction.execute(table.delete().where(where)).rowcount):
+                    gone[table.name] = count
+            waiting = (jobs.c.connection == name, jobs.c.status == "queued")
+            cancelled = {"status": "cancelled", "ended": self._db.now(), "error": f"connection {name} was deleted"}
+            transaction.execute(update(jobs).where(*waiting).values(**cancelled))
+            blank = {"source": "", "destination": "", "namespace": "", "config_hash": "", "updated": self._db.now()}
+            blank |= {"configured": False}
+            transaction.execute(update(connections).where(connections.c.name == name).values(**blank))
+        return gone
+
+
+def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
+    """Which rows of a table are a connection's own, found by its plans and runs as long as these are there; None if
+    none of them ever is."""
+    if table is table_runs:
+        return table.c.run.in_(select(runs.c.id).where(runs.c.connection == name))
+    if table is steps:
+        return table.c.plan.in_(select(plans.c.id).where(plans.c.connection == name))
+    if table.name in OUTLIVING or "connection" not in table.c:
+        return None
+    return table.c.connection == name
+
+
+def _one(transaction: Connection, name: str) -> ConnectionRecord:
+    return ConnectionRecord(
+        **transaction.execute(select(connections).where(connections.c.name == name)).mappings().one()
+    )
+
+
+def _check_unmoved(transaction: Connection, name: str, destination: str, namespace: str) -> None:
+    c = destination_names.c
+    taken = transaction.execute(select(c.destination).where(c.connection == name).limit(1)).first()
+    if taken and taken.destination != destination:
+        raise Blocked(
+            f"connection {name}: its tables are already loaded into destination {taken.destination!r}",
+            hint=f"give it that destination again in instep.yml, and add a new connection for {destination!r}",
+        )
+    stored = transaction.execute(select(connections.c.namespace).where(connections.c.name == name)).scalar()
+    if taken and stored and stored != namespace:
+        raise Blocked(
+            f"connection {name}: its tables are already loaded into namespace {stored!r}, which stays",
+            hint=f"write `namespace: {stored}` under it in instep.yml, and add a new connection for {namespace!r}",
+        )
+
+
+class DestinationNames:
+    """Which table owns which name at a destination; two connections never write one table."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def hold(self, connection: str, destination: str, wanted: Mapping[Ref, Ref]) -> None:
+        """Makes `wanted` (table to namespace and name) all that a connection owns: what it had beside is free again.
+        Raises Conflict, having changed nothing, if another connection owns one of them."""
+        if self.of(connection) == wanted:
+            return
+        c = destination_names.c
+        with self._db.write() as transaction:
+            now = self._db.now()
+            ensure(transaction, connection, now)
+            for target, owner in self.owners(destination, wanted.values()).items():
+                if owner != connection:
+                    raise Conflict(
+                        f"table {'.'.join(target)} of destination {destination} belongs to another connection",
+                        hint=f"give connection {connection} a namespace of its own",
+                    )
+            transaction.execute(destination_names.delete().where(c.connection == connection))
+            common = {"destination": destination, "connection": connection, "at": now}
+            rows = [
+                common | {"table_schema": t[0], "table_name": t[1], "namespace": to[0], "name": to[1]}
+                for t, to in wanted.items()
+            ]
+            if rows:
+                transaction.execute(insert(destination_names), rows)
+
+    def owners(self, destination: str, targets: Iterable[Ref]) -> dict[Ref, str]:
+        """The connections by (namespace, name) of those `targets` that one owns."""
+        asked, c = set(targets), destination_names.c
+        query = select(c.namespace, c.name, c.connection).where(
+            c.destination == destination, c.namespace.in_({namespace for namespace, _ in asked})
+        )
+        with self._db.read() as transaction:
+            rows = transaction.execute(query).all()
+        return {(r.namespace, r.name): r.connection for r in rows if (r.namespace, r.name) in asked}
+
+    def of(self, connection: str) -> dict[Ref, Ref]:
+        """Table -> (namespace, name) for all tables of a connection."""
+        c = destination_names.c
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(destination_names).where(c.connection == connection))
+            return {(row.table_schema, row.table_name): (row.namespace, row.name) for row in rows}

@@ -1,0 +1,230 @@
+"""How far the runs of connectors got: the state of the last checkpoint whose rows are at the destination.
+
+A state may hold tokens of the connector's own: it is shown only where it is asked for, never in a log or an error, and
+sealed like a secret where there are master keys. `key` is the id of the one that has wrapped its data key, "" for one
+in clear.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, insert, select
+
+from instep.errors import Fenced, ProjectError
+from instep.store.catalogs.connections import ensure
+from instep.store.engine.database import Database
+from instep.store.engine.keyring import Keyring
+from instep.store.engine.seal import Place, Sealed, rewrap, seal, unseal
+from instep.store.tables.catalogs import connector_held, connector_states
+
+Ref = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class ConnectorState:
+    """`state` is the connector's own JSON object, {} before the first checkpoint. `run` saved it last, "" for a
+    person."""
+
+    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    run: str = ""
+    fence: int = 0
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class HeldOperations:
+    """Operations on a table that cannot be carried out yet: they are in the folder `place`. `key` is half of the key
+    to its files."""
+
+    number: int
+    table: Ref
+    place: str
+    operations: int
+    at: datetime
+    key: str = field(default="", repr=False)
+
+
+class ConnectorStates:
+    """States are sealed with `keys`, unless there are none or everybody knows them; any of them opens one."""
+
+    def __init__(self, database: Database, keys: Callable[[], Keyring | None] = lambda: None) -> None:
+        self._db, self._keys = database, keys
+
+    def of(self, connection: str) -> OneConnector:
+        return OneConnector(self, connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._db.write():
+            yield
+
+    def get(self, connection: str) -> ConnectorState:
+        """Raises ProjectError if its state is sealed and the key to it is missing."""
+        c = connector_states.c
+        query = select(c.state, c.key, c.wrapped, c.run, c.fence, c.at).where(c.connection == connection)
+        with self._db.read() as transaction:
+            row = transaction.execute(query).first()
+        if row is None:
+            return ConnectorState()
+        sealed = Sealed(row.key, row.wrapped, row.state)
+        text = unseal(self._keyring(connection), _place(connection), sealed) if row.key else row.state
+        return ConnectorState(json.loads(text or "{}"), row.run, row.fence, row.at)
+
+    def _keyring(self, connection: str) -> Keyring:
+        if (keys := self._keys()) is None:
+            raise ProjectError(
+                f"connection {connection}: its connector's state is sealed, and there are no master keys here",
+                hint="set INSTEP_KEYS, or use the key file of the server",
+            )
+        return keys
+
+    def save(self, connection: str, state: Mapping[str, Any], *, run: str = "", fence: int = 0) -> None:
+        """Raises Fenced if a later run has saved one. Without a run it is a person's, which any run may replace."""
+        query = select(connector_states.c.fence).where(connector_states.c.connection == connection)
+        with self._db.read() as transaction:
+            known: int = transaction.execute(query).scalar() or 0
+        if run and known > fence:
+            raise Fenced(f"connection {connection}: a later run has saved the connector's state")
+        text = _text(connection, state)
+        sealed = Sealed("", "", text)
+        if (keys := self._keys()) is not None and not keys.insecure:
+            sealed = seal(keys, _place(connection), text)
+        values = {"state": sealed.value, "key": sealed.key, "wrapped": sealed.wrapped}
+        self._put(connection, {**values, "run": run, "fence": max(fence, known)})
+
+    def by_key(self) -> Mapping[str, int]:
+        """How many states each master key has sealed."""
+        c = connector_states.c
+        query = select(c.key, func.count()).where(c.key != "").group_by(c.key).order_by(c.key)
+        with self._db.read() as transaction:
+            return {row[0]: row[1] for row in transaction.execute(query)}
+
+    def rotate(self) -> int:
+        """Wraps the data keys of all states with the current master key; answers how many were not yet. A state that
+        a run saves meanwhile is left as it is: the run has the key that it was started with."""
+        if (keys := self._keys()) is None:
+            return 0
+        c, done = connector_states.c, 0
+        query = select(c.connection, c.state, c.key, c.wrapped).where(c.key.not_in(["", keys.current]))
+        with self._db.read() as transaction:
+            found = transaction.execute(query).all()
+        for row in found:
+            made = rewrap(keys, _place(row.connection), Sealed(row.key, row.wrapped, row.state))
+            same = (c.connection == row.connection, c.wrapped == row.wrapped)
+            values = {"key": made.key, "wrapped": made.wrapped}
+            with self._db.write() as transaction:
+                done += transaction.execute(connector_states.update().where(*same).values(**values)).rowcount
+        return done
+
+    def shape(self, connection: str) -> Mapping[str, Any]:
+        """What the connector has declared and sent so far: see sources/connector/seen.py; {} at first."""
+        query = select(connector_states.c.shape).where(connector_states.c.connection == connection)
+        with self._db.read() as transaction:
+            found: Mapping[str, Any] | None = transaction.execute(query).scalar()
+        return found or {}
+
+    def keep_shape(self, connection: str, shape: Mapping[str, Any]) -> None:
+        self._put(connection, {"shape": dict(shape)})
+
+    def _put(self, connection: str, values: Mapping[str, Any]) -> None:
+        c, now = connector_states.c, self._db.now()
+        with self._db.write() as transaction:
+            ensure(transaction, connection, now)
+            done = transaction.execute(
+                connector_states.update().where(c.connection == connection).values(**values, at=now)
+            )
+            if not done.rowcount:
+                fresh = {"shape": {}, **values}
+                transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
+
+    def hold(self, connection: str, held: Iterable[tuple[Ref, str, int, str]]) -> None:
+        """(table, folder, number of operations, half of the key) each."""
+        now = self._db.now()
+        rows = [
+            {"connection": connection, "table_schema": ref[0], "table_name": ref[1], "place": place,
+             "operations": operations, "at": now, "key": key}
+            for ref, place, operations, key in held
+        ]  # fmt: skip
+        if rows:
+            with self._db.write() as transaction:
+                ensure(transaction, connection, now)
+                transaction.execute(insert(connector_held), rows)
+
+    def held(self, connection: str) -> list[HeldOperations]:
+        """In the order in which they came."""
+        c = connector_held.c
+        query = select(connector_held).where(c.connection == connection).order_by(c.number)
+        with self._db.read() as transaction:
+            return [
+                HeldOperations(
+                    row.number, (row.table_schema, row.table_name), row.place, row.operations, row.at, row.key
+                )
+                for row in transaction.execute(query)
+            ]
+
+    def let_go(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            with self._db.write() as transaction:
+                transaction.execute(connector_held.delete().where(connector_held.c.number.in_(numbers)))
+
+    def forget(self, connection: str) -> None:
+        """State, shape and what is held."""
+        with self._db.write() as transaction:
+            for table in (connector_held, connector_states):
+                transaction.execute(table.delete().where(table.c.connection == connection))
+
+
+@dataclass(frozen=True)
+class OneConnector:
+    """What is known of the runs of one connection; "" is none, and remembers nothing."""
+
+    states: ConnectorStates
+    connection: str
+
+    def state(self) -> ConnectorState:
+        return self.states.get(self.connection)
+
+    def shape(self) -> Mapping[str, Any]:
+        return self.states.shape(self.connection)
+
+    def keep_shape(self, shape: Mapping[str, Any]) -> None:
+        self.states.keep_shape(self.connection, shape)
+
+    def held(self) -> list[HeldOperations]:
+        return self.states.held(self.connection)
+
+    def done(
+        self,
+        state: Mapping[str, Any] | None,
+        held: Sequence[tuple[Ref, str, int, str]],
+        let_go: Sequence[int],
+        run: str,
+        fence: int,
+    ) -> None:
+        """One transaction: the state is saved (None: the one before stays), operations are held and let go."""
+        with self.states.transaction():
+            if state is not None:
+                self.states.save(self.connection, state, run=run, fence=fence)
+            self.states.hold(self.connection, held)
+            self.states.let_go(let_go)
+
+
+def _text(connection: str, state: Mapping[str, Any]) -> str:
+    """The state as JSON. Raises ProjectError for numbers that JSON has not."""
+    try:
+        return json.dumps(state, allow_nan=False)
+    except ValueError as error:
+        raise ProjectError(
+            f"connection {connection}: the connector's state cannot be kept: {error}",
+            hint="write null or a text instead",
+        ) from None
+
+
+def _place(connection: str) -> Place:
+    return Place("connector", connection, "/state", 1)

@@ -1,0 +1,139 @@
+"""What detections saw: the last source catalog of each connection, and the log of detections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, func, insert, select
+
+from instep.schema.catalog.catalog import Catalog, catalog_from_dict, catalog_to_dict
+from instep.store.catalogs.connections import ensure
+from instep.store.catalogs.schemas import Schemas
+from instep.store.engine.database import Database
+from instep.store.tables.catalogs import accepted, detections, discoveries
+
+
+@dataclass(frozen=True)
+class CachedDiscovery:
+    """The last discovery of a source. `stats` gives estimated (rows, bytes) by table; `denied`, `identity` and
+    `proves_absence` are those of the discovery. `at` is set by the store."""
+
+    catalog: Catalog
+    fingerprint: str
+    stats: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    identity: str = ""
+    proves_absence: bool = False
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Detection:
+    """`counts` is what was found, by name (added, removed, unchanged...)."""
+
+    connection: str
+    run: str
+    at: datetime
+    fingerprint: str
+    counts: Mapping[str, int]
+
+
+class Discoveries:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._schemas = Schemas(database)
+
+    def save(self, connection: str, seen: CachedDiscovery, *, run: str = "") -> None:
+        """Keeps the last one, and its catalog as a version of the source's schema if it is not the one before."""
+        values: dict[str, Any] = {
+            "fingerprint": seen.fingerprint, "identity": seen.identity, "proves_absence": seen.proves_absence,
+            "stats": [[*table, *numbers] for table, numbers in sorted(seen.stats.items())],
+            "denied": [[list(path), why] for path, why in sorted(seen.denied.items())],
+            "catalog": catalog_to_dict(seen.catalog), "at": self._db.now(),
+        }  # fmt: skip
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
+            transaction.execute(insert(discoveries).values(connection=connection, **values))
+            newest = select(func.max(accepted.c.version)).where(accepted.c.connection == connection)
+            self._schemas.add(
+                connection, "source", seen.catalog, run=run, identity=seen.identity,
+                accepted=transaction.execute(newest).scalar() or 0,
+            )  # fmt: skip
+
+    def get(self, connection: str) -> CachedDiscovery | None:
+        return self.several([connection]).get(connection)
+
+    def several(self, names: Sequence[str]) -> dict[str, CachedDiscovery]:
+        """`get` of several connections; those that were never looked at are not there."""
+        query = select(discoveries).where(discoveries.c.connection.in_(names))
+        with self._db.read() as transaction:
+            return {row.connection: _discovery(row) for row in transaction.execute(query)}
+
+    def fingerprint(self, connection: str) -> str:
+        """Of the last discovery, "" without one; the catalog is not read."""
+        query = select(discoveries.c.fingerprint).where(discoveries.c.connection == connection)
+        with self._db.read() as transaction:
+            return transaction.execute(query).scalar() or ""
+
+    def age(self, connection: str) -> float | None:
+        """Seconds since the source was looked at last; None if it never was."""
+        query = select(discoveries.c.at).where(discoveries.c.connection == connection)
+        with self._db.read() as transaction:
+            at = transaction.execute(query).scalar()
+        return None if at is None else float((self._db.now() - at).total_seconds())
+
+    def touch(self, connection: str) -> None:
+        """The source was looked at again and is unchanged."""
+        where = discoveries.c.connection == connection
+        with self._db.write() as transaction:
+            transaction.execute(discoveries.update().where(where).values(at=self._db.now()))
+
+    def forget(self, connection: str) -> None:
+        """The next detection reads the source's catalog anew."""
+        with self._db.write() as transaction:
+            transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
+
+
+def _discovery(row: Row[Any]) -> CachedDiscovery:
+    return CachedDiscovery(
+        catalog=catalog_from_dict(row.catalog),
+        fingerprint=row.fingerprint,
+        stats={(schema, name): (rows, size) for schema, name, rows, size in row.stats},
+        denied={tuple(path): why for path, why in row.denied},
+        identity=row.identity,
+        proves_absence=row.proves_absence,
+        at=row.at,
+    )
+
+
+class Detections:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, connection: str, run: str, fingerprint: str, counts: Mapping[str, int]) -> bool:
+        """Logs one detection; False if this run has logged it before (a replay changes nothing)."""
+        c = detections.c
+        same = (c.connection == connection, c.run == run, c.fingerprint == fingerprint)
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            if transaction.execute(select(c.number).where(*same)).first():
+                return False
+            values = {"connection": connection, "run": run, "fingerprint": fingerprint, "counts": dict(counts)}
+            transaction.execute(insert(detections).values(**values, at=self._db.now()))
+            return True
+
+    def latest(self, connection: str) -> Detection | None:
+        found = self.history(connection, limit=1)
+        return found[0] if found else None
+
+    def history(self, connection: str, limit: int = 50) -> list[Detection]:
+        """Newest first."""
+        c = detections.c
+        query = select(c.connection, c.run, c.at, c.fingerprint, c.counts).where(c.connection == connection)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.order_by(c.number.desc()).limit(limit)).mappings()
+            return [Detection(**row) for row in rows]

@@ -1,0 +1,101 @@
+"""Which columns the last load of each table has read, and which of them hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, delete, insert, select
+
+from instep.schema.planning.reread import LoadedColumn, LoadedRules
+from instep.store.catalogs.connections import ensure
+from instep.store.engine.database import Database, of_tables
+from instep.store.tables.catalogs import loaded_columns
+
+Ref = tuple[str, str]
+
+
+class LoadedColumns:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def save(
+        self,
+        connection: str,
+        found: Mapping[Ref, Sequence[LoadedColumn]],
+        filters: Mapping[Ref, LoadedRules] | None = None,
+    ) -> None:
+        """The columns of these accepted tables, in the place of what was recorded of them; a table without one of the
+        `filters` keeps its own."""
+        with self._db.write() as transaction:
+            now, given = self._db.now(), filters or {}
+            filters = {**self.filters(connection, found.keys() - given.keys()), **given}
+            ensure(transaction, connection, now)
+            for table, columns in found.items():
+                transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
+                values = {"connection": connection, "table_schema": table[0], "table_name": table[1], "at": now}
+                transaction.execute(
+                    insert(loaded_columns).values(
+                        **values, columns=[asdict(c) for c in columns], filter=_said(filters.get(table))
+                    )
+                )
+
+    def of(self, connection: str, tables: Collection[Ref] | None = None) -> dict[Ref, tuple[LoadedColumn, ...]]:
+        """Return the columns by accepted table, of all tables or of these; tables that were never loaded are left
+        out."""
+        if tables is None:
+            return self.of_several([connection])[connection]
+        return {ref: tuple(LoadedColumn(**c) for c in row.columns) for ref, row in self._rows(connection, tables)}
+
+    def of_several(self, names: Sequence[str]) -> dict[str, dict[Ref, tuple[LoadedColumn, ...]]]:
+        """`of` several connections."""
+        query = select(loaded_columns).where(loaded_columns.c.connection.in_(names))
+        found: dict[str, dict[Ref, tuple[LoadedColumn, ...]]] = {name: {} for name in names}
+        with self._db.read() as transaction:
+            for r in transaction.execute(query):
+                found[r.connection][r.table_schema, r.table_name] = tuple(LoadedColumn(**c) for c in r.columns)
+        return found
+
+    def filters(self, connection: str, tables: Collection[Ref] | None = None) -> dict[Ref, LoadedRules]:
+        """Return the rules by accepted table, of all tables or of these; a table without rules has all rows."""
+        return {ref: LoadedRules(**row.filter) for ref, row in self._rows(connection, tables) if row.filter}
+
+    def _rows(self, connection: str, tables: Collection[Ref] | None) -> list[tuple[Ref, Row[Any]]]:
+        query = select(loaded_columns).where(loaded_columns.c.connection == connection)
+        queries = [query] if tables is None else [query.where(these) for these in of_tables(loaded_columns, tables)]
+        with self._db.read() as transaction:
+            rows = [row for one in queries for row in transaction.execute(one)]
+        return [((row.table_schema, row.table_name), row) for row in rows]
+
+    def rename(self, connection: str, names: Mapping[tuple[Ref, str], str]) -> None:
+        """What is known of renamed columns, by table and old name, goes on under their new names; all at once."""
+        self._change(connection, lambda table, c: replace(c, name=names.get((table, c.name), c.name)))
+
+    def fill(self, connection: str, table: Ref, column: str) -> None:
+        """Every row of the table has the column's value now."""
+        self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
+
+    def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
+        with self._db.write():
+            known = self.of(connection)
+            changed = {table: tuple(act(table, c) for c in columns) for table, columns in known.items()}
+            self.save(connection, {table: columns for table, columns in changed.items() if columns != known[table]})
+
+    def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
+        """What is known of renamed tables goes on under their new names; all at once, names may be swapped."""
+        with self._db.write() as transaction:
+            known, filters = self.of(connection), self.filters(connection)
+            for table in moves:
+                transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
+            moved = {moves[t]: columns for t, columns in known.items() if t in moves}
+            self.save(connection, moved, {moves[t]: filters.get(t, LoadedRules()) for t in known if t in moves})
+
+
+def _said(one: LoadedRules | None) -> dict[str, object] | None:
+    return asdict(one) if one is not None and one != LoadedRules() else None
+
+
+def _of(connection: str, table: Ref) -> tuple[ColumnElement[bool], ...]:
+    c = loaded_columns.c
+    return c.connection == connection, c.table_schema == table[0], c.table_name == table[1]

@@ -1,0 +1,185 @@
+"""Plans that were applied, and the journal of their steps: for people and for undo, never what a run goes by.
+
+A step that is `running` after its run is over may or may not have happened: the next run asks the destination
+(sync/journal.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+from typing import Any, Literal
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+
+from instep.errors import InstepError
+from instep.store.catalogs.connections import ensure
+from instep.store.engine.database import Database
+from instep.store.tables.catalogs import plans, steps
+
+PlanStatus = Literal["running", "done", "failed", "interrupted"]
+StepStatus = Literal["planned", "running", "done", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """What is known of a step before it is taken. `table` is the destination's, `rows` those that it writes again."""
+
+    id: str
+    table: str
+    kind: str
+    text: str
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """`plan` is JSON-ready; the bases are fingerprints of the catalogs that it starts from. `changes` are the ids of
+    the changes that it applied, `version` the accepted version that it led to (0 while there is none)."""
+
+    id: str
+    connection: str
+    at: datetime
+    base_accepted: str
+    base_destination: str
+    plan: Mapping[str, Any]
+    run: str = ""
+    who: str = ""
+    status: PlanStatus = "running"
+    version: int = 0
+    changes: tuple[str, ...] = ()
+    ended: datetime | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step of a plan. `number` counts from 1 in the order of execution."""
+
+    plan: str
+    number: int
+    step: str
+    at_table: str
+    kind: str
+    text: str
+    status: StepStatus
+    rows: int = 0
+    started: datetime | None = None
+    ended: datetime | None = None
+    error: str = ""
+
+
+class Plans:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def open(
+        self,
+        connection: str,
+        plan_id: str,
+        plan: Mapping[str, Any],
+        planned: Sequence[PlannedStep],
+        *,
+        base_accepted: str,
+        base_destination: str,
+        run: str = "",
+        who: str = "",
+    ) -> StoredPlan:
+        """Before its first step. A plan of this id that is over keeps its record: this one gets a number behind it."""
+        now = self._db.now()
+        with self._db.write() as transaction:
+            ensure(transaction, connection, now)
+            taken = set(transaction.execute(select(plans.c.id).where(plans.c.id.startswith(plan_id))).scalars())
+            free = plan_id
+            for number in range(2, len(taken) + 2):
+                free = free if free not in taken else f"{plan_id}-{number}"
+            stored = StoredPlan(free, connection, now, base_accepted, base_destination, dict(plan), run=run, who=who)
+            transaction.execute(insert(plans).values(**{**vars(stored), "changes": []}))
+            rows = [_planned(free, number, one) for number, one in enumerate(planned, 1)]
+            if rows:
+                transaction.execute(insert(steps), rows)
+        return stored
+
+    def close(
+        self, plan_id: str, status: PlanStatus, *, version: int = 0, changes: Iterable[str] = (), error: str = ""
+    ) -> None:
+        """What became of it; its steps that were never started are skipped."""
+        now = self._db.now()
+        values = {"status": status, "version": version, "changes": list(changes), "error": error, "ended": now}
+        with self._db.write() as transaction:
+            transaction.execute(update(plans).where(plans.c.id == plan_id).values(**values))
+            left = (steps.c.plan == plan_id, steps.c.status == "planned")
+            transaction.execute(update(steps).where(*left).values(status="skipped"))
+
+    def get(self, plan_id: str) -> StoredPlan:
+        """InstepError if there is none."""
+        with self._db.read() as transaction:
+            row = transaction.execute(select(plans).where(plans.c.id == plan_id)).mappings().first()
+        if row is None:
+            raise InstepError(f"no plan {plan_id!r} is known", hint="see `instep history --plans`")
+        return plan_of(row)
+
+    def history(self, connection: str, limit: int = 50) -> list[StoredPlan]:
+        """Newest first."""
+        with self._db.read() as transaction:
+            return [plan_of(row) for row in _newest(transaction, connection, limit)]
+
+    def unfinished(self, connection: str) -> list[StoredPlan]:
+        """Those that may have left tables half way, newest first: nothing has ended well since."""
+        status = (
+            select(plans.c.status).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(20)
+        )
+        with self._db.read() as transaction:
+            since = list(takewhile(lambda one: one != "done", transaction.execute(status).scalars()))
+            return [plan_of(row) for row in _newest(transaction, connection, len(since))] if since else []
+
+
+class Steps:
+    """The journal of steps."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def start(self, plan: str, ids: Iterable[str]) -> None:
+        """Before they are executed; starting again after an interruption is fine."""
+        self._move(plan, ids, {"status": "running", "started": self._db.now(), "ended": None})
+
+    def end(self, plan: str, ids: Iterable[str], status: StepStatus, error: str = "") -> None:
+        self._move(plan, ids, {"status": status, "ended": self._db.now(), "error": error})
+
+    def _move(self, plan: str, ids: Iterable[str], values: Mapping[str, Any]) -> None:
+        wanted = set(ids)
+        with self._db.write() as transaction:
+            where = (steps.c.plan == plan, steps.c.step.in_(sorted(wanted)))
+            if transaction.execute(update(steps).where(*where).values(**values)).rowcount < len(wanted):
+                raise InstepError(f"plan {plan} has no step {', '.join(sorted(wanted))}", hint="plan again")
+
+    def of(self, plan: str) -> tuple[StepRecord, ...]:
+        """In the order of their execution."""
+        query = select(steps).where(steps.c.plan == plan).order_by(steps.c.number)
+        with self._db.read() as transaction:
+            return tuple(StepRecord(**row) for row in transaction.execute(query).mappings())
+
+    def timed(self, connection: str, kind: str, limit: int = 50) -> list[StepRecord]:
+        """Steps of a kind that were done and wrote rows again, newest first."""
+        query = select(steps).join(plans, plans.c.id == steps.c.plan).order_by(steps.c.ended.desc()).limit(limit)
+        where = (plans.c.connection == connection, steps.c.kind == kind, steps.c.status == "done", steps.c.rows > 0)
+        with self._db.read() as transaction:
+            return [StepRecord(**row) for row in transaction.execute(query.where(*where)).mappings()]
+
+
+def _planned(plan: str, number: int, one: PlannedStep) -> dict[str, Any]:
+    said = {"kind": one.kind, "text": one.text, "rows": one.rows, "at_table": one.table}
+    return {"plan": plan, "number": number, "step": one.id, "status": "planned", **said}
+
+
+def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[RowMapping]:
+    query = select(plans).where(plans.c.connection == connection)
+    return transaction.execute(query.order_by(plans.c.number.desc()).limit(limit)).mappings().all()
+
+
+def plan_of(row: RowMapping) -> StoredPlan:
+    values = {name: row[name] for name in StoredPlan.__dataclass_fields__}
+    return StoredPlan(**{**values, "changes": tuple(row["changes"])})

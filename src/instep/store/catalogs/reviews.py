@@ -1,0 +1,260 @@
+"""Recorded changes with their decisions.
+
+A change *stands* while it is open, approved or rejected: seen again, it is the same row with a higher count.
+A change that is no longer seen becomes obsolete; one that was carried out is applied. If either comes back it
+is a new row with an id of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
+
+from instep.errors import Conflict, InstepError
+from instep.model import Review, ReviewStatus
+from instep.store.catalogs.connections import ensure
+from instep.store.engine.database import Database
+from instep.store.tables.catalogs import reviews
+
+STANDING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A change as one detection saw it, with what was decided about it. `key` is the change's content key."""
+
+    key: str
+    kind: str
+    table: tuple[str, str]
+    column: str
+    summary: str
+    change: Mapping[str, Any]
+    action: str
+    rule: str
+    why: str
+    modifiers: Mapping[str, Any] = field(default_factory=dict)
+    tables_fingerprint: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Reviews:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def is_asleep(self, review: Review) -> bool:
+        """Whether it is snoozed now."""
+        return review.snoozed_until is not None and review.snoozed_until > self._db.now()
+
+    def record(
+        self,
+        connection: str,
+        findings: Sequence[Finding],
+        source_fingerprint: str,
+        *,
+        count: bool = True,
+        unseen: Collection[tuple[str, str]] = (),
+        out_of_sight: Collection[str] = (),
+    ) -> list[Review]:
+        """Records one detection's changes and answers them in the order of `findings`.
+
+        New ones are opened. Standing ones count one more detection (unless `count` is false) and, while open,
+        take the new decision. Standing ones that are not among the findings become obsolete, except those of
+        `unseen` tables, which this detection could not look at, and those `out_of_sight`, by content key.
+        """
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            standing = {r.key: r for r in self._select(transaction, connection, STANDING)}
+            for finding in {f.key: f for f in findings}.values():
+                if finding.key in standing:
+                    self._see(transaction, standing[finding.key], finding, source_fingerprint, count)
+                else:
+                    self._open(transaction, connection, finding, source_fingerprint)
+            gone = standing.keys() - {f.key for f in findings} - set(out_of_sight)
+            ids = [standing[key].id for key in gone if standing[key].table not in unseen]
+            self._close(transaction, ids, "obsolete", STANDING)
+            now = {r.key: r for r in self._select(transaction, connection, STANDING)}
+            return [now[finding.key] for finding in findings]
+
+    def _open(self, transaction: Connection, connection: str, finding: Finding, source: str) -> None:
+        now = self._db.now()
+        row = {
+            "id": _new_id(transaction, connection, finding.key), "connection": connection, "status": "open",
+            "source_fingerprint": source, "first_seen": now, "last_seen": now, "seen": 1,
+        }  # fmt: skip
+        transaction.execute(insert(reviews).values(**row, **_columns(finding)))
+
+    def _see(self, transaction: Connection, known: Review, finding: Finding, source: str, count: bool) -> None:
+        values: dict[str, Any] = {"source_fingerprint": source, "last_seen": self._db.now()}
+        if known.status == "open":
+            values |= _columns(finding)
+            if known.action != finding.action:
+                values["snoozed_until"] = None
+        elif known.status == "rejected":
+            values["tables_fingerprint"] = finding.tables_fingerprint
+        if count:
+            values["seen"] = reviews.c.seen + 1
+        transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
+
+    def decide(self, review_id: str, status: ReviewStatus, who: str) -> Review:
+        """Approves or rejects what stands; a person may change their mind until it is applied. Raises Conflict
+        for a change that is applied or obsolete."""
+        with self._db.write() as transaction:
+            review = self._one(transaction, review_id)
+            if review.status not in STANDING:
+                raise Conflict(
+                    f"change {review.id} is already {review.status}: {review.summary}",
+                    hint="see `instep changes list`",
+                )
+            values = {"status": status, "decided_by": who, "decided_at": self._db.now(), "snoozed_until": None}
+            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(**values))
+            return self._one(transaction, review.id)
+
+    def open_approved(self, connection: str, finding: Finding, who: str) -> Review:
+        """A change that a person has named, rather than a detection found; the one that stands, if there is one."""
+        with self._db.write() as transaction:
+            standing = {r.key: r for r in self._select(transaction, connection, STANDING)}
+            if finding.key not in standing:
+                self._open(transaction, connection, finding, "")
+        return self.decide((standing.get(finding.key) or self.standing(connection)[finding.key]).id, "approved", who)
+
+    def snooze(self, review_id: str, until: datetime) -> Review:
+        """Leaves an open change alone until then; Conflict for one that is not open."""
+        with self._db.write() as transaction:
+            review = self._one(transaction, review_id)
+            if review.status != "open":
+                raise Conflict(
+                    f"change {review.id} is {review.status}, only open ones can be snoozed: {review.summary}",
+                    hint="see `instep changes list`",
+                )
+            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(snoozed_until=until))
+            return self._one(transaction, review.id)
+
+    def reopen(self, ids: Iterable[str]) -> None:
+        """Approvals that do not count any more; who gave them stays recorded."""
+        with self._db.write() as transaction:
+            self._close(transaction, list(ids), "open", ("approved",))
+
+    def hold(self, review_id: str, *, rule: str, why: str) -> None:
+        """Open a review that policy or a person had let in; a pause stays one."""
+        with self._db.write() as transaction:
+            known = self._one(transaction, review_id)
+            if known.status not in ("open", "approved"):
+                return
+            action = known.action if known.action in ("pause_table", "pause_connection") else "review"
+            values = {"status": "open", "action": action, "rule": rule, "why": why, "snoozed_until": None}
+            if (known.status, known.action, known.rule) == ("open", action, rule):
+                values = {"why": why}  # a snooze goes on
+            transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
+
+    def reopen_rejected(self, ids: Iterable[str]) -> None:
+        """Rejections that a later choice has taken back."""
+        with self._db.write() as transaction:
+            self._close(transaction, list(ids), "open", ("rejected",))
+
+    def applied(self, ids: Iterable[str]) -> None:
+        """Marks changes as carried out; those that no longer stand are left alone."""
+        with self._db.write() as transaction:
+            self._close(transaction, list(ids), "applied", STANDING)
+
+    def obsolete(self, ids: Iterable[str]) -> None:
+        """Marks changes as gone."""
+        with self._db.write() as transaction:
+            self._close(transaction, list(ids), "obsolete", STANDING)
+
+    def _close(
+        self, transaction: Connection, ids: Sequence[str], status: ReviewStatus, was: Sequence[ReviewStatus]
+    ) -> None:
+        for one in ids:
+            where = (reviews.c.id == one, reviews.c.status.in_(was))
+            transaction.execute(update(reviews).where(*where).values(status=status))
+
+    def get(self, review_id: str) -> Review:
+        """The change with this id, or whose id alone starts so; InstepError if there is none."""
+        with self._db.read() as transaction:
+            return self._one(transaction, review_id)
+
+    def of_ids(self, ids: Collection[str]) -> list[Review]:
+        """Those of these that there are."""
+        with self._db.read() as transaction:
+            return [review_of(row) for row in transaction.execute(select(reviews).where(reviews.c.id.in_(ids)))]
+
+    def find(
+        self,
+        connection: str | None = None,
+        statuses: Sequence[ReviewStatus] = (),
+        limit: int | None = None,
+        *,
+        scope: Collection[str] | None = None,
+    ) -> list[Review]:
+        """Newest first; of one connection or all, with these statuses or all; only of the connections in `scope`, if
+        it is given."""
+        with self._db.read() as transaction:
+            return self._select(transaction, connection, statuses, limit, scope)
+
+    def standing(self, connection: str) -> dict[str, Review]:
+        """Content key -> the change that is open, approved or rejected."""
+        return {review.key: review for review in self.find(connection, STANDING)}
+
+    def _select(
+        self,
+        transaction: Connection,
+        connection: str | None,
+        statuses: Sequence[str],
+        limit: int | None = None,
+        scope: Collection[str] | None = None,
+    ) -> list[Review]:
+        where: list[ColumnElement[bool]] = []
+        if connection is not None:
+            where.append(reviews.c.connection == connection)
+        if scope is not None:
+            where.append(reviews.c.connection.in_(sorted(scope)))
+        if statuses:
+            where.append(reviews.c.status.in_(statuses))
+        query = select(reviews).where(*where).order_by(reviews.c.first_seen.desc(), reviews.c.id).limit(limit)
+        return [review_of(row) for row in transaction.execute(query)]
+
+    def _one(self, transaction: Connection, review_id: str) -> Review:
+        wanted = review_id if review_id.startswith("c-") else f"c-{review_id}"
+        query = select(reviews).where(reviews.c.id.startswith(wanted, autoescape=True)).order_by(reviews.c.id).limit(9)
+        rows = transaction.execute(query).all()
+        exact = [row for row in rows if row.id == wanted]
+        if len(exact or rows) == 1:
+            return review_of((exact or rows)[0])
+        if rows:
+            fits = ", ".join(row.id for row in rows)
+            raise InstepError(f"{review_id!r} fits several changes: {fits}", hint="give one more character")
+        raise InstepError(f"no change {review_id!r} is known", hint="see `instep changes list --all`")
+
+
+def _new_id(transaction: Connection, connection: str, key: str) -> str:
+    """Short, and the same for the same history: a digest of connection, key and the number of earlier rows."""
+    where = (reviews.c.connection == connection, reviews.c.key == key)
+    earlier = transaction.execute(select(func.count()).select_from(reviews).where(*where)).scalar_one()
+    digest = hashlib.sha256(f"{connection}\0{key}\0{earlier}".encode()).hexdigest()
+    for length in range(6, len(digest)):
+        short = f"c-{digest[:length]}"
+        if transaction.execute(select(reviews.c.id).where(reviews.c.id == short)).first() is None:
+            return short
+    raise InstepError(f"change {key} of {connection} is already recorded")
+
+
+def _columns(finding: Finding) -> dict[str, Any]:
+    values = {k: v for k, v in vars(finding).items() if k not in ("table", "column")}
+    schema, name = finding.table
+    return values | {
+        "table_schema": schema, "table_name": name, "column_name": finding.column,
+        "change": dict(finding.change), "modifiers": dict(finding.modifiers),
+        "evidence": dict(finding.evidence),
+    }  # fmt: skip
+
+
+def review_of(row: Row[Any]) -> Review:
+    values = dict(row._mapping)
+    table = values.pop("table_schema"), values.pop("table_name")
+    values.pop("last_seen")
+    return Review(table=table, column=values.pop("column_name"), **values)

@@ -1,0 +1,214 @@
+"""The engine of the control database: pragmas, transactions, and driver errors in plain words.
+
+SQLite runs in WAL mode with foreign keys; every write starts with BEGIN IMMEDIATE, so a reader never has to
+become a writer half-way. On PostgreSQL an advisory lock gives the same order of writes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Engine, Table, create_engine, event, text, tuple_
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+
+from instep.errors import Conflict, ConnectError, InstepError, ProjectError
+from instep.sqlite_wal import use_wal
+
+MODE = 0o600
+_BESIDE = ("", "-wal", "-shm")
+"""What SQLite makes beside a database's file, with the modes of that file."""
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a new file that was never open to others; FileExistsError for one that is there, a link included."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def make_private(database: Path) -> None:
+    """Make a SQLite database's file before SQLite does, and take what is there, with its WAL, away from others. What
+    belongs to another account stays as it is."""
+    with suppress(OSError):
+        os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+    for ending in _BESIDE:
+        file = database.with_name(database.name + ending)
+        with suppress(OSError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(MODE)
+
+
+BUSY_SECONDS = 30.0
+_WRITE_LOCK = 0x696E73746570  # the number of the advisory lock: "instep" in ASCII
+_CAUSES = (
+    ("disk is full", "the disk is full", "free some space and run the command again; nothing was changed"),
+    ("disk i/o error", "the disk cannot be read or written", "free some space or check the disk, then run again"),
+    ("readonly database", "it cannot be written", "check who owns the file and its folder"),
+    ("unable to open", "it cannot be opened", "check who owns the file, and that its folder exists and may be written"),
+    ("not a database", "it is not a SQLite database", "restore a backup, or move the file away to start afresh"),
+    ("malformed", "the file is damaged", "restore a backup, or move the file away to start afresh"),
+)
+
+
+class Database:
+    """Transactions over one engine; `now` is the clock of everything that is written."""
+
+    def __init__(self, url: str, now: Callable[[], datetime], busy: float = BUSY_SECONDS) -> None:
+        self.url = _parse(url)
+        self.now = now
+        self.place = self.url.database or "memory" if self._sqlite else self.url.render_as_string(hide_password=True)
+        self._local = threading.local()
+        with self._plain_errors():
+            self.engine = self._engine(busy)
+
+    @property
+    def _sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def file(self) -> Path | None:
+        """The database's file, None for a server."""
+        return Path(self.url.database) if self._sqlite and self.url.database else None
+
+    def _engine(self, busy: float) -> Engine:
+        if not self._sqlite:
+            return create_engine(self.url, pool_pre_ping=True)
+        if not self.file or self.url.database == ":memory:":
+            raise ProjectError("store: a SQLite store needs a file", hint="write sqlite:///.instep/state.db")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._error(f"its folder cannot be made ({error.strerror})", "check the folder's owner") from error
+        make_private(self.file)
+        engine = create_engine(self.url, connect_args={"timeout": busy, "isolation_level": None})
+        event.listen(engine, "connect", partial(_set_pragmas, busy))
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A write transaction of its own, or a savepoint in the one that this thread has open."""
+        outer: Connection | None = getattr(self._local, "connection", None)
+        if outer is not None:
+            known = len(self._local.after)
+            try:
+                with self._plain_errors(), outer.begin_nested():
+                    yield outer
+            except BaseException:
+                del self._local.after[known:]
+                raise
+            return
+        after: list[Callable[[], None]] = []
+        with self._plain_errors(), self.engine.connect() as connection:
+            connection = connection.execution_options(instep_write=True)
+            with connection.begin():
+                if not self._sqlite:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _WRITE_LOCK})
+                self._local.connection, self._local.after = connection, after
+                try:
+                    yield connection
+                finally:
+                    self._local.connection = None
+        for call in after:
+            call()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """To be called inside `write`: `call` runs once all of it is committed, and not if it is taken back."""
+        self._local.after.append(call)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A consistent view: the open write transaction of this thread, else a read transaction."""
+        outer: Connection | None = getattr(self._local, "connection", None)
+        if outer is not None:
+            with self._plain_errors():
+                yield outer
+            return
+        with self._plain_errors(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A view of all tables as of one moment, however long it is looked at."""
+        with self._plain_errors(), self.engine.connect() as connection:
+            if not self._sqlite:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:
+            raise  # a mistake in this program, not of the database
+        except (DBAPIError, NoSuchModuleError) as error:
+            raise self._translate(error) from error
+        except ImportError as error:
+            raise self._error(f"its driver is not installed ({error.name})", "install the driver's package") from error
+
+    def _translate(self, error: DBAPIError | NoSuchModuleError) -> InstepError:
+        said = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+        if "database is locked" in said:
+            hint = "another instep process is writing; try again when it is done"
+            return Conflict(f"the store {self.place} stayed locked for {BUSY_SECONDS:.0f} s", hint=hint)
+        for fragment, cause, hint in _CAUSES:
+            if fragment in said.lower():
+                return self._error(cause, hint)
+        return self._error(said.strip().splitlines()[0], "run `instep doctor`")
+
+    def _error(self, cause: str, hint: str) -> ConnectError:
+        return ConnectError(f"the store {self.place} cannot be used: {cause}", hint=hint)
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError:
+        # The text may hold a password: it is not repeated.
+        raise ProjectError("store: this is no database URL", hint="write sqlite:///.instep/state.db") from None
+
+
+def _set_pragmas(busy: float, connection: object, _record: object) -> None:
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    use_wal(cursor.execute, busy)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    write = connection.get_execution_options().get("instep_write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+T = TypeVar("T")
+CHUNK = 500
+"""Tables that one statement names: databases limit the values of a statement."""
+
+
+def by_connection(names: Sequence[str], found: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Return what was found of each connection, in its order; an empty list where there is nothing."""
+    out: dict[str, list[T]] = {name: [] for name in names}
+    for name, one in found:
+        out[name].append(one)
+    return out
+
+
+def of_tables(rows: Table, tables: Collection[tuple[str, str]]) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions that together hold for the rows of these tables; each is for a statement of its own."""
+    refs = sorted(set(tables))
+    for start in range(0, len(refs), CHUNK):
+        yield tuple_(rows.c.table_schema, rows.c.table_name).in_(refs[start : start + CHUNK])

@@ -1,0 +1,326 @@
+"""Notices on their way: written in the transaction of their events, gathered into deliveries, tried until they arrive.
+
+A delivery is sent at least once: whoever claims it has a lease, and one whose process died is claimed again under
+the same id, by which a receiver knows it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from instep.errors import Conflict, InstepError
+from instep.events import Event
+from instep.store.engine.database import Database
+from instep.store.history.recorded_event import LoggedEvent
+from instep.store.history.totals import add
+from instep.store.tables.catalogs import events
+from instep.store.tables.notices import closed_channels, deliveries, delivery_attempts, outbox
+from instep.store.tables.queue import jobs
+
+APART = timedelta(seconds=60)
+"""Between two deliveries of one batch to one channel that are not urgent."""
+LEASE = timedelta(seconds=120)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An event that a channel is to be told of, at `due` or later. Notices of one `batch` may go together: the
+    connection's name, or "" for what waits for a channel's next digest."""
+
+    channel: str
+    batch: str
+    notice: str
+    severity: str
+    urgent: bool
+    due: datetime
+
+
+Routing = Callable[[Event, datetime], Iterable[Notice]]
+"""Which channels are told of an event that happens at a time."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """`status`: waiting, sent or dead. `id` is the same for every attempt. Of the attempts, `spent` were made before
+    somebody had it tried again."""
+
+    number: int
+    id: str
+    channel: str
+    batch: str
+    urgent: bool
+    notices: int
+    status: str
+    attempt: int
+    due: datetime
+    lease_until: datetime | None
+    created: datetime
+    ended: datetime | None
+    error: str
+    spent: int = 0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a delivery: `code` is the receiver's answer (HTTP or SMTP), 0 if there was none."""
+
+    delivery: int
+    attempt: int
+    at: datetime
+    seconds: float
+    code: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """An event with what it is to its channel."""
+
+    event: LoggedEvent
+    notice: str
+    severity: str
+
+
+class Outbox:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.routing: Routing | None = None
+        self.written = False
+
+    def add(self, transaction: Connection, happened: Sequence[tuple[int, Event]], at: datetime) -> None:
+        """To be called in the transaction that logs the events, (number, event) each."""
+        if self.routing is None:
+            return
+        rows = [
+            {**vars(notice), "event": number, "connection": event.connection, "at": at}
+            for number, event in happened
+            for notice in self.routing(event, at)
+        ]
+        if rows:
+            transaction.execute(insert(outbox), rows)
+            self.written = True
+
+    def due(self) -> bool:
+        """Whether there is anything to gather or to send now; cheap to ask again and again."""
+        o, d = outbox.c, deliveries.c
+        with self._db.read() as transaction:
+            now = self._db.now()
+            gathered = select(o.number).where(o.delivery.is_(None), o.due <= now)
+            free = (d.status == "waiting", d.due <= now, (d.lease_until.is_(None)) | (d.lease_until <= now))
+            waits = select(d.number).where(*free, d.channel.not_in(select(closed_channels.c.channel)))
+            return any(transaction.execute(query.limit(1)).first() for query in (gathered, waits))
+
+    def gather(self, patience: timedelta = timedelta()) -> int:
+        """Makes deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
+        go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one, or goes with what is
+        urgent. That waits, up to `patience`, while a job of its connection runs: the end of a run and what becomes of
+        its job are one piece of news."""
+        with self._db.write() as transaction:
+            now = self._db.now()
+            taken = {(row.channel, row.batch) for row in transaction.execute(_held_back(now, patience))}
+            held = len(taken)
+            for channel, batch, urgent in transaction.execute(_batches(now)).all():
+                if (channel, batch) not in taken and (urgent or not _just_sent(transaction, channel, batch, now)):
+                    _gather(transaction, channel, batch, urgent, now)
+                    taken.add((channel, batch))
+            return len(taken) - held
+
+    def claim(self) -> Delivery | None:
+        """The next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
+        d = deliveries.c
+        with self._db.write() as transaction:
+            now = self._db.now()
+            free = (d.status == "waiting", d.due <= now, (d.lease_until.is_(None)) | (d.lease_until <= now))
+            query = select(deliveries).where(*free, d.channel.not_in(select(closed_channels.c.channel)))
+            row = transaction.execute(query.order_by(d.urgent.desc(), d.due, d.number).limit(1)).first()
+            if row is None:
+                return None
+            taken = {"attempt": row.attempt + 1, "lease_until": now + LEASE}
+            transaction.execute(update(deliveries).where(d.number == row.number).values(**taken))
+            return Delivery(**{**row._mapping, **taken})
+
+    def told(self, delivery: Delivery) -> list[Told]:
+        """What a delivery is about, in the order in which it happened."""
+        query = select(events, outbox.c.notice, outbox.c.severity).join(events, events.c.number == outbox.c.event)
+        query = query.where(outbox.c.delivery == delivery.number).order_by(events.c.number)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query).all()
+        return [
+            Told(LoggedEvent(row.number, row.connection, row.at, row.type, row.data), row.notice, row.severity)
+            for row in rows
+        ]
+
+    def sent(self, delivery: Delivery, *, seconds: float, code: int = 0) -> bool:
+        """It has arrived; False if another process has taken it over meanwhile."""
+        return self._end(delivery, seconds, code, "", status="sent", ended=self._db.now())
+
+    def failed(
+        self, delivery: Delivery, error: str, *, seconds: float, code: int = 0, again: datetime | None = None
+    ) -> bool:
+        """It has not arrived, and is tried `again` at that time; without one it is dead."""
+        if again is not None:
+            return self._end(delivery, seconds, code, error, due=again)
+        return self._end(delivery, seconds, code, error, status="dead", ended=self._db.now())
+
+    def _end(self, delivery: Delivery, seconds: float, code: int, error: str, **values: Any) -> bool:
+        """What an attempt has come to. Attempts are on record even when they came too late."""
+        d = deliveries.c
+        where = (d.number == delivery.number, d.attempt == delivery.attempt, d.status == "waiting")
+        with self._db.write() as transaction:
+            transaction.execute(
+                insert(delivery_attempts).values(
+                    delivery=delivery.number, attempt=delivery.attempt, at=self._db.now(), seconds=seconds, code=code,
+                    error=error,
+                )
+            )  # fmt: skip
+            said = update(deliveries).where(*where).values(lease_until=None, error=error, **values)
+            return transaction.execute(said).rowcount == 1
+
+    def retry(self, number: int) -> Delivery:
+        """A dead delivery is tried again, now, and as often as a new one; Conflict if it is not dead, InstepError if
+        there is none."""
+        with self._db.write() as transaction:
+            found = self._one(transaction, number)
+            if found.status != "dead":
+                raise Conflict(f"delivery {number} is {found.status}, not dead", hint="see `instep notify log`")
+            values = {"status": "waiting", "due": self._db.now(), "ended": None, "spent": found.attempt}
+            transaction.execute(update(deliveries).where(deliveries.c.number == number).values(**values))
+            return self._one(transaction, number)
+
+    def _one(self, transaction: Connection, number: int) -> Delivery:
+        row = transaction.execute(select(deliveries).where(deliveries.c.number == number)).first()
+        if row is None:
+            raise InstepError(f"no delivery {number} is known", hint="see `instep notify log`")
+        return _delivery(row)
+
+    def close(self, channel: str, why: str) -> None:
+        """Nothing is sent to a channel until it is opened; its notices are kept."""
+        with self._db.write() as transaction:
+            transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
+            transaction.execute(insert(closed_channels).values(channel=channel, why=why, at=self._db.now()))
+
+    def open(self, channel: str) -> bool:
+        """False if the channel was not closed."""
+        with self._db.write() as transaction:
+            found = delete(closed_channels).where(closed_channels.c.channel == channel)
+            return transaction.execute(found).rowcount == 1
+
+    def drop(self, channel: str) -> None:
+        """A channel is no more: nothing is sent to it any more, what it was sent stays on record."""
+        d, over = deliveries.c, {"status": "dead", "error": f"channel {channel} was deleted"}
+        with self._db.write() as transaction:
+            ended = {**over, "ended": self._db.now(), "lease_until": None}
+            where = (d.channel == channel, d.status == "waiting")
+            transaction.execute(update(deliveries).where(*where).values(**ended))
+            transaction.execute(delete(outbox).where(outbox.c.channel == channel, outbox.c.delivery.is_(None)))
+            transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
+
+    def closed(self) -> Mapping[str, str]:
+        """Closed channels, with the reason."""
+        query = select(closed_channels.c.channel, closed_channels.c.why)
+        with self._db.read() as transaction:
+            return {row.channel: row.why for row in transaction.execute(query)}
+
+    def get(self, number: int) -> Delivery:
+        """InstepError if there is none."""
+        with self._db.read() as transaction:
+            return self._one(transaction, number)
+
+    def log(
+        self, channel: str | None = None, *, status: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[Delivery]:
+        """Deliveries, newest first; `before`: only those with a lower number."""
+        query = select(deliveries).order_by(deliveries.c.number.desc()).limit(limit)
+        for column, value in ((deliveries.c.channel, channel), (deliveries.c.status, status)):
+            query = query if value is None else query.where(column == value)
+        if before is not None:
+            query = query.where(deliveries.c.number < before)
+        with self._db.read() as transaction:
+            return [_delivery(row) for row in transaction.execute(query)]
+
+    def knows(self, channel: str) -> bool:
+        """Whether anything was ever sent over it that is on record still."""
+        return bool(self.log(channel, limit=1))
+
+    def attempts(self, number: int) -> list[Attempt]:
+        """The attempts of a delivery, in order."""
+        a = delivery_attempts.c
+        query = select(delivery_attempts).where(a.delivery == number).order_by(a.attempt)
+        with self._db.read() as transaction:
+            return [Attempt(**row._mapping) for row in transaction.execute(query)]
+
+    def forget(self, older: timedelta) -> int:
+        """Deletes deliveries that ended longer ago, with their attempts and notices; answers how many."""
+        d = deliveries.c
+        with self._db.write() as transaction:
+            old = select(d.number).where(d.ended < self._db.now() - older)
+            if transaction.execute(old.limit(1)).first() is None:
+                return 0
+            gone = ended(transaction, self._db.now() - older)
+            add(transaction, {("notifications", labels): count for labels, count in gone.items()})
+            transaction.execute(delete(delivery_attempts).where(delivery_attempts.c.delivery.in_(old)))
+            transaction.execute(delete(outbox).where(outbox.c.delivery.in_(old)))
+            return transaction.execute(delete(deliveries).where(d.ended < self._db.now() - older)).rowcount
+
+    def waiting(self) -> Mapping[str, int]:
+        """How many notices are not delivered yet, by channel; those of dead deliveries are not among them."""
+        going = select(deliveries.c.number).where(deliveries.c.status == "waiting")
+        query = select(outbox.c.channel, func.count()).group_by(outbox.c.channel)
+        query = query.where(outbox.c.delivery.is_(None) | outbox.c.delivery.in_(going))
+        with self._db.read() as transaction:
+            return {row[0]: row[1] for row in transaction.execute(query)}
+
+
+def ended(transaction: Connection, before: datetime | None = None) -> dict[tuple[tuple[str, str], ...], int]:
+    """Deliveries that have ended (before), by the labels of their metric."""
+    d = deliveries.c
+    query = (
+        select(d.channel, d.status, func.count()).where(d.status.in_(("sent", "dead"))).group_by(d.channel, d.status)
+    )
+    rows = transaction.execute(query if before is None else query.where(d.ended < before)).all()
+    return {(("channel", channel), ("result", status)): count for channel, status, count in rows}
+
+
+def _batches(now: datetime) -> Any:
+    """(channel, batch, urgent) with notices that are due."""
+    o = outbox.c
+    query = select(o.channel, o.batch, o.urgent).distinct().where(o.delivery.is_(None), o.due <= now)
+    return query.order_by(o.urgent.desc(), o.channel, o.batch)
+
+
+def _held_back(now: datetime, patience: timedelta) -> Any:
+    """(channel, batch) whose urgent notices wait for what belongs to them."""
+    o = outbox.c
+    running = select(jobs.c.id).where(jobs.c.connection == o.connection, jobs.c.status == "running")
+    query = select(o.channel, o.batch).where(o.delivery.is_(None), o.urgent, o.due <= now, running.exists())
+    return query.group_by(o.channel, o.batch).having(func.min(o.at) > now - patience)
+
+
+def _just_sent(transaction: Connection, channel: str, batch: str, now: datetime) -> bool:
+    d = deliveries.c
+    where = (d.channel == channel, d.batch == batch, d.urgent.is_(False), d.created > now - APART)
+    return transaction.execute(select(d.number).where(*where).limit(1)).first() is not None
+
+
+def _gather(transaction: Connection, channel: str, batch: str, urgent: bool, now: datetime) -> None:
+    values = {
+        "id": f"m-{secrets.token_hex(12)}", "channel": channel, "batch": batch, "urgent": urgent, "notices": 0,
+        "status": "waiting", "due": now, "created": now,
+    }  # fmt: skip
+    number = transaction.execute(insert(deliveries).values(**values).returning(deliveries.c.number)).scalar_one()
+    o = outbox.c
+    where = [o.delivery.is_(None), o.due <= now, o.channel == channel, o.batch == batch]
+    if not urgent:
+        where.append(o.urgent.is_(False))
+    count = transaction.execute(update(outbox).where(*where).values(delivery=number)).rowcount
+    transaction.execute(update(deliveries).where(deliveries.c.number == number).values(notices=count))
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    return Delivery(**row._mapping)

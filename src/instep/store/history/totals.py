@@ -1,0 +1,103 @@
+"""What has been counted since the store was made: it grows, and does not shrink when events are forgotten.
+
+The log of events is folded into totals by whoever asks for them: nothing is counted while rows move, and each event
+counts once, because the number up to which events were folded is written with the totals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, insert, select, update
+
+from instep.store.engine.database import Database
+from instep.store.history.positions import KEPT_APART
+from instep.store.history.recorded_event import LoggedEvent
+from instep.store.tables.catalogs import events
+from instep.store.tables.notices import totals
+
+_FOLDED = ("events_folded", "{}")
+BATCH = 5000
+
+Total = tuple[str, tuple[tuple[str, str], ...]]
+"""A name with its labels, sorted."""
+
+
+def total(name: str, **labels: str) -> Total:
+    return name, tuple(sorted(labels.items()))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """`more` is added to what there is; of `latest` the higher value stays."""
+
+    more: Mapping[Total, float] = field(default_factory=dict)
+    latest: Mapping[Total, float] = field(default_factory=dict)
+
+
+class Totals:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def all(self) -> dict[Total, float]:
+        """What is counted so far, without events that were not folded yet."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(totals).where(totals.c.name.not_in((_FOLDED[0], *KEPT_APART)))).all()
+        return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in rows}
+
+    def fold(self, count: Callable[[Sequence[LoggedEvent]], Counted], batch: int = BATCH) -> int:
+        """Counts the events that came since the last time; answers how many there were."""
+        done = 0
+        while new := self._fold(count, batch):
+            done += new
+            if new < batch:
+                break
+        return done
+
+    def _fold(self, count: Callable[[Sequence[LoggedEvent]], Counted], batch: int) -> int:
+        with self._db.read() as transaction:
+            if not _new(transaction, 1):
+                return 0
+        with self._db.write() as transaction:
+            found = _new(transaction, batch)
+            if found:
+                counted = count(found)
+                add(transaction, counted.more)
+                _put(transaction, {_encoded(of): value for of, value in counted.latest.items()}, max)
+                _put(transaction, {_FOLDED: float(found[-1].number)}, max)
+            return len(found)
+
+
+def folded(transaction: Connection) -> int:
+    """The number of the last event that is counted."""
+    where = (totals.c.name == _FOLDED[0], totals.c.labels == _FOLDED[1])
+    return int(transaction.execute(select(totals.c.value).where(*where)).scalar() or 0)
+
+
+def add(transaction: Connection, more: Mapping[Total, float]) -> None:
+    """In the transaction of what is counted."""
+    _put(transaction, {_encoded(of): value for of, value in more.items()}, lambda old, new: old + new)
+
+
+def _new(transaction: Connection, limit: int) -> list[LoggedEvent]:
+    query = select(events).where(events.c.number > folded(transaction)).order_by(events.c.number).limit(limit)
+    return [LoggedEvent(**row) for row in transaction.execute(query).mappings()]
+
+
+def _encoded(of: Total) -> tuple[str, str]:
+    return of[0], json.dumps(dict(of[1]), sort_keys=True, ensure_ascii=False)
+
+
+def _put(
+    transaction: Connection, values: Mapping[tuple[str, str], float], merge: Callable[[float, float], float]
+) -> None:
+    c = totals.c
+    for (name, labels), value in values.items():
+        where = (c.name == name, c.labels == labels)
+        known = transaction.execute(select(c.value).where(*where)).scalar()
+        if known is None:
+            transaction.execute(insert(totals).values(name=name, labels=labels, value=value))
+        else:
+            transaction.execute(update(totals).where(*where).values(value=merge(known, value)))

@@ -1,0 +1,103 @@
+"""Who did what by the API: rows that are only ever added. Each holds the digest of the one before it, so that a row
+that is changed, taken out or put in between is found. Rows that are missing at the end are found by comparing the
+last digest with one that was noted elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from instep.store.engine.database import Database
+from instep.store.tables.server import audit
+
+FIRST = "0" * 64
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """`number` counts from 1 without gaps."""
+
+    number: int
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    detail: Mapping[str, Any] = field(hash=False)
+    previous: str
+    digest: str = ""
+
+    def sealed(self) -> str:
+        """SHA-256, in hex, of all of it and of the digest before it."""
+        parts = (self.at.astimezone(UTC).isoformat(timespec="microseconds"), self.actor, self.action, self.target)
+        text = json.dumps([self.number, *parts, self.detail, self.previous], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a check has found: the number of entries that hold together, the last one's digest, and why the next one
+    does not ("" if all do)."""
+
+    entries: int
+    head: str
+    broken: str = ""
+
+
+class Audit:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, actor: str, action: str, target: str, detail: Mapping[str, Any]) -> AuditEntry:
+        """`detail` is JSON-ready and holds no secret."""
+        with self._db.write() as transaction:
+            number, previous = _last(transaction)
+            plain = json.loads(json.dumps(dict(detail)))
+            entry = AuditEntry(number + 1, self._db.now(), actor, action, target, plain, previous)
+            transaction.execute(insert(audit).values(**{**vars(entry), "digest": entry.sealed()}))
+        return AuditEntry(**{**vars(entry), "digest": entry.sealed()})
+
+    def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Newest first, those with a lower number."""
+        query = select(audit).order_by(audit.c.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(audit.c.number < before)
+        with self._db.read() as transaction:
+            return [AuditEntry(**row) for row in transaction.execute(query).mappings()]
+
+    def holds(self, digest: str) -> bool:
+        """Whether an entry has this digest; that of the beginning always does."""
+        with self._db.read() as transaction:
+            found = transaction.execute(select(audit.c.number).where(audit.c.digest == digest).limit(1)).first()
+        return digest == FIRST or found is not None
+
+    def check(self) -> Chain:
+        """Walks the whole chain, holding a thousand rows at a time."""
+        number, head = 0, FIRST
+        with self._db.read() as transaction:
+            rows = transaction.execution_options(yield_per=1000).execute(select(audit).order_by(audit.c.number))
+            for row in rows.mappings():
+                entry = AuditEntry(**row)
+                if why := _broken(entry, number, head):
+                    return Chain(number, head, why)
+                number, head = entry.number, entry.digest
+        return Chain(number, head)
+
+
+def _broken(entry: AuditEntry, number: int, head: str) -> str:
+    if entry.number != number + 1:
+        return f"entry {number + 1} is missing"
+    if entry.previous != head:
+        return f"entry {entry.number} does not follow entry {number}"
+    return "" if entry.digest == entry.sealed() else f"entry {entry.number} is not what was written"
+
+
+def _last(transaction: Connection) -> tuple[int, str]:
+    query = select(audit.c.number, audit.c.digest).order_by(audit.c.number.desc()).limit(1)
+    found = transaction.execute(query).first()
+    return (found.number, found.digest) if found else (0, FIRST)

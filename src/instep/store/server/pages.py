@@ -1,0 +1,104 @@
+"""Pages of long lists, newest first. A page begins behind a place, not after a count: what is added meanwhile moves
+nothing, and the last page costs what the first does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Column, ColumnElement, Select, Table, func, literal, select, tuple_
+
+from instep.model import Review, Run
+from instep.store.catalogs.plans import StoredPlan, plan_of
+from instep.store.catalogs.reviews import review_of
+from instep.store.engine.database import Database
+from instep.store.tables.catalogs import pauses, plans, reviews, runs
+from instep.store.tables.columns import Utc
+from instep.store.work.runs import run_of
+
+Place = tuple[datetime, str]
+
+
+@dataclass(frozen=True)
+class Only:
+    """Which rows: of these connections (None: all), with one of these statuses and kinds (none: any)."""
+
+    connections: Collection[str] | None = None
+    statuses: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+
+    def where(self, table: Table) -> list[ColumnElement[bool]]:
+        columns = {"status": self.statuses, "kind": self.kinds}
+        found = [_among(table.c[name], values) for name, values in columns.items() if values]
+        return found if self.connections is None else [*found, _among(table.c.connection, self.connections)]
+
+
+def _among(column: Column[str], values: Collection[str]) -> ColumnElement[bool]:
+    """One value is compared as such: the index that begins with it then gives the order as well."""
+    return column == next(iter(values)) if len(values) == 1 else column.in_(sorted(values))
+
+
+class Pages:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def reviews(self, only: Only, after: Place | None = None, limit: int = 100) -> list[Review]:
+        """Changes by when they were first seen."""
+        query = _page(reviews, reviews.c.first_seen, only, after, limit)
+        with self._db.read() as transaction:
+            return [review_of(row) for row in transaction.execute(query)]
+
+    def runs(self, only: Only, after: Place | None = None, limit: int = 100) -> list[Run]:
+        """Runs by their start."""
+        query = _page(runs, runs.c.started, only, after, limit)
+        with self._db.read() as transaction:
+            return [run_of(row) for row in transaction.execute(query)]
+
+    def plans(self, connection: str, before: int | None = None, limit: int = 100) -> list[tuple[int, StoredPlan]]:
+        """Plans of a connection with their numbers."""
+        query = select(plans).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(plans.c.number < before)
+        with self._db.read() as transaction:
+            return [(row["number"], plan_of(row)) for row in transaction.execute(query).mappings()]
+
+    def latest_runs(self, connections: Collection[str]) -> dict[str, Run]:
+        """The last run of each connection that has had one."""
+        c = runs.c
+        newest = (
+            select(c.connection, func.max(c.fence).label("fence"))
+            .where(c.connection.in_(sorted(connections)))
+            .group_by(c.connection)
+            .subquery()
+        )
+        same = (newest.c.connection == c.connection) & (newest.c.fence == c.fence)
+        with self._db.read() as transaction:
+            return {row.connection: run_of(row) for row in transaction.execute(select(runs).join(newest, same))}
+
+    def waiting(self, connections: Collection[str]) -> Mapping[str, int]:
+        """How many open changes of each connection wait for a person; snoozed ones do not."""
+        c = reviews.c
+        awake = c.snoozed_until.is_(None) | (c.snoozed_until <= self._db.now())
+        asks = c.action.not_in(("apply", "ignore"))
+        is_open = c.status + "" == "open"  # not by the index of statuses: few connections, many open changes
+        query = select(c.connection, func.count()).where(is_open, asks, awake).group_by(c.connection)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.where(c.connection.in_(sorted(connections))))
+            return {row[0]: row[1] for row in rows}
+
+    def paused(self, connections: Collection[str]) -> frozenset[str]:
+        """Those that are paused as a whole."""
+        c = pauses.c
+        where = (c.connection.in_(sorted(connections)), c.table_name == "", c.ended.is_(None))
+        with self._db.read() as transaction:
+            return frozenset(transaction.execute(select(c.connection).where(*where).distinct()).scalars())
+
+
+def _page(
+    table: Table, at: Column[datetime], only: Only, after: Place | None, limit: int
+) -> Select[tuple[object, ...]]:
+    where = only.where(table)
+    if after is not None:
+        where.append(tuple_(at, table.c.id) < tuple_(literal(after[0], Utc()), literal(after[1])))
+    return select(table).where(*where).order_by(at.desc(), table.c.id.desc()).limit(limit)

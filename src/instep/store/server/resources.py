@@ -1,0 +1,234 @@
+"""What the server manages: sources, destinations, connections, policies and channels as documents.
+
+A document has the very shape of its section in instep.yml. `links` are what it is found by: the names of other
+objects that it uses, and its tags.
+"""
+
+from __future__ import annotations
+
+import secrets as random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, update
+
+from instep.errors import Conflict
+from instep.model import KeptKind, ObjectKind
+from instep.store.engine.database import Database
+from instep.store.tables.server import object_links as links
+from instep.store.tables.server import objects
+
+LinkKind = Literal["source", "destination", "policy", "channel", "tag", "shard"]
+Link = tuple[LinkKind, str]
+KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
+_ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 20  # 100 bits
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """`version` counts the writes of the object, from 1; `id` is never used again. Secrets in `spec` are references
+    `${secret:ID}`."""
+
+    kind: KeptKind
+    name: str
+    id: str
+    spec: Mapping[str, Any]
+    version: int
+    tags: tuple[str, ...]
+    created: datetime
+    created_by: str
+    updated: datetime
+    updated_by: str
+
+
+@dataclass(frozen=True)
+class Called:
+    """What may be called so at its destination: by its own document, at `path`, by its name, or as all of these
+    destinations are."""
+
+    name: str
+    path: tuple[str, ...]
+    destinations: tuple[str, ...] = ()
+
+
+class Objects:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def put(
+        self,
+        kind: KeptKind,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        who: str,
+        tags: Sequence[str] = (),
+        links: Iterable[Link] = (),
+        expected: int | None = None,
+        since: tuple[datetime, str] | None = None,
+    ) -> StoredObject:
+        """Writes an object. `expected` is the version that it must have, 0 for one that must not exist, None for
+        any; Conflict if it has another. `since`: when and by whom it was made, for a new one that takes the place of
+        another."""
+        with self._db.write() as transaction:
+            self.check(kind, name, expected)
+            known, now = _row(transaction, kind, name), self._db.now()
+            values = {"spec": dict(spec), "tags": list(tags), "updated": now, "updated_by": who}
+            if known is None:
+                created, by = since or (now, who)
+                first = {"kind": kind, "name": name, "id": new_id(), "version": 1, "created": created, "created_by": by}
+                transaction.execute(insert(objects).values(**first, **values))
+            else:
+                transaction.execute(update(objects).where(*_is(kind, name)).values(version=known.version + 1, **values))
+            _link(transaction, kind, name, [*links, *(("tag", tag) for tag in tags)])
+            found = _row(transaction, kind, name)
+            assert found is not None
+            return _object(found)
+
+    def check(self, kind: KeptKind, name: str, expected: int | None) -> None:
+        """Conflict if the object does not have the expected version; see `put`."""
+        found = self.get(kind, name) if expected is not None else None
+        version = found.version if found else 0
+        if expected is None or version == expected:
+            return
+        if found is None:
+            raise Conflict(f"{kind} {name} does not exist any more", hint="read the list again")
+        if expected == 0:
+            raise Conflict(f"{kind} {name} exists already", hint="choose another name, or change the one there is")
+        raise Conflict(
+            f"{kind} {name} was changed meanwhile by {found.updated_by or 'somebody'}: it is at version {version}, "
+            f"this change was made from version {expected}",
+            hint="read it again and repeat the change",
+        )
+
+    def get(self, kind: KeptKind, name: str) -> StoredObject | None:
+        with self._db.read() as transaction:
+            row = _row(transaction, kind, name)
+        return _object(row) if row else None
+
+    def several(self, kind: KeptKind, names: Collection[str]) -> list[StoredObject]:
+        """Those of these that there are, by name."""
+        query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
+        with self._db.read() as transaction:
+            return [_object(row) for row in transaction.execute(query)]
+
+    def by_id(self, id: str) -> StoredObject | None:
+        with self._db.read() as transaction:
+            row = transaction.execute(select(objects).where(objects.c.id == id)).first()
+        return _object(row) if row else None
+
+    def names(self, kind: KeptKind) -> tuple[str, ...]:
+        """All names in their order."""
+        query = select(objects.c.name).where(objects.c.kind == kind)
+        with self._db.read() as transaction:
+            return tuple(sorted(transaction.execute(query).scalars()))
+
+    def mark(self) -> tuple[object, ...]:
+        """Another one after each write of any object; cheaper than `versions`."""
+        query = select(func.count(), func.sum(objects.c.version), func.max(objects.c.updated))
+        with self._db.read() as transaction:
+            return tuple(transaction.execute(query).one())
+
+    def versions(self, *kinds: ObjectKind) -> dict[tuple[ObjectKind, str], tuple[str, int]]:
+        """(id, version) of every object of these kinds by (kind, name)."""
+        c = objects.c
+        query = select(c.kind, c.name, c.id, c.version).where(c.kind.in_(kinds))
+        with self._db.read() as transaction:
+            return {(row.kind, row.name): (row.id, row.version) for row in transaction.execute(query)}
+
+    def page(
+        self,
+        kind: KeptKind,
+        *,
+        after: str = "",
+        limit: int = 100,
+        name: str = "",
+        links: Iterable[Link] = (),
+        any_of: Iterable[Link] = (),
+        called: Called | None = None,
+    ) -> list[StoredObject]:
+        """A page in the order of names, from the first one behind `after`. `name`: a part of it, in any case;
+        `links`: it has all of these; `any_of`: it has one of these, if there are any."""
+        query = _with_one(_filtered(select(objects), kind, name, links), kind, any_of)
+        if called is not None:
+            query = query.where(_is_called(kind, called))
+        query = query.where(objects.c.name > after).order_by(objects.c.name).limit(limit)
+        with self._db.read() as transaction:
+            return [_object(row) for row in transaction.execute(query)]
+
+    def count(self, kind: KeptKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
+        with self._db.read() as transaction:
+            query = _filtered(select(func.count()).select_from(objects), kind, name, links)
+            return int(transaction.execute(query).scalar_one())
+
+    def users(self, kind: LinkKind, name: str) -> list[tuple[ObjectKind, str]]:
+        """(kind, name) of the objects that use an object, or have a tag."""
+        query = select(links.c.kind, links.c.name).where(links.c.what == kind, links.c.value == name)
+        with self._db.read() as transaction:
+            return sorted((row.kind, row.name) for row in transaction.execute(query))
+
+    def linked(self, kind: KeptKind, any_of: Iterable[Link]) -> set[str]:
+        """The names of all objects that have one of these links."""
+        query = _with_one(select(objects.c.name).where(objects.c.kind == kind), kind, any_of)
+        with self._db.read() as transaction:
+            return set(transaction.execute(query).scalars())
+
+    def delete(self, kind: KeptKind, name: str, *, expected: int | None = None) -> StoredObject | None:
+        """Deletes an object and answers what it was, None if there was none; Conflict as `put`."""
+        with self._db.write() as transaction:
+            self.check(kind, name, expected)
+            row = _row(transaction, kind, name)
+            _link(transaction, kind, name, ())
+            transaction.execute(delete(objects).where(*_is(kind, name)))
+        return _object(row) if row else None
+
+
+def new_id() -> str:
+    """An identifier that nobody can guess, of lower-case letters and digits; it begins with a letter."""
+    rest = (random.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH - 1))
+    return random.choice(_ID_CHARACTERS[:24]) + "".join(rest)
+
+
+def _is(kind: KeptKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return objects.c.kind == kind, objects.c.name == name
+
+
+def _row(transaction: Connection, kind: KeptKind, name: str) -> Row[Any] | None:
+    return transaction.execute(select(objects).where(*_is(kind, name))).first()
+
+
+def _object(row: Row[Any]) -> StoredObject:
+    return StoredObject(**{**row._mapping, "tags": tuple(row.tags)})
+
+
+def _link(transaction: Connection, kind: KeptKind, name: str, wanted: Iterable[Link]) -> None:
+    transaction.execute(delete(links).where(links.c.kind == kind, links.c.name == name))
+    rows = [{"kind": kind, "name": name, "what": what, "value": value} for what, value in dict.fromkeys(wanted)]
+    if rows:
+        transaction.execute(insert(links), rows)
+
+
+def _filtered(query: Select[Any], kind: KeptKind, name: str, wanted: Iterable[Link]) -> Select[Any]:
+    query = query.where(objects.c.kind == kind)
+    if name:
+        query = query.where(objects.c.name.icontains(name, autoescape=True))
+    for what, value in wanted:
+        has = select(links.c.name).where(links.c.kind == kind, links.c.what == what, links.c.value == value)
+        query = query.where(objects.c.name.in_(has))
+    return query
+
+
+def _with_one(query: Select[Any], kind: KeptKind, wanted: Iterable[Link]) -> Select[Any]:
+    fitting = [and_(links.c.what == what, links.c.value == value) for what, value in wanted]
+    if not fitting:
+        return query
+    return query.where(objects.c.name.in_(select(links.c.name).where(links.c.kind == kind, or_(*fitting))))
+
+
+def _is_called(kind: KeptKind, called: Called) -> ColumnElement[bool]:
+    there = (links.c.kind == kind, links.c.what == "destination", links.c.value.in_(called.destinations))
+    said = objects.c.spec[called.path].as_string() == called.name
+    return or_(objects.c.name == called.name, said, objects.c.name.in_(select(links.c.name).where(*there)))

@@ -1,0 +1,121 @@
+"""Sealed secrets of what the server manages. A secret has an id, which stands as `${secret:ID}` in its document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
+
+from instep.crash import crashpoint
+from instep.errors import InstepError, ProjectError
+from instep.store.engine.database import Database
+from instep.store.engine.keyring import Keyring
+from instep.store.engine.seal import Place, Sealed, rewrap, seal, unseal
+from instep.store.server.resources import new_id
+from instep.store.tables.server import secrets
+
+BATCH = 100
+
+
+@dataclass(frozen=True)
+class SecretRecord:
+    """What is known of a secret without opening it. `origin` is the reference that it came from, "" if none."""
+
+    id: str
+    place: Place
+    key: str
+    origin: str
+    at: datetime
+    who: str
+    sealed: Sealed = field(repr=False)
+
+
+class Secrets:
+    def __init__(self, database: Database, keys: Callable[[], Keyring | None]) -> None:
+        self._db, self._keys = database, keys
+
+    @property
+    def keys(self) -> Keyring:
+        """ProjectError if this process has none."""
+        if (keys := self._keys()) is None:
+            raise ProjectError(
+                "this command has no master keys to open secrets with",
+                hint="set INSTEP_KEYS, or use the key file of the server",
+            )
+        return keys
+
+    def put(self, kind: str, name: str, field: str, value: str, *, who: str, origin: str = "") -> str:
+        """Seals a secret of a field of an object; answers its id. Those that stood there before stay until `keep`
+        lets them go."""
+        with self._db.write() as transaction:
+            last = select(func.max(secrets.c.version)).where(*_of(kind, name), secrets.c.field == field)
+            place = Place(kind, name, field, (transaction.execute(last).scalar() or 0) + 1)
+            made, id = seal(self.keys, place, value), new_id()
+            row = {"id": id, **vars(place), "key": made.key, "wrapped": made.wrapped, "sealed": made.value}
+            transaction.execute(insert(secrets).values(**row, origin=origin, at=self._db.now(), who=who))
+            return id
+
+    def open(self, id: str, kind: str, name: str, field: str) -> str:
+        """The value, for the field of the object that it was sealed for and for no other. InstepError otherwise."""
+        found = self.get(id)
+        if found is None or (found.place.kind, found.place.name, found.place.field) != (kind, name, field):
+            raise InstepError(
+                f"{kind} {name}: {field}: there is no secret {id!r} of this field", hint="write the secret again"
+            )
+        return unseal(self.keys, found.place, found.sealed)
+
+    def get(self, id: str) -> SecretRecord | None:
+        with self._db.read() as transaction:
+            row = transaction.execute(select(secrets).where(secrets.c.id == id)).first()
+        return _record(row) if row else None
+
+    def of(self, kind: str, name: str) -> list[SecretRecord]:
+        """Those of an object, by field."""
+        query = select(secrets).where(*_of(kind, name)).order_by(secrets.c.field, secrets.c.version)
+        with self._db.read() as transaction:
+            return [_record(row) for row in transaction.execute(query)]
+
+    def keep(self, kind: str, name: str, ids: Collection[str]) -> int:
+        """Forgets all secrets of an object but these; answers how many went."""
+        with self._db.write() as transaction:
+            gone = delete(secrets).where(*_of(kind, name), secrets.c.id.not_in(list(ids)))
+            return transaction.execute(gone).rowcount
+
+    def by_key(self) -> Mapping[str, int]:
+        """How many secrets each master key has sealed."""
+        query = select(secrets.c.key, func.count()).group_by(secrets.c.key).order_by(secrets.c.key)
+        with self._db.read() as transaction:
+            return {row[0]: row[1] for row in transaction.execute(query)}
+
+    def rotate(self, batch: int = BATCH) -> int:
+        """Wraps every data key with the current master key; answers how many were not yet. Stopped at any place, it
+        goes on where it was: each secret opens with the old key or with the new one."""
+        done = 0
+        while count := self._rotate(batch):
+            done += count
+        return done
+
+    def _rotate(self, batch: int) -> int:
+        keys = self.keys
+        query = select(secrets).where(secrets.c.key != keys.current).order_by(secrets.c.id).limit(batch)
+        with self._db.write() as transaction:
+            found = [_record(row) for row in transaction.execute(query)]
+            for record in found:
+                made = rewrap(keys, record.place, record.sealed)
+                crashpoint("secrets.rotate.row")
+                values = {"key": made.key, "wrapped": made.wrapped}
+                transaction.execute(update(secrets).where(secrets.c.id == record.id).values(**values))
+        crashpoint("secrets.rotate.batch")
+        return len(found)
+
+
+def _of(kind: str, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return secrets.c.kind == kind, secrets.c.name == name
+
+
+def _record(row: Row[Any]) -> SecretRecord:
+    place = Place(row.kind, row.name, row.field, row.version)
+    return SecretRecord(row.id, place, row.key, row.origin, row.at, row.who, Sealed(row.key, row.wrapped, row.sealed))

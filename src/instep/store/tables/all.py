@@ -1,0 +1,11 @@
+"""The metadata of the control database with all of its tables, for what goes over every one of them."""
+
+from __future__ import annotations
+
+from instep.store.tables import catalogs, notices, queue, server
+from instep.store.tables.columns import metadata
+
+MODULES = (catalogs, queue, server, notices)
+"""Where they are declared."""
+
+__all__ = ["MODULES", "metadata"]

@@ -1,0 +1,276 @@
+"""Runs: at most one running per connection, each with a fence higher than all before it and a lease.
+
+A run is taken over when its process is gone from this host or its lease has expired; what it still tries to
+write is refused by its fence.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, text, update
+
+from instep.errors import Fenced, InstepError, RunInProgress
+from instep.events import RunEnded
+from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.store.catalogs.connections import ensure
+from instep.store.engine.database import Database
+from instep.store.engine.owner import Owner, this_process
+from instep.store.history.events import Events
+from instep.store.tables.catalogs import HELD, connections, runs, table_runs
+from instep.store.tables.queue import LOST, MOVES, jobs
+
+LEASE = timedelta(seconds=60)
+SYNCS = ("sync", "backfill")
+FAILED = ("failed", "partial", "blocked")
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """When a sync of a connection has ended well (`succeeded`) and not (`failed`) for the last time, None if never. A
+    job that was given up has failed, too, even if it never began a run."""
+
+    succeeded: datetime | None = None
+    failed: datetime | None = None
+    running: bool = False
+
+
+class Runs:
+    def __init__(self, database: Database, events: Events, lease: timedelta = LEASE) -> None:
+        self._db, self._events = database, events
+        self.lease = lease
+
+    def claim(self, connection: str, kind: RunKind, who: str = "", detail: Mapping[str, Any] | None = None) -> Run:
+        """Starts a run; raises RunInProgress while another one of the connection is alive. One that is not ends here,
+        with its event."""
+        with self._db.write() as transaction:
+            now = self._db.now()
+            ensure(transaction, connection, now)
+            self._take_over(transaction, connection, now)
+            fence = _next_fence(transaction, connection)
+            run = Run(_run_id(now), connection, kind, "running", fence, now, detail=dict(detail or {}))
+            owner = this_process()
+            transaction.execute(
+                insert(runs).values(
+                    **vars(run), who=who, host=owner.host, pid=owner.pid, pid_started=owner.started,
+                    lease_until=now + self.lease,
+                )
+            )  # fmt: skip
+            return run
+
+    def check_idle(self, connection: str) -> None:
+        """Raises RunInProgress while a run of the connection is alive, as `claim` does."""
+        with self._db.read() as transaction:
+            _under_way(transaction, connection, self._db.now())
+
+    def _take_over(self, transaction: Connection, connection: str, now: datetime) -> None:
+        where = (runs.c.connection == connection, runs.c.status == "running")
+        row = _under_way(transaction, connection, now)
+        if row is None:
+            return
+        gone = Owner(row.host, row.pid, row.pid_started).gone
+        silent = f"no sign of life since {row.lease_until - self.lease:%H:%M:%S} UTC"
+        why = f"process {row.pid} has ended" if gone else silent
+        error = f"interrupted: {why}"
+        ends = update(runs).where(*where, runs.c.id == row.id).values(status="failed", ended=now, error=error)
+        if transaction.execute(ends).rowcount == 1:
+            self._events.add(RunEnded(connection, row.id, row.kind, "failed", error))
+
+    def orphans(self) -> list[Run]:
+        """Those that run by the records, and whose process has certainly ended: it was on this host."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(runs).where(runs.c.status == "running")).all()
+        return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
+
+    def heartbeat(self, run: Run) -> None:
+        """Extends the lease; raises Fenced once the run was taken over."""
+        with self._db.write() as transaction:
+            self._change(transaction, run, lease_until=self._db.now() + self.lease)
+
+    def finish(self, run: Run, status: RunStatus, error: str = "", detail: Mapping[str, Any] | None = None) -> Run:
+        """Ends a run; `detail` replaces the recorded one if given. Raises Fenced once it was taken over."""
+        with self._db.write() as transaction:
+            values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now()}
+            if detail is not None:
+                values["detail"] = dict(detail)
+            self._change(transaction, run, **values)
+            return run_of(transaction.execute(select(runs).where(runs.c.id == run.id)).one())
+
+    def settle(self, run: Run, status: RunStatus, error: str = "") -> None:
+        """What has become of a run that was ended on record before its work, so as to hold nobody up."""
+        values = {"status": status, "error": error, "ended": self._db.now()}
+        with self._db.write() as transaction:
+            transaction.execute(update(runs).where(runs.c.id == run.id).values(**values))
+
+    def check(self, run: Run) -> None:
+        """Raises Fenced once the run was taken over."""
+        with self._db.read() as transaction:
+            status = transaction.execute(select(runs.c.status).where(runs.c.id == run.id)).scalar()
+            if status != "running":
+                raise _fenced(run)
+
+    def _change(self, transaction: Connection, run: Run, **values: Any) -> None:
+        where = (runs.c.id == run.id, runs.c.status == "running")
+        if transaction.execute(update(runs).where(*where).values(**values)).rowcount != 1:
+            raise _fenced(run)
+
+    def get(self, run_id: str) -> Run:
+        """The run with this id, or whose id alone starts so; InstepError if there is none."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)).all()
+            if len(rows) != 1:
+                raise InstepError(f"no run {run_id!r} is known", hint="see `instep history`")
+            return run_of(rows[0])
+
+    def running(self, connection: str) -> Run | None:
+        """The run that is under way, dead or alive."""
+        found = self.latest(connection)
+        return found if found and found.status == "running" else None
+
+    def latest(self, connection: str, kind: RunKind | None = None) -> Run | None:
+        found = self.history(connection, kind=kind, limit=1)
+        return found[0] if found else None
+
+    def history(self, connection: str | None = None, *, kind: RunKind | None = None, limit: int = 50) -> list[Run]:
+        """Newest first, of one connection or of all."""
+        query = select(runs).order_by(runs.c.started.desc(), runs.c.fence.desc()).limit(limit)
+        if connection is not None:
+            query = query.where(runs.c.connection == connection)
+        if kind is not None:
+            query = query.where(runs.c.kind == kind)
+        with self._db.read() as transaction:
+            return [run_of(row) for row in transaction.execute(query)]
+
+    def outcomes(self, names: Sequence[str]) -> dict[str, Outcomes]:
+        """How the syncs of these connections have gone; those that never ran are not there."""
+        c = runs.c
+        done = func.max(case((c.status == "done", c.ended)))
+        failed = func.max(case((c.status.in_(FAILED), c.ended)))
+        running = func.count(case((c.status == "running", c.fence)))
+        query = select(c.connection, done, failed, running).where(c.connection.in_(names), c.kind.in_(SYNCS))
+        j = jobs.c
+        lost = select(j.connection, func.max(j.ended)).where(
+            j.connection.in_(names), j.kind.in_(MOVES), j.status.in_(LOST), j.error != ""
+        )
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.group_by(c.connection)).all()
+            given_up = {name: ended for name, ended in transaction.execute(lost.group_by(j.connection)) if ended}
+        found = {name: Outcomes(done, failed, running > 0) for name, done, failed, running in rows}
+        for name, ended in given_up.items():
+            known = found.get(name, Outcomes())
+            found[name] = replace(known, failed=max(filter(None, (known.failed, ended))))
+        return found
+
+    def record_tables(self, *results: TableRun) -> None:
+        """What runs did with tables; the latest word counts."""
+        if not results:
+            return
+        c = table_runs.c
+        same = (c.run == bindparam("of"), c.table_schema == bindparam("schema"), c.table_name == bindparam("name"))
+        with self._db.write() as transaction:
+            keys = [{"of": r.run, "schema": r.table[0], "name": r.table[1]} for r in results]
+            transaction.execute(table_runs.delete().where(*same), keys)
+            transaction.execute(insert(table_runs), [_row(r) for r in results])
+
+    def tables(self, run_id: str) -> list[TableRun]:
+        """The tables of a run, by name."""
+        c = table_runs.c
+        query = select(table_runs).where(c.run == run_id).order_by(c.table_schema, c.table_name)
+        with self._db.read() as transaction:
+            return [_table_run(row) for row in transaction.execute(query)]
+
+    def ever_held(self, connection: str) -> bool:
+        """Whether a run of the connection has put anything into quarantine."""
+        return bool(self.that_held([connection]))
+
+    def that_held(self, names: Sequence[str]) -> frozenset[str]:
+        """Those of these connections of which a run has put anything into quarantine. By an index of its own."""
+        query = select(runs.c.connection).join(table_runs, runs.c.id == table_runs.c.run).distinct()
+        with self._db.read() as transaction:
+            where = (runs.c.connection.in_(names), text(HELD))
+            return frozenset(transaction.execute(query.where(*where)).scalars())
+
+    def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
+        """For each table of a connection the result of the last run that had one."""
+        return self.latest_tables_of([connection])[connection]
+
+    def latest_tables_of(self, names: Sequence[str]) -> dict[str, dict[tuple[str, str], TableRun]]:
+        """`latest_tables` of several connections."""
+        c = table_runs.c
+        query = select(runs.c.connection, *c).join(runs, runs.c.id == c.run)
+        newest = (
+            select(runs.c.connection, c.table_schema, c.table_name, func.max(runs.c.fence).label("fence"))
+            .join(runs, runs.c.id == c.run)
+            .where(runs.c.connection.in_(names))
+            .group_by(runs.c.connection, c.table_schema, c.table_name)
+            .subquery()
+        )
+        query = query.join(
+            newest,
+            (newest.c.connection == runs.c.connection)
+            & (newest.c.table_schema == c.table_schema)
+            & (newest.c.table_name == c.table_name)
+            & (newest.c.fence == runs.c.fence),
+        )
+        found: dict[str, dict[tuple[str, str], TableRun]] = {name: {} for name in names}
+        with self._db.read() as transaction:
+            for row in transaction.execute(query):
+                one = _table_run(row)
+                found[row.connection][one.table] = one
+        return found
+
+
+def _next_fence(transaction: Connection, connection: str) -> int:
+    where = connections.c.name == connection
+    transaction.execute(update(connections).where(where).values(fence=connections.c.fence + 1))
+    return int(transaction.execute(select(connections.c.fence).where(where)).scalar_one())
+
+
+def _run_id(now: datetime) -> str:
+    """Sorts by time; safe in file names."""
+    return f"r-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _under_way(transaction: Connection, connection: str, now: datetime) -> Row[Any] | None:
+    """The run that has not ended, if it is dead; RunInProgress if it is alive."""
+    where = (runs.c.connection == connection, runs.c.status == "running")
+    row = transaction.execute(select(runs).where(*where)).first()
+    if row is not None and row.lease_until > now and not Owner(row.host, row.pid, row.pid_started).gone:
+        raise _in_progress(row)
+    return row
+
+
+def _in_progress(row: Row[Any]) -> RunInProgress:
+    return RunInProgress(
+        f"connection {row.connection}: a {row.kind} is running since {row.started:%Y-%m-%d %H:%M:%S} UTC "
+        f"(process {row.pid} on {row.host.partition('/')[0]}, run {row.id})",
+        hint="wait until it ends, or stop that process",
+    )
+
+
+def _fenced(run: Run) -> Fenced:
+    return Fenced(
+        f"connection {run.connection}: run {run.id} was taken over by a later one and stops here",
+        hint="the later run does its work; see `instep status`",
+    )
+
+
+_RUN_FIELDS = ("id", "connection", "kind", "status", "fence", "started", "ended", "error", "detail")
+
+
+def run_of(row: Row[Any]) -> Run:
+    return Run(**{field: getattr(row, field) for field in _RUN_FIELDS})
+
+
+def _row(result: TableRun) -> dict[str, Any]:
+    values = {k: v for k, v in vars(result).items() if k != "table"}
+    return {**values, "table_schema": result.table[0], "table_name": result.table[1]}
+
+
+def _table_run(row: Row[Any]) -> TableRun:
+    values = {name: value for name, value in row._mapping.items() if name != "connection"}
+    return TableRun(table=(values.pop("table_schema"), values.pop("table_name")), **values)

@@ -1,0 +1,105 @@
+"""Everything that one connection's run needs, put together by bootstrap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from instep.destinations.base import Bears, Destination, Opens
+from instep.model import LogNames, Run, TableSettings
+from instep.schema.catalog.catalog import Table
+from instep.schema.limits import BackfillLimits
+from instep.schema.maintenance import Maintenance
+from instep.schema.planning.naming import Naming
+from instep.schema.policy.policy import Policy
+from instep.schema.policy.safeguards import MAX_NEW_COLUMNS
+from instep.schema.selection.pii import Protect
+from instep.schema.selection.selection import Selection
+from instep.sources.base import Source
+from instep.store.store import Store
+
+if TYPE_CHECKING:
+    from instep.spark.settings import SparkSettings
+
+Ref = tuple[str, str]
+
+
+def _no_source() -> Source:
+    raise LookupError("no source was named")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The tables that the section of a source lets a connection see, and what the connection says of columns."""
+
+    source: str = ""
+    include: tuple[str, ...] = ()
+    unfiltered: Callable[[], Source] = _no_source  # the same source without `include` and `exclude`
+    exclude: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)  # patterns of columns, and the key that has them
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
+    holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
+    `destination_name` is what the project file calls the destination; `log` is there if some table may follow one.
+    `shard`: the connection's, if it shares its tables with others. `tables_named`: the tables that the project
+    file names one by one, with the columns that it gives other names."""
+
+    # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
+    # the project file says without what people have switched by command (None: `selection` is that).
+    name: str
+    source: Source
+    destination: Destination
+    policy: Policy
+    selection: Selection
+    naming: Naming
+    settings: Callable[[Table], TableSettings]
+    store: Store
+    spark: SparkSettings
+    tags: tuple[str, ...] = ()
+    salt: bytes = field(default=b"", repr=False)
+    who: str = "cli"
+    run: Run | None = None
+    backfill_limits: BackfillLimits = field(default_factory=BackfillLimits)
+    max_new_columns: int = MAX_NEW_COLUMNS
+    detect_every: float = 0.0
+    file: Selection | None = None
+    before: Selection | None = None
+    protect: Protect = field(default_factory=Protect)
+    destination_name: str = ""
+    log: LogNames | None = None
+    log_taken: Callable[[], str] = str  # the other connection whose slot it is, "" for none
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    shard: str = ""
+    four_eyes: bool = False  # who approves a destructive change is not who carries it out
+    tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scope: Scope = field(default_factory=Scope)
+
+    @property
+    def said(self) -> Selection:
+        """What the project file selects."""
+        return self.file or self.selection
+
+    @property
+    def selected_before(self) -> Selection:
+        return self.before or self.selection
+
+    def destination_open(self) -> AbstractContextManager[None]:
+        """For many operations in a row: a destination that has to be opened for each is opened once."""
+        return self.destination.kept_open() if isinstance(self.destination, Opens) else nullcontext()
+
+    def tables_born(self) -> AbstractContextManager[None]:
+        """For a whole run: tables that it makes appear with their first rows where the destination can do that."""
+        return self.destination.born_with_rows() if isinstance(self.destination, Bears) else nullcontext()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """One transaction of the store; Fenced, and nothing written, once a later run has taken over."""
+        with self.store.transaction():
+            if self.run is not None:
+                self.store.runs.check(self.run)
+            yield

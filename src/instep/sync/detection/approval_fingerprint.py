@@ -1,0 +1,109 @@
+"""What a change's table looked like at the source, and what it is about as accepted: what an approval has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from instep.model import Review
+from instep.schema.catalog.catalog import Catalog, Column, Table, table_fingerprint
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    NameCollided,
+    TableAdded,
+    TableRemoved,
+    TableRenamed,
+    key,
+    table_of,
+)
+from instep.schema.changes.diff import WEAK
+from instep.schema.policy.policy import Decision
+from instep.sync.detection.table_renames import Places
+
+_HEX = 16
+_OF_THEIR_OWN = ("column.nullability", "column.default", "column.comment")
+"""Changes of what else changes beside others."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The two catalogs that a detection compared. `places` says under which accepted name a change's table is known."""
+
+    source: Catalog
+    accepted: Catalog
+    places: Places
+    added: Catalog = field(default_factory=Catalog)
+    """Tables as they are about to be accepted: a column that waits beside its new table is judged as if it were."""
+
+    @classmethod
+    def of(cls, changes: Iterable[Change], source: Catalog, accepted: Catalog) -> Sight:
+        changes = list(changes)
+        renames = {c.after.ref: (c.before.ref, False) for c in changes if isinstance(c, TableRenamed)}
+        added = Catalog.of(c.after for c in changes if isinstance(c, TableAdded))
+        return cls(source, accepted, Places(renames), added)
+
+    def fingerprint(self, change: Change) -> str:
+        """`source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
+        ref = table_of(change)
+        if ref is None:
+            return ""
+        now = None if isinstance(change, TableRemoved) else self.source.get(ref)
+        before = self.accepted.get(self.places.before(change))
+        if before is None and isinstance(change, ColumnAdded | NameCollided):
+            before = self.added.get(ref)
+        return f"{_print(now)}:{_print(_touched(before, change) if before else None)}"
+
+    def stale(self, changes: Iterable[Change], answers: dict[str, Review]) -> frozenset[str]:
+        """The content keys of the approvals whose table is not what it was when they were given."""
+        approved = ((c, answers.get(key(c))) for c in changes)
+        return frozenset(
+            review.key
+            for change, review in approved
+            if review is not None and review.status == "approved" and moved(review, self.fingerprint(change))
+        )
+
+
+def _touched(table: Table, change: Change) -> Table:
+    """What a change is about of the accepted table: its column, else the key. What policy lets in beside it, in the
+    same run that shows the change, does not make an approval stale, and neither does a rebuild of the table, which is
+    how an approved type that old rows do not fit is taken."""
+    column = getattr(change, "before", None) or getattr(change, "after", None)
+    name = column.name if isinstance(column, Column) else ""
+    kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
+    if change.kind not in _OF_THEIR_OWN:
+        kept = tuple(replace(c, nullable=True, default=None, comment=None) for c in kept)
+    cursor = None if name else table.cursor
+    return replace(table, columns=kept, comment=None, alias="", extra=None, generation=0, cursor=cursor)
+
+
+def _print(table: Table | None) -> str:
+    """An id that proves nothing when it differs is no part of it."""
+    if table is None:
+        return "-"
+    weak = table.id is not None and table.id.startswith(WEAK)
+    return table_fingerprint(replace(table, id=None) if weak else table)[:_HEX]
+
+
+def moved(review: Review, now: str) -> str:
+    """Which side of the change's table is not as it was when the review saw it, in words; empty if neither, or if the
+    review is older than such records."""
+    if not review.tables_fingerprint or not now:
+        return ""
+    then, here = review.tables_fingerprint.split(":"), now.split(":")
+    sides = [name for name, a, b in zip(("source", "accepted schema"), then, here, strict=True) if a != b]
+    return " and ".join(sides)
+
+
+def asked_again(decisions: Sequence[Decision], answers: dict[str, Review]) -> tuple[Decision, ...]:
+    """Changes whose approval has become stale wait for a person again, whatever policy would leave out in silence.
+    `answers` by content key, with the stale ones open."""
+
+    def one(decision: Decision) -> Decision:
+        review = answers.get(key(decision.change))
+        if review is None or review.status != "open" or not review.decided_by or decision.action != "ignore":
+            return decision
+        why = f"{review.decided_by} approved it, and its table has moved since: waits for a review"
+        return replace(decision, action="review", effect="", why=why)
+
+    return tuple(map(one, decisions))

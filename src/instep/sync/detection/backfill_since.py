@@ -1,0 +1,78 @@
+"""Rows that changed in a column between its first sight and the day that it was let in.
+
+Their cursor has moved on without the column's value, so a sync that begins at the recorded cursor never sees them
+again. The cursor of a table is noted when a column is held for the first time, and the first load that has the column
+begins there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.describe import Change, ColumnAdded
+from instep.schema.policy.policy import Decision
+from instep.sources.stream import Streams
+from instep.store.catalogs.backfills import Backfill
+from instep.store.catalogs.watermarks import Seen
+from instep.sync.context import Pipe
+from instep.sync.detection.table_renames import Places
+
+NO_CURSOR = "{}"
+"""Noted where nothing is known: the cursor of no column, so that the whole table is read."""
+
+
+def identity(table: Table, column: Column) -> Seen:
+    """By ids, so that renames meanwhile do not matter; by names where the source has no ids."""
+    return table.id or table.path, column.id or column.name
+
+
+def note_cursors(pipe: Pipe, decisions: Iterable[Decision], accepted: Catalog) -> None:
+    """For columns that are held and were not before. Of a table without a record nobody knows where its cursor is:
+    its first load may have been killed behind its commit."""
+    decisions = tuple(decisions)
+    held = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
+    if not held:
+        return
+    places, cursors = Places.of(decisions), pipe.store.cursors.of(pipe.name)
+    found: dict[Seen, str] = {}
+    for change in held:
+        assert isinstance(change, ColumnAdded)
+        table = accepted.get(places.before(change))
+        at = cursors.get(table.ref) if table is not None else None
+        if table is None or (at is not None and not at.cursor) or (at is None and isinstance(pipe.source, Streams)):
+            continue
+        found[identity(table, change.after)] = at.cursor if at is not None else NO_CURSOR
+    pipe.store.watermarks.add(pipe.name, found)
+
+
+def was_held(pipe: Pipe, table: Table | None, change: Change) -> bool:
+    """Whether a column was held while the cursor of its accepted table went on."""
+    return (
+        table is not None
+        and isinstance(change, ColumnAdded)
+        and identity(table, change.after) in pipe.store.watermarks.of(pipe.name)
+    )
+
+
+def noted(pipe: Pipe, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The noted cursors (JSON) that a load of the table has to begin at or before, and the numbers of the backfills
+    that ask for it."""
+    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "since" and b.table == table.ref]
+    if not waiting:
+        return (), ()
+    known = pipe.store.watermarks.of(pipe.name)
+    seen = [_seen(table, b) for b in waiting]
+    return tuple(known.get(s, NO_CURSOR) if s else NO_CURSOR for s in seen), tuple(b.number for b in waiting)
+
+
+def settle(pipe: Pipe, backfill: Backfill) -> None:
+    """It is done: the column is read like every other from now on."""
+    table = pipe.store.accepted.catalog(pipe.name).get(backfill.table)
+    if backfill.scope == "since" and table is not None and (seen := _seen(table, backfill)):
+        pipe.store.watermarks.forget(pipe.name, seen)
+
+
+def _seen(table: Table, backfill: Backfill) -> Seen | None:
+    column = table.by_name.get(backfill.column)
+    return identity(table, column) if column else None

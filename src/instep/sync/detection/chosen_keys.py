@@ -1,0 +1,54 @@
+"""The keys and cursors that people chose, laid over what the source has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from instep.model import TableSettings
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.diff import pair_columns
+from instep.store.catalogs.key_choices import Choice, What
+from instep.sync.context import Pipe, Ref
+
+Chosen = Mapping[tuple[Ref, What], Choice]
+
+
+def with_choices(source: Table, accepted: Table | None, chosen: Chosen, settings: TableSettings) -> Table:
+    """The source table with the key and cursor that a person chose for the accepted one.
+
+    They follow renames of their columns, as accepted keys and cursors do. Where a column of theirs is gone, the
+    source's own key stands, or no cursor: the change that this is pauses the table. What the project file names wins.
+    """
+    if accepted is None or not chosen:
+        return source
+    names = {before.name: now.name for before, now in pair_columns(accepted, source).same}
+    key, cursor = chosen.get((accepted.ref, "key")), chosen.get((accepted.ref, "cursor"))
+    if key is not None and not settings.key:
+        source = with_key(source, [names.get(name) for name in _today(key, accepted.key)])
+    if cursor is not None and settings.cursor is None:
+        now = _today(cursor, (accepted.cursor,) if accepted.cursor else ())
+        source = replace(source, cursor=names.get(now[0]) if now else None)
+    return source
+
+
+def _today(choice: Choice, accepted: tuple[str, ...]) -> tuple[str, ...]:
+    """The chosen columns by their accepted names."""
+    return accepted if len(accepted) == len(choice.value) else choice.value
+
+
+def with_key(table: Table, names: list[str | None]) -> Table:
+    """The table with this key; as it is if a column is not there."""
+    places = {name: place for place, name in enumerate(names, 1) if name in table.by_name}
+    if len(places) != len(names):
+        return table
+    return replace(table, columns=tuple(replace(c, key=places.get(c.name, 0)) for c in table.columns))
+
+
+def settings_of(pipe: Pipe, table: Table) -> TableSettings:
+    """The settings of an accepted table, with where a chosen cursor begins."""
+    settings = pipe.settings(table)
+    choice = pipe.store.choices.of(pipe.name).get((table.ref, "cursor"))
+    if choice is None or not choice.start or settings.cursor is not None:
+        return settings
+    return replace(settings, start=choice.start)

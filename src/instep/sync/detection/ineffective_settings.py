@@ -1,0 +1,217 @@
+"""What the project file says of single tables and the source has no place for: most often a name that was mistyped.
+
+Only tables named exactly are looked at: of the tables that a pattern matches, some may well lack a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from instep.errors import one_line
+from instep.model import TableSettings
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.kinds import Ref
+from instep.schema.policy.type_choice import unknown_names
+from instep.schema.selection.selection import Pattern, is_on
+from instep.sources.base import Discovery
+from instep.store.catalogs.reviews import Reviews
+from instep.suggest import closest, did_you_mean
+from instep.sync.context import Pipe
+
+
+def unheeded(pipe: Pipe, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """A sentence each. `settled`: the selected tables of the source with the keys and cursors of the settings;
+    `closed`: what may not be read."""
+    tables, hidden = {t.path: t for t in source.tables}, {".".join(filter(None, path)) for path in closed}
+    found = dict[str, None]()
+    for path, columns in sorted(pipe.tables_named.items()):
+        if (table := tables.get(path)) is not None:
+            found |= dict.fromkeys(_of_table(table, settled, pipe.settings(table), columns))
+        elif path not in hidden:
+            found[f"the project file sets up a table {path}, which the source does not have{_meant(path, tables)}"] = (
+                None
+            )
+    return tuple(found)
+
+
+def _of_table(table: Table, settled: Catalog, settings: TableSettings, columns: Sequence[str]) -> Iterator[str]:
+    own = table.by_name
+    for name in columns:
+        if name not in own:
+            yield f"{table.path}: `columns` names {name}, which the table does not have{_meant(name, own)}"
+    for name in unknown_names(table, settings.types):
+        yield f"{table.path}: `types` names {name}, which is no column and no type of it{_meant(name, own)}"
+    now: Mapping[Ref, Table] = settled.by_ref
+    if (read := now.get(table.ref)) is None:
+        return
+    if settings.cursor and settings.cursor not in own and read.cursor is None:
+        yield f"{table.path}: `cursor: {settings.cursor}` is no column of it{_meant(settings.cursor, own)}"
+    if settings.key and table.key and sorted(settings.key) != sorted(table.key):
+        yield f"{table.path}: `key` is not used, the source has a primary key: {', '.join(table.key)}"
+    elif settings.key and not read.key:
+        lost = next((k for k in settings.key if k not in own), settings.key[0])
+        yield f"{table.path}: `key` names {lost}, which is no column of it{_meant(lost, own)}"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    return did_you_mean(name, known, form=" (did you mean {}?)")
+
+
+_NEAR = 3
+"""Names that a message offers."""
+
+
+def missing_includes(pipe: Pipe, discovery: Discovery, accepted: Catalog, *, recalled: bool) -> Mapping[str, str]:
+    """Return the patterns of `include` that no table fits, each with an error that offers the nearest names.
+
+    A table counts if the source has it, if it was accepted, or if a change about it was ever found: one that left the
+    source is a removal, not a slip. A table that is excluded as well does not count: both patterns are named.
+    `recalled`: the source is not opened to tell which names it has.
+    """
+    seen = {t.path: t for t in discovery.catalog.tables}
+    seen |= {path: Table(*ref, ()) for ref in _tables(discovery.denied) if (path := ".".join(filter(None, ref)))}
+    known = {**{t.path: t for t in accepted.tables}, **seen}
+    columns = {f"{t.path}.{c.name}" for t in known.values() for c in t.columns}
+    wanted = [*(p.text for p in pipe.said.include), *sorted(pipe.said.on - columns)]
+    lost = [text for text in wanted if not any(map(Pattern(text).matches, known))]
+    theirs = [text for text in pipe.scope.include if not _fits(text, known.values())]
+    every: Mapping[str, Table] = {}
+    if (lost or theirs) and (before := _ever(pipe.store.reviews, pipe.name)):
+        lost = [text for text in lost if not any(Pattern(text).matches(".".join(filter(None, r))) for r in before)]
+        theirs = [text for text in theirs if not _fits(text, (Table(*ref, ()) for ref in before))]
+    if theirs and not recalled:
+        every = {t.path: t for t in pipe.scope.unfiltered().discover().catalog.tables}
+        theirs = [text for text in theirs if not _fits(text, every.values())]
+        seen |= every
+    found = dict.fromkeys(theirs, f"`include` of source {pipe.scope.source}")
+    found |= dict.fromkeys(lost, f"`include` of connection {pipe.name}")
+    own = {*(p.text for p in pipe.said.include), *pipe.scope.include}
+    told = {text: f"no table of the source fits '{one_line(text)}' in {where}: {_included_meant(text, seen, own)}"
+            for text, where in found.items()}  # fmt: skip
+    return told | dict(_excluded(pipe, discovery, {**known, **every}))
+
+
+def _excluded(pipe: Pipe, discovery: Discovery, tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
+    """Yield the patterns of `include` whose tables are all excluded by the project file, each with an error: exact
+    names, and others where nothing is left to read."""
+    nothing_left = not any(is_on(pipe.selection, t)[0] for t in discovery.catalog.tables)
+    of_source = [(text, f"source {pipe.scope.source}", _loosely(text)) for text in pipe.scope.exclude]
+    ours = [(p.text, f"connection {pipe.name}", p.matches) for p in pipe.said.exclude_tables]
+    both = [*of_source, *ours]
+    theirs = [(text, f"source {pipe.scope.source}", _loosely(text), both if nothing_left else of_source)
+              for text in pipe.scope.include]  # fmt: skip
+    own = [(p.text, f"connection {pipe.name}", p.matches, both) for p in pipe.said.include]
+    for text, where, fits, exclusions in [*theirs, *own]:
+        if not (nothing_left or Pattern(text).is_exact):
+            continue
+        meant = [path for path in tables if fits(path)] or [text] * Pattern(text).is_exact
+        by = [_first_of(exclusions, path) for path in meant if path not in pipe.selection.on]
+        if len(by) == len(meant) and by and (first := by[0]) and all(by):
+            yield (
+                text,
+                (
+                    f"nothing is read by '{one_line(text)}' in `include` of {where}: {first[1]} excludes it by "
+                    f"'{one_line(first[0])}': take one of the two out"
+                ),
+            )
+
+
+def _first_of(exclusions: Iterable[tuple[str, str, Callable[[str], bool]]], path: str) -> tuple[str, str] | None:
+    return next(((text, where) for text, where, fits in exclusions if fits(path)), None)
+
+
+def missing_columns(pipe: Pipe, discovery: Discovery) -> Mapping[str, str]:
+    """Return the exact names of `hash` and `exclude.columns` that no column ever had, each with an error.
+
+    A pattern may be there for columns that are to come, and a column that left the source is no slip.
+    """
+    if not pipe.scope.columns:
+        return {}
+    shown = _columns(discovery.catalog)
+    hidden = {".".join(filter(None, path)) for path in discovery.denied}
+    outside, there = _outside(pipe), shown | hidden
+    lost = {
+        text: key
+        for text, key in pipe.scope.columns.items()
+        if Pattern(text).is_exact and text not in there and not _within(text, hidden) and not outside(text)
+    }
+    for version in pipe.store.schemas.history(pipe.name, "source") if lost else ():
+        past = _columns(pipe.store.schemas.catalog(pipe.name, "source", version.version))
+        lost = {text: key for text, key in lost.items() if text not in past}
+        if not lost:
+            return {}
+    known = sorted(shown)
+    return {
+        text: f"no column of the source fits '{one_line(text)}' in `{key}` of connection {pipe.name}: "
+        + _of_columns(text, known)
+        for text, key in lost.items()
+    }
+
+
+def _columns(catalog: Catalog) -> set[str]:
+    return {f"{t.path}.{c.name}" for t in catalog.tables for c in t.columns}
+
+
+def _within(column: str, tables: Collection[str]) -> bool:
+    return any(column.startswith(f"{path}.") for path in tables)
+
+
+def _outside(pipe: Pipe) -> Callable[[str], bool]:
+    """Return what tells whether the section of the source keeps the table of a column from the connection."""
+    wanted, unwanted = map(_loosely, pipe.scope.include), map(_loosely, pipe.scope.exclude)
+    let_in, kept_out = tuple(wanted), tuple(unwanted)
+
+    def outside(column: str) -> bool:
+        table = column.rpartition(".")[0]
+        return (bool(let_in) and not any(f(table) for f in let_in)) or any(f(table) for f in kept_out)
+
+    return outside
+
+
+def _of_columns(text: str, known: Sequence[str]) -> str:
+    lowered = {path.lower(): path for path in known}
+    near = closest(text.lower(), lowered, _NEAR)
+    return f"did you mean {' or '.join(lowered[one] for one in near)}?" if near else "no name is like it"
+
+
+def _loosely(text: str) -> Callable[[str], bool]:
+    """Return how a source's pattern, which may leave the schema out, matches the path of a table."""
+    pattern = Pattern(text)
+    return lambda path: pattern.matches(path) or pattern.matches(path.partition(".")[2])
+
+
+def _fits(text: str, tables: Iterable[Table]) -> bool:
+    """True if a source's pattern, which may leave the schema out, fits some table."""
+    pattern = Pattern(text)
+    return any(pattern.matches(path) for t in tables for path in (t.path, t.name))
+
+
+def _tables(denied: Iterable[tuple[str, ...]]) -> set[Ref]:
+    return {(path[0], path[1]) for path in denied if len(path) > 1}
+
+
+def _ever(reviews: Reviews, connection: str) -> set[Ref]:
+    return {r.table for r in reviews.find(connection) if any(r.table)}
+
+
+def _included_meant(text: str, tables: Mapping[str, Table], own: Collection[str] = ()) -> str:
+    if not tables:
+        return "the source shows this user no table"
+    near = nearest(text, tables, own)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    shown = sorted(tables)[:_NEAR]
+    more = len(tables) - len(shown)
+    return f"there is {', '.join(shown)}{f' and {more:,} more' if more else ''}"
+
+
+def nearest(text: str, tables: Mapping[str, Table], own: Collection[str] = ()) -> Sequence[str]:
+    """Return up to three names, or for a glob patterns of whole schemas, that are close to `text`; case does not
+    count. Patterns that are there already (`own`) are no help."""
+    pattern = Pattern(text)
+    names = {path.lower(): path for path in tables}
+    if not pattern.is_regex:
+        names |= {t.name.lower(): t.path for t in tables.values()} if "." not in text else {}
+        globs = {f"{t.schema}.*" for t in tables.values() if t.schema} if "*" in text else set[str]()
+        names |= {glob.lower(): glob for glob in globs.difference(own)}
+    sought = text.removeprefix("re:").replace("\\", "") if pattern.is_regex else text
+    return list(dict.fromkeys(names[one] for one in closest(sought.lower(), names, _NEAR)))

@@ -1,0 +1,267 @@
+"""The suspected renames of one detection: new ones with their evidence, those that are still open, those let in.
+
+A proposal is a review of its own beside the removal and the addition, so that it stays open when both were let in at
+once. It goes when one of its sides does. What its data said is kept with it, and read again only when the table has
+moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from instep.errors import ConnectError
+from instep.model import Review
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    TableAdded,
+    TableRemoved,
+    TableRenamed,
+    change_from_dict,
+    change_to_dict,
+    column_of,
+    describe,
+    key,
+    table_of,
+)
+from instep.schema.planning.projection import pair_tables
+from instep.schema.policy.policy import Decision, Explicit
+from instep.schema.policy.similarity import (
+    NOWHERE,
+    PROPOSAL,
+    Candidate,
+    Sample,
+    Suspicion,
+    TypeChange,
+    as_renames,
+    automatic,
+    candidates,
+    crossed,
+    crossing,
+    suspicions,
+    threshold_of,
+    weigh,
+)
+from instep.sources.base import Discovery, Snapshot
+from instep.store.catalogs.reviews import Finding
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.approval_fingerprint import Sight
+
+SWAPPED = 0.8
+"""From which score on two columns that have exchanged their types may be two names swapped; it is that by the types
+alone."""
+Opened = Callable[[], AbstractContextManager[Snapshot]]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """`changes` with what was let in as renames; `proposals` are open, `rejected` by a person, `applied` (by content
+    key) let in by a rule."""
+
+    changes: tuple[Change, ...] = ()
+    proposals: tuple[Suspicion, ...] = ()
+    rejected: tuple[Suspicion, ...] = ()
+    applied: Mapping[str, Suspicion] = field(default_factory=dict)
+    swapped: Mapping[str, str] = field(default_factory=dict)
+    """By the content keys of two new types: why the columns' names may have been swapped instead."""
+
+    def explained(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+        """The decisions, those on renames without ids with their evidence; new types that may be two names swapped
+        wait for a person."""
+
+        def one(decision: Decision) -> Decision:
+            found = self.applied.get(key(decision.change))
+            if found:
+                return replace(decision, why=f"{decision.why}: {found.line}")
+            swap = self.swapped.get(key(decision.change))
+            if swap is None or decision.by_person or decision.pauses:
+                return decision
+            return replace(decision, action="review", effect="", why=f"{swap}: waits for a review")
+
+        return tuple(map(one, decisions))
+
+    def evidence(self, change: Change) -> Mapping[str, Any]:
+        found = self.applied.get(key(change))
+        return to_json(found) if found else {}
+
+    def findings(self, sight: Sight) -> list[Finding]:
+        """Of the proposals, to be recorded beside those of the decisions."""
+        return [_finding(s, sight) for s in (*self.proposals, *self.rejected)]
+
+
+def suspect(
+    pipe: Pipe,
+    changes: Sequence[Change],
+    discovery: Discovery,
+    sight: Sight,
+    answers: Mapping[str, Review],
+    explicit: Callable[[Change], Explicit | None],
+    opened: Opened | None,
+) -> Doubt:
+    """Pairs what was removed with what was added. `opened` gives the snapshot to read samples in (None: nothing is
+    read); `explicit` is what a person has said about a change: it is not doubted."""
+    refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
+    sides = (*changes, *silent_sides(changes, discovery, sight.accepted))
+    found = candidates((c for c in sides if explicit(c) is None), refused=refused)
+    types = [pair for pair in crossed(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
+    turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
+    weighed = (*found, *(c for pair in turned for c in pair))
+    samples = _samples(pipe, weighed, discovery, sight, answers, opened) if weighed else {}
+    fresh = suspicions(found, threshold_of(pipe.policy), samples)
+    known = {key(c) for c in changes}
+    let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, pipe.policy, pipe.tags)
+    standing = _standing(answers, sight, {key(c.rename) for c in found}, None if opened is None else discovery.silent)
+    taken = {side for s in fresh for side in s.sides}
+    return Doubt(
+        as_renames(changes, let_in) if let_in else tuple(changes),
+        (
+            *(s for s in fresh if s not in let_in),
+            *(s for r, s in standing if r.status != "rejected" and not taken & set(s.sides)),
+        ),
+        tuple(s for r, s in standing if r.status == "rejected"),
+        {key(s.rename): s for s in let_in},
+        dict(_swaps(types, turned, samples)),
+    )
+
+
+def _swaps(
+    types: Sequence[tuple[TypeChange, TypeChange]],
+    turned: Sequence[tuple[Candidate, Candidate]],
+    samples: Mapping[str, Sample],
+) -> Iterator[tuple[str, str]]:
+    for (a, b), ways in zip(types, turned, strict=True):
+        both = [weigh(c, samples.get(key(c.rename))) for c in ways]
+        if all(s.score >= SWAPPED for s in both):
+            lines = "; ".join(s.line for s in both)
+            why = f"the names {a.before.name} and {b.before.name} may have been swapped ({lines})"
+            yield from ((key(a), why), (key(b), why))
+
+
+def _samples(
+    pipe: Pipe,
+    found: Sequence[Candidate],
+    discovery: Discovery,
+    sight: Sight,
+    answers: Mapping[str, Review],
+    opened: Opened | None,
+) -> dict[str, Sample]:
+    known = {k: s for c in found if (s := _known(answers.get(k := key(c.rename)), sight.fingerprint(c.rename)))}
+    unread = [c for c in found if key(c.rename) not in known]
+    if not unread or opened is None:
+        return known
+    from instep.sync.detection.evidence import Sides, gather
+
+    accepted = pair_tables(sight.accepted.tables, sight.source)
+    by_now = {now.ref: sight.accepted.by_ref[ref] for ref, now in accepted.items()}
+    try:
+        with opened() as snapshot:
+            read = gather(pipe, Sides(sight.source, discovery.catalog, by_now, pipe.selected_before), snapshot, unread)
+    except ConnectError as error:
+        note = Sample(note=f"its rows could not be compared: {error.message}")
+        read = {key(c.rename): note for c in unread}
+    return known | read
+
+
+def _known(review: Review | None, now: str) -> Sample | None:
+    """What was read when the table looked as it does now."""
+    data = review.evidence.get("sample") if review else None
+    if review is None or not data or review.tables_fingerprint != now:
+        return None
+    return Sample.read(data) if data["sampled"] else None
+
+
+def silent_sides(
+    changes: Sequence[Change], discovery: Discovery, accepted: Catalog
+) -> Iterator[ColumnRemoved | ColumnAdded]:
+    """What a stream shows and no change says: a column that does not come any more, though it is none of those removed,
+    and one that was there before its first value came."""
+    said = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
+    for ref, names in discovery.begun.items():
+        if (table := accepted.get(ref)) is None or table.retained:
+            continue
+        live = {c.name: c for c in table.live if not c.key and c.name != table.cursor}
+        silent = discovery.silent.get(ref, frozenset()) & live.keys()
+        yield from (ColumnRemoved(ref, live[name], NOWHERE) for name in sorted(silent))
+        new = (names & live.keys()) - silent
+        yield from (ColumnAdded(ref, live[name], NOWHERE) for name in sorted(new) if (ref, name) not in said)
+
+
+def _standing(
+    answers: Mapping[str, Review], sight: Sight, fresh: set[str], silent: Mapping[Ref, frozenset[str]] | None
+) -> list[tuple[Review, Suspicion]]:
+    """The proposals on record whose two sides are still apart, without those that were weighed anew. `silent` are
+    columns that count as gone; None: nobody has looked, and every side is as it was."""
+    found = []
+    for review in answers.values():
+        if review.rule == PROPOSAL and review.key not in fresh:
+            suspicion = _from_review(review, sight.source, sight.accepted, silent)
+            found += [(review, suspicion)] if suspicion else []
+    return found
+
+
+def _from_review(
+    review: Review, source: Catalog, accepted: Catalog, silent: Mapping[Ref, frozenset[str]] | None
+) -> Suspicion | None:
+    rename = change_from_dict(review.change)
+    match rename:
+        case ColumnRenamed():
+            there, here = source.get(rename.table), accepted.get(rename.table)
+            new = there.by_name.get(rename.after.name) if there else None
+            old = here.by_name.get(rename.before.name) if here else None
+            if there is None or new is None or old is None:
+                return None
+            quiet = silent is None or rename.before.name in silent.get(rename.table, ())
+            if rename.before.name in there.by_name and not quiet:
+                return None
+            removed: ColumnRemoved | TableRemoved = ColumnRemoved(rename.table, rename.before, 0)
+            added: ColumnAdded | TableAdded = ColumnAdded(rename.table, replace(new, key=0), there.columns.index(new))
+        case TableRenamed():
+            now = source.get(rename.after.ref)
+            if now is None or rename.before.ref in source.by_ref or rename.before.ref not in accepted.by_ref:
+                return None
+            removed, added = TableRemoved(rename.before), TableAdded(now)
+        case _:
+            return None
+    return _with(rename, removed, added, review.evidence)
+
+
+def _with(
+    rename: ColumnRenamed | TableRenamed,
+    removed: ColumnRemoved | TableRemoved,
+    added: ColumnAdded | TableAdded,
+    data: Mapping[str, Any],
+) -> Suspicion:
+    sample = Sample.read(data["sample"]) if data.get("sample") else None
+    flags = bool(data.get("proven")), bool(data.get("tied"))
+    return Suspicion(removed, added, rename, data.get("score", 0.0), tuple(data.get("evidence", ())), *flags, sample)
+
+
+def to_json(found: Suspicion) -> dict[str, Any]:
+    """As it is stored and shown: the line with its score and its parts; counts, no values."""
+    return {
+        "line": found.line, "score": found.score, "evidence": list(found.evidence), "proven": found.proven,
+        "tied": found.tied, "sample": asdict(found.sample) if found.sample else None,
+    }  # fmt: skip
+
+
+def _finding(found: Suspicion, sight: Sight) -> Finding:
+    rename = found.rename
+    return Finding(
+        key=key(rename),
+        kind=rename.kind,
+        table=table_of(rename) or ("", ""),
+        column=column_of(rename),
+        summary=f"{describe(rename)}?",
+        change=change_to_dict(rename),
+        action="review",
+        rule=PROPOSAL,
+        why=f"looks like one rename: {found.line}",
+        tables_fingerprint=sight.fingerprint(rename),
+        evidence=to_json(found),
+    )

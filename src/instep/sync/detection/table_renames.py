@@ -1,0 +1,38 @@
+"""Which accepted table a change is about: changes name their table as it is called after renames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from instep.schema.changes.describe import Change, TableRemoved, TableRenamed, table_of
+from instep.schema.policy.policy import Decision
+from instep.sync.context import Ref
+
+
+@dataclass(frozen=True)
+class Places:
+    """`renames` are by their new name: (the old name, whether it is applied)."""
+
+    renames: Mapping[Ref, tuple[Ref, bool]]
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> Places:
+        found = ((d.change, d.applied) for d in decisions)
+        return cls({c.after.ref: (c.before.ref, applied) for c, applied in found if isinstance(c, TableRenamed)})
+
+    def before(self, change: Change) -> Ref:
+        """The accepted table's name before the decisions are applied; ("", "") for a change of a schema."""
+        ref = table_of(change) or ("", "")
+        return ref if isinstance(change, TableRemoved) else self.renames.get(ref, (ref, False))[0]
+
+    def after(self, change: Change) -> Ref:
+        """Its name once they are: that of a held rename is the old one."""
+        ref = table_of(change) or ("", "")
+        old, applied = self.renames.get(ref, (ref, True))
+        return ref if applied or isinstance(change, TableRemoved) else old
+
+    @property
+    def moves(self) -> dict[Ref, Ref]:
+        """Old to new name of the tables whose rename is applied."""
+        return {old: new for new, (old, applied) in self.renames.items() if applied}

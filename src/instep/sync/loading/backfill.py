@@ -1,0 +1,292 @@
+"""Brings the values of new columns into the rows that were loaded before them, after the loads of a run.
+
+After, because then no value in the table is newer than what is read here: a NULL that a later upsert has written is
+older than the value that takes its place, and a value that is there stays. The key and the wanted columns are read in
+a snapshot of their own, staged like every other read, and joined into the destination's files. Cursors do not move.
+A fill that was interrupted reads again, for the same reason, and goes on with the files that it has not been through.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Fill, Filled, Fills, Ref
+from instep.errors import Blocked, Conflict, InstepError
+from instep.model import Run, TableRun
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.limits import waits
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.projection import TableRead
+from instep.sources.base import CursorRange, Snapshot
+from instep.spans import span
+from instep.stage.field_metadata import value_of
+from instep.stage.files.place import disk_error, remove
+from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
+from instep.sync.context import Pipe
+from instep.sync.detection.detect import Detection, detect
+from instep.sync.loading.engine import Engine, at_the_end
+from instep.sync.loading.load_table import Staged, verify
+from instep.sync.loading.plan_loads import holds_of, misfits_of
+from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.loading.table_load import Load
+from instep.sync.loading.task_specs import stage_columns
+from instep.sync.loading.unique_keys import check_unique
+from instep.sync.progress import Progress
+from instep.sync.schema_changes.backfill_plan import Wish, fill_size, gone, whole_tables, wishes
+from instep.sync.schema_changes.selected import selected_reads
+from instep.sync.staging_cleanup import dead_runs, sweep
+from instep.sync.table_mode import choose
+
+MODE = "column"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A wish that is carried out: `load` is how its columns are read, `spec` how they are staged."""
+
+    wish: Wish
+    load: Load
+    spec: StageSpec
+    ref: Ref
+
+
+@dataclass
+class Filling:
+    """The fills of one run. `by_person`: asked for by a command, so that no window and no budget holds them up."""
+
+    pipe: Pipe
+    run: Run
+    engine: Engine
+    told: Progress
+    outcome: Outcome
+    wanted: Wanted
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def by_person(self) -> bool:
+        return bool(self.wanted.columns)
+
+    def all(self) -> None:
+        """All wishes of the run's tables that may be carried out now."""
+        accepted = self.pipe.store.accepted.catalog(self.pipe.name)
+        for backfill in gone(self.pipe, accepted):
+            self.pipe.store.backfills.cancel(backfill.number)
+        found = [w for w in wishes(self.pipe, accepted) if self._may(w)]
+        if found:
+            changes = tuple(sorted({b.change for w in found for b in w.backfills if b.change}))
+            with span("backfill", tables=tuple(w.table.path for w in found), changes=changes):
+                self._carry_out_all(found)
+        if self.by_person and not self.outcome.filled:
+            raise Blocked("nothing was filled: the whole table has to be read first", hint="run `instep sync`")
+
+    def _carry_out_all(self, found: Sequence[Wish]) -> None:
+        crashpoint("fill.before")
+        self.told.step("reading new columns")
+        works, staged, moved = self._read(found)
+        crashpoint("fill.read")
+        self.told.step("writing files again")
+        for number, work in works.items():
+            files = staged[number]
+            if work.load.read.source.ref in moved:
+                files = Conflict(f"table {work.wish.table.path}: its schema moved while it was read: sync again")
+            if self._is_wanted(work.wish):
+                self._carry_out(work, files)
+            else:
+                self._leave(work.wish, "that was cancelled")
+                self._clear(work)
+
+    def _may(self, wish: Wish) -> bool:
+        ref, path = wish.table.ref, wish.table.path
+        if self.wanted.tables and path not in self.wanted.tables:
+            return False
+        if self.wanted.columns and not {c.name for c in wish.columns} & set(self.wanted.columns):
+            return False
+        loaded = [d for d in self.outcome.loaded if d.load.table.ref == ref]
+        beside = self.outcome.others.get(ref)  # done: its log had no change to read
+        if (beside and beside.status != "done") or any(d.error for d in loaded):
+            return False
+        if all(any(d.load.answers(b) for d in loaded) for b in wish.backfills):
+            return False
+        size = fill_size(self.pipe, wish.table, wish.numbers)
+        if size.why_not:
+            self._leave(wish, size.why_not)
+            return False
+        if not self.by_person and (why := waits(self.pipe.backfill_limits, datetime.now(UTC), size.bytes)):
+            command = "".join(f" --column {c.name}" for c in wish.columns)
+            self._note(wish, f"is not filled yet: {why}; `instep backfill {path}{command} --now` does it now")
+            return False
+        return True
+
+    def _leave(self, wish: Wish, why: str) -> None:
+        """It waits; who has asked for it by a command is told so by a failure."""
+        if self.by_person:
+            self.outcome.filled[wish.table.ref] = self._result(
+                wish, "failed", error=f"{wish.names} is not filled: {why}"
+            )
+        else:
+            self._note(wish, f"is not filled: {why}")
+
+    def _note(self, wish: Wish, text: str) -> None:
+        self.outcome.note(f"{wish.table.path}: {wish.names} {text}")
+
+    def _read(self, found: Sequence[Wish]) -> tuple[dict[int, _Work], dict[int, Staged | InstepError], frozenset[Ref]]:
+        """Works by number with their verified files, and the source tables whose schema has moved meanwhile."""
+        pipe = self.pipe
+        with pipe.source.snapshot() as snapshot:
+            detection = detect(pipe, snapshot.discover(), count=False)
+            works = self._works(found, detection, snapshot)
+            self.told.tables({w.wish.table.path: _rows(detection, w) for w in works.values()})
+            staged = self._stage(works, snapshot)
+            moved = snapshot.moved(
+                Catalog.of({w.load.read.source.ref: w.load.read.source for w in works.values()}.values())
+            )
+        pipe.store.runs.check(self.run)
+        return works, staged, moved
+
+    def _works(self, found: Sequence[Wish], detection: Detection, snapshot: Snapshot) -> dict[int, _Work]:
+        reads = {r.table.ref: r for r in selected_reads(self.pipe, detection)[0]}
+        drifted = detection.drift.held(detection.decisions)
+        paused = self.pipe.store.pauses.tables(self.pipe.name)
+        stopped = {*paused, *detection.unkeyed(moved=True), *detection.denied, *drifted}
+        dead, works = dead_runs(self.pipe, self.run), {}
+        for number, wish in enumerate(found):
+            read = reads.get(wish.table.ref)
+            sourced = {c.column.name for c in read.columns if c.source is not None} if read else set()
+            if read is None or wish.table.ref in stopped:
+                self._leave(wish, "the table does not run now, see `instep status`")
+            elif unread := {*wish.table.key, *(c.name for c in wish.columns)} - sourced:
+                self._leave(wish, f"{', '.join(sorted(unread))} is not read now")
+            else:
+                works[number] = self._work(number, wish, read, detection, snapshot)
+                ref = works[number].ref
+                self.pipe.destination.claim(ref, self.run.fence)
+                sweep(self.pipe, dead, ref, self.pipe.destination.state(ref))
+        return works
+
+    def _work(self, number: int, wish: Wish, read: TableRead, detection: Detection, snapshot: Snapshot) -> _Work:
+        pipe, table = self.pipe, wish.table
+        ref, settings = destination_ref(table, pipe.naming), pipe.settings(table)
+        target, meta = pipe.destination.target(ref), f"{pipe.naming.prefix}meta"
+        wanted = (*table.key, *(c.name for c in wish.columns))
+        columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
+        names = {*(c.name for c in columns), meta}
+        schema = pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None])
+        misfit = (
+            settings.misfit if settings.misfit != "quarantine" else misfits_of(detection).get(table.ref, "quarantine")
+        )
+        folder = f"{self.run.id}-values-{number}"
+        spec = StageSpec(
+            table=str(number), columns=columns, system=SystemColumns(meta=meta),
+            schema=schema, location=f"{target.location}/{folder}",
+            quarantine=target.quarantine, run=self.run.id, synced=int(self.run.started.timestamp() * 1_000_000),
+            misfit=misfit, io=target.io, salt=pipe.salt, path=table.path,
+            holds=holds_of(pipe, detection).get(table.ref, {}),
+        )  # fmt: skip
+        return _Work(wish, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref)
+
+    def _stage(self, works: Mapping[int, _Work], snapshot: Snapshot) -> dict[int, Staged | InstepError]:
+        chunks: list[Chunk] = []
+        for work in works.values():
+            names = (*work.wish.table.key, *(c.name for c in work.wish.columns))
+            chunks += snapshot.chunks(work.load.read, work.load.spec, CursorRange(), columns=names)
+        paths = {w.load.spec: w.wish.table.path for w in works.values()}
+
+        def told(rows: Mapping[str, tuple[int, int]]) -> None:
+            for spec, (count, size) in rows.items():
+                self.told.table(paths[spec], rows=count, bytes=size, step="reading")
+
+        specs = [w.spec for w in works.values()]
+        results: dict[str, list[ChunkResult]] = defaultdict(list)
+        self.engine.ready(chunks, self.told.step)
+        for result in self.engine.extract(snapshot.reader, specs, chunks, told, at_the_end):
+            results[result.table].append(result)
+        planned: dict[str, set[int]] = defaultdict(set)
+        for chunk in chunks:
+            planned[chunk.table].add(chunk.number)
+        return {number: verify(work.load, planned, results) for number, work in works.items()}
+
+    def _carry_out(self, work: _Work, staged: Staged | InstepError) -> None:
+        """One table; its failure leaves the others alone, and its wish waiting."""
+        wish, path = work.wish, work.wish.table.path
+        started = time.monotonic()
+        try:
+            if isinstance(staged, InstepError):
+                raise staged
+            done = self._fill(work, staged)
+        except (InstepError, OSError) as failure:
+            error = disk_error(path, failure) if isinstance(failure, OSError) else failure
+            self.outcome.filled[wish.table.ref] = self._result(wish, "failed", error=f"filling {wish.names}: {error}")
+            self.told.table(path, step="failed")
+            return
+        finally:
+            self._clear(work)
+        if done.whole:
+            with self.pipe.transaction():
+                for backfill in wish.backfills:
+                    self.pipe.store.backfills.done(backfill.number)
+                    if backfill.scope == "column":
+                        self.pipe.store.loaded.fill(self.pipe.name, backfill.table, backfill.column)
+            crashpoint("fill.done")
+        self._tell(work, staged, done, time.monotonic() - started)
+
+    def _clear(self, work: _Work) -> None:
+        with suppress(InstepError):
+            remove(work.spec.location, work.spec.io)
+
+    def _fill(self, work: _Work, staged: Staged) -> Filled:
+        pipe, wish = self.pipe, work.wish
+        assert isinstance(pipe.destination, Fills)
+        if work.load.declared:
+            check_unique(work.load, work.spec, staged.files)
+        for backfill in wish.backfills:
+            pipe.store.backfills.start(backfill.number, self.run.id)
+        keys = tuple(wish.table.by_name[k].alias or k for k in wish.table.key)
+        fill = Fill(keys, wish.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.misfits))
+
+        def told(rows: int, size: int) -> None:
+            self.told.table(wish.table.path, rows=rows, bytes=size, step="writing")
+
+        commit = Commit(self.run.id, self.run.fence)
+        return pipe.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(wish))
+
+    def _go_on(self, wish: Wish) -> bool:
+        minutes = 0.0 if self.by_person else self.pipe.backfill_limits.max_minutes
+        return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_wanted(wish)
+
+    def _is_wanted(self, wish: Wish) -> bool:
+        """Somebody may cancel it at any time."""
+        waiting = {b.number for b in self.pipe.store.backfills.waiting(self.pipe.name)}
+        return any(b.number in waiting for b in wish.backfills)
+
+    def _tell(self, work: _Work, staged: Staged, done: Filled, seconds: float) -> None:
+        wish = work.wish
+        text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
+        then = "the next sync goes on" if self._is_wanted(wish) else "then it was cancelled"
+        self._note(wish, text if done.whole else f"{text} so far: {then}")
+        self.told.table(wish.table.path, step="done")
+        size = sum(f.bytes for f in staged.files)
+        result = self._result(wish, "done", read=staged.read, updated=done.rows, misfits=staged.misfits, bytes=size)
+        self.outcome.filled.setdefault(wish.table.ref, replace(result, seconds=seconds))
+
+    def _result(self, wish: Wish, status: str, **more: object) -> TableRun:
+        return TableRun(self.run.id, wish.table.ref, status, MODE, **more)  # type: ignore[arg-type]
+
+
+def _rows(detection: Detection, work: _Work) -> int:
+    stats = detection.discovery.stats.get(work.load.read.source.ref)
+    return stats.rows if stats else 0
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+__all__ = ["Filling", "whole_tables"]

@@ -1,0 +1,98 @@
+"""What the backfills take that decisions lead to, before they are applied: from statistics and metadata, no scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from instep.errors import ProjectError
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import key, table_of
+from instep.schema.planning.naming import destination_ref
+from instep.schema.policy.policy import Decision
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.detection.drift import reloads
+from instep.sync.detection.swapped import may_be_swapped
+from instep.sync.detection.table_renames import Places
+from instep.sync.loading.backfill import MODE
+from instep.sync.schema_changes.apply import backfill_of
+from instep.sync.schema_changes.backfill_plan import Estimate, estimate_new, why_whole
+from instep.sync.schema_changes.evolve import Preview
+from instep.sync.table_mode import choose
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A backfill of the accepted table `ref`, of some columns or of all of it. `mode`: how the runs call it that did
+    such a thing; `changes` are the ids of what asks for it."""
+
+    ref: Ref
+    mode: str
+    size: Estimate
+    changes: tuple[str, ...]
+
+
+@dataclass
+class _Table:
+    """What the decisions ask for of one table."""
+
+    table: Table
+    before: Table | None
+    source: Ref
+    whole: bool = False
+    columns: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+
+
+def asked(pipe: Pipe, found: Preview) -> tuple[Asked, ...]:
+    """By table. Rows that only a cursor has left behind (detection/backfill_since.py) are part of the next sync."""
+    tables: dict[Ref, _Table] = {}
+    places = Places.of(found.plan.decisions)
+    for decision in found.plan.decisions:
+        place, was = places.after(decision.change), places.before(decision.change)
+        table, source = found.plan.after.get(place), table_of(decision.change)
+        if not decision.applied or table is None or was in found.plan.refused or source is None:
+            continue
+        one = tables.get(place) or _Table(table, found.detection.accepted.get(was), source)
+        if _add(pipe, found, decision, one):
+            one.changes.append(found.reviews[key(decision.change)].id)
+            tables[place] = one
+    return tuple(a for one in tables.values() for a in _sized(pipe, found, one))
+
+
+def _add(pipe: Pipe, found: Preview, decision: Decision, one: _Table) -> bool:
+    """Whether the decision asks for anything."""
+    review = found.reviews.get(key(decision.change))
+    if review is None:
+        return False
+    wanted = backfill_of(pipe, decision, one.before, found.plan)
+    if reloads(pipe, found.plan, review, one.table.ref) or may_be_swapped(pipe, decision.change, one.table):
+        wanted = ("table", "")
+    if wanted is None or wanted[0] == "since":
+        return False
+    scope, column = wanted
+    if scope == "table" or why_whole(pipe, one.table, column):
+        one.whole = True
+    else:
+        one.columns.append(column)
+    return True
+
+
+def _sized(pipe: Pipe, found: Preview, one: _Table) -> Iterator[Asked]:
+    state = pipe.destination.state(destination_ref(one.before, pipe.naming)) if one.before else None
+    if state is None or not state.rows:
+        return
+    stats = found.detection.discovery.stats.get(one.source)
+    rows, size = (stats.rows, stats.bytes) if stats and stats.rows else (state.rows, 0)
+    columns = () if one.whole else tuple(one.columns)
+    made = estimate_new(one.table, columns, rows, size)
+    made = replace(made, files=state.files, of=state.files, rewritten=state.bytes)
+    yield Asked(one.table.ref, MODE if columns else _mode(pipe, one.table), made, tuple(one.changes))
+
+
+def _mode(pipe: Pipe, table: Table) -> str:
+    try:
+        return choose(table, settings_of(pipe, table)).mode
+    except ProjectError:
+        return ""

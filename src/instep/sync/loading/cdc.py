@@ -1,0 +1,335 @@
+"""Tables in `mode: log`: what their log says changed, where each stands in it, and when the server may forget.
+
+The position of a table is part of the commit that brought its rows. A table in which nothing changed is not committed
+to: how far its log was looked through is noted in the store, beside the commit's position that this rests on. The
+server is told last, and never more than what every table has. So whatever dies in between, the log is read again from
+where the tables are; and a table that is behind what the server has kept is read as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from instep.crash import crashpoint
+from instep.destinations.base import LoadState
+from instep.errors import Blocked, InstepError, ProjectError
+from instep.model import Run
+from instep.schema.planning.projection import TableRead
+from instep.sources.base import Snapshot
+from instep.sources.log import ChangeLog, Followed, LogRead, Logs, LogState, LogUnreadable
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.loading.load_table import Loaded
+from instep.sync.loading.table_load import Load
+from instep.sync.table_mode import choose
+
+HOLD = 1 << 30
+"""Bytes of log that the server keeps for tables that fail; with more they are read as a whole when they recover."""
+
+
+@dataclass
+class Following:
+    """Of one run; its passes share it. `pending` are the accepted tables that the next pass reads, `goes_on` tells
+    that the log has more than one pass could read, `saved` holds what was recorded, by accepted table. `anew`: a
+    person has asked for whole tables, so what the server has lost does not matter."""
+
+    pipe: Pipe
+    run: Run
+    anew: bool
+    note: Callable[[str], None]
+    pending: frozenset[Ref] = frozenset()
+    goes_on: bool = False
+    saved: dict[Ref, str] = field(default_factory=dict)
+    _state: LogState | None = None
+    _trouble: InstepError | None = None
+    _records: dict[Ref, str] = field(default_factory=dict)
+    _reads: dict[Ref, TableRead] = field(default_factory=dict)
+    _followed: dict[Ref, Followed] = field(default_factory=dict)
+    _found: LogRead | None = None
+    _at: dict[Ref, str] = field(default_factory=dict)
+    _base: dict[Ref, str] = field(default_factory=dict)
+    _idle: set[Ref] = field(default_factory=set)
+    _left: set[Ref] = field(default_factory=set)
+    _lost: dict[Ref, Blocked] = field(default_factory=dict)
+
+    @cached_property
+    def log(self) -> ChangeLog | None:
+        source = self.pipe.source
+        return source.log(self.pipe.log) if self.pipe.log is not None and isinstance(source, Logs) else None
+
+    def begin(self) -> None:
+        """Before the snapshot of a pass: makes the log where there was none, and looks how it stands."""
+        if self.log is None:
+            self._leave_behind()
+            return
+        waits, self.pending, self.goes_on, self._found = bool(self.pending), frozenset(), False, None
+        self._idle, self._reads, self._trouble = set(), {}, None
+        self.__dict__.pop("_looked", None)
+        self._records = {ref: r.cursor for ref, r in self.pipe.store.cursors.of(self.pipe.name).items()}
+        try:
+            self._state = self._ready(self.log)
+            self.log.begin(wait=waits)
+        except InstepError as error:
+            self._trouble = error
+
+    def _leave_behind(self) -> None:
+        """A connection that follows no log any more has a slot that somebody has to drop."""
+        for slot in sorted(slots(self.pipe.store.cursors.of(self.pipe.name))):
+            command = f"instep source log drop {self.pipe.name} --slot {slot}"
+            self.note(f"the server keeps its log for the slot {slot}, which nobody reads any more: {command}")
+
+    def _ready(self, log: ChangeLog) -> LogState:
+        state = log.state()
+        lost = "send its tables again: instep sync --full"
+        if state.exists and state.trouble and self.anew:
+            log.drop()
+            state = log.state()
+        if state.trouble:
+            raise Blocked(f"the log of {self.pipe.name}: {state.trouble}", hint=state.hint or lost)
+        if state.exists:
+            return state
+        if self._known() and not self.anew:
+            assert self.pipe.log is not None
+            raise Blocked(
+                f"the replication slot {self.pipe.log.slot} is gone, and with it what changed since the last sync",
+                hint=lost,
+            )
+        log.create()
+        crashpoint("log.created")
+        return log.state()
+
+    def _known(self) -> bool:
+        """Whether some table has followed the log before."""
+        return any(map(_log, self._records.values()))
+
+    def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
+        """Reads the log for those of these tables that follow it and are not stopped."""
+        mine = [r for r in reads if self._is_mine(r)]
+        for read in mine:
+            if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
+                self.note(f"{read.table.path} does not run: when it goes on, it may have to be read as a whole")
+        self._reads = {r.table.ref: r for r in mine if r.table.ref not in stopped}
+        if self.log is None or self._trouble is not None or not self._reads:
+            return
+        try:
+            followed = self.log.follow([*self._reads.values()])
+            self._followed = {ref: followed[r.source.ref] for ref, r in self._reads.items()}
+            self.pending = frozenset(ref for ref, f in self._followed.items() if f.pending)
+            self.log.resume(self._places())
+            able = [r for ref, r in self._reads.items() if not self._followed[ref].why and ref not in self.pending]
+            self._found = self.log.read(snapshot, able)
+            self.goes_on = self._found.more
+        except LogUnreadable as error:
+            self._trouble = error
+            if self.anew:
+                self._make_again(self.log)
+        except InstepError as error:
+            self._trouble = error
+
+    def _make_again(self, log: ChangeLog) -> None:
+        """Replace a log that cannot be read: a pass over all tables, whose snapshot begins behind it, follows."""
+        try:
+            log.drop()
+            log.create()
+        except InstepError as error:
+            self._trouble = error
+            return
+        self.pending = frozenset(self._reads)
+
+    def _places(self) -> dict[Ref, str]:
+        """Up to where the tables have the log, by source table, as far as the store knows and the log goes back."""
+        assert self.log is not None
+        assert self._state is not None
+        found = {}
+        for ref, read in self._reads.items():
+            last = _log(self._records.get(ref, "")) or {}
+            at = self._at.get(ref) or self._mirrored(ref)
+            same = not self.anew and ref not in self._left and last.get("server") == self._state.server
+            if at and same and not self.log.fault(at):
+                found[read.source.ref] = at
+        return found
+
+    def _is_mine(self, read: TableRead) -> bool:
+        try:
+            return choose(read.table, settings_of(self.pipe, read.table)).mode == "log"
+        except ProjectError:
+            return False
+
+    def planned(self, load: Load, state: LoadState | None, *, whole: bool) -> Load:
+        """The load of a table that follows the log: the rows that changed, or all. Raises InstepError if the log cannot
+        be read, and Blocked if what changed since its last load is lost."""
+        if self.log is None:
+            raise ProjectError(
+                f"table {load.table.path}: sources of the type {self.pipe.source.kind} have no log to follow",
+                hint="use mode: upsert",
+            )
+        if self._trouble is not None:
+            raise self._trouble
+        ref = load.table.ref
+        if ref in self._lost:
+            raise self._lost[ref]
+        said = self._followed[ref]
+        load = replace(load, action="merge" if state else "overwrite", log=self.log)
+        if said.why:
+            return replace(
+                load, notes=(*load.notes, f"its changes cannot be followed, so it is read as a whole: {said.why}")
+            )
+        assert self._found is not None
+        position, why = self._position(ref, state, said, whole=whole)
+        followed_before = position is not None or bool(why)
+        if followed_before or self._found.ready:
+            load = replace(load, cursor=self._cursor(said))
+        else:
+            why = "a transaction runs that began before its log was followed: the next sync reads it as a whole, too"
+        changed = self._found.tables[load.read.source.ref]
+        if position is not None:
+            self._at[ref] = position
+            why = changed.whole
+        if whole or position is None or why:
+            return replace(load, notes=(*load.notes, f"read as a whole: {why}") if why else load.notes)
+        self._base[ref] = state.cursor if state else ""
+        if not changed.keys and not said.has_grown((_log(self._base[ref]) or {})["shape"]):
+            self._idle.add(ref)
+        scans = load.choice.deletes != "ignore" and not self.pipe.destination.capabilities.merges_asked
+        return replace(load, complete=False, changed=changed, keys=scans)
+
+    def is_idle(self, load: Load) -> bool:
+        """Whether the log knows of no change."""
+        return load.changed is not None and load.table.ref in self._idle
+
+    def _position(self, ref: Ref, state: LoadState | None, said: Followed, *, whole: bool) -> tuple[str | None, str]:
+        """Up to where the destination's table has the log, None and why if that is not known."""
+        assert self.log is not None
+        assert self._state is not None
+        last = _log(state.cursor) if state else None
+        if last is None or state is None:
+            return None, ""
+        if last["server"] != self._state.server and not (whole or self.anew):
+            raise Blocked(
+                "the source is another server than the one whose log was followed (a failover, a restored copy, "
+                "or a replica in the place of another)",
+                hint=f"read the table again: instep sync --full --table {self._reads[ref].table.path}",
+            )
+        if last["server"] != self._state.server:
+            return None, ""
+        if not said.holds(last["shape"]):
+            place = ", a column's type or its place in the publication" if self._state.ours else " or a column's type"
+            return None, f"its key{place} is another one"
+        if not said.parts_hold(last["shape"]):
+            return None, "a partition was attached, detached, dropped, truncated or written anew, which is in no log"
+        if said.is_rewritten(last["shape"]):
+            return None, "ALTER TABLE has written its rows anew, which is in no log"
+        seen = self._seen(state.cursor)
+        at = max(last["at"], seen, key=self.log.order)
+        return self._checked(ref, at, whole=whole)
+
+    def _checked(self, ref: Ref, at: str, *, whole: bool) -> tuple[str | None, str]:
+        """The position, if the log was read from there on."""
+        assert self.log is not None
+        assert self._state is not None
+        assert self._found is not None
+        if why := self.log.fault(at):
+            if whole or self.anew:
+                return None, ""
+            table = self._reads[ref].table.path
+            self._lost[ref] = Blocked(
+                f"{why}: what changed since its last sync is lost",
+                hint=f"read the table again: instep sync --full --table {table}",
+            )
+            raise self._lost[ref]
+        since = self._found.since.get(self._reads[ref].source.ref) or (
+            self._state.confirmed if self._state.ours else ""
+        )
+        if self.log.order(at) < self.log.order(since):
+            what = "the server keeps its log" if self._state.ours else "the log was read"
+            return None, f"{what} from {since} only, and it was at {at.partition('@')[0] if self._state.ours else at}"
+        return at, ""
+
+    def _cursor(self, said: Followed) -> str:
+        assert self._found is not None
+        assert self._state is not None
+        assert self.pipe.log is not None
+        found = {
+            "slot": self.pipe.log.slot if self._state.ours else "",
+            "at": self._found.reached,
+            "server": self._state.server,
+            "shape": said.shape,
+        }
+        return json.dumps({"log": found})
+
+    def _seen(self, base: str) -> str:
+        """How far the log was looked through without a change since the commit that recorded `base`."""
+        return self._looked.get(base, "")
+
+    @cached_property
+    def _looked(self) -> dict[str, str]:
+        found = map(_log, self._records.values())
+        return {r["base"]: r["seen"] for r in found if r and "base" in r}
+
+    def settle(self, done: Sequence[Loaded]) -> frozenset[Ref]:
+        """After the commits of a pass: notes where the tables are, then lets the server forget what all of them have.
+        Answers the tables that another pass has to read."""
+        if self.log is None or self._found is None:
+            return self.pending
+        reached = self._found.reached
+        for one in done:
+            if one.error is None and one.load.log is not None and _log(one.load.cursor):
+                self.saved[one.load.table.ref] = one.load.cursor
+                self._at[one.load.table.ref] = reached
+        for ref in self._idle:
+            self.saved[ref] = json.dumps(
+                {"log": {**(_log(self._base[ref]) or {}), "seen": reached, "base": self._base[ref]}}
+            )
+            self._at[ref] = reached
+        with self.pipe.transaction():
+            self.pipe.store.cursors.save(self.pipe.name, self.saved, run=self.run.id, fence=self.run.fence)
+        crashpoint("log.saved")
+        self._release(reached)
+        crashpoint("log.released")
+        return self.pending | (frozenset(self._reads) if self.goes_on else frozenset())
+
+    def _release(self, reached: str) -> None:
+        """Up to what every table has that runs. One that fails must not hold the server's disk for ever, nor the other
+        tables back, for which the log goes on behind what one read of it takes."""
+        assert self.log is not None
+        assert self._state is not None
+        order, to = self.log.order, self.log.order(reached)
+        hold = HOLD if self._state.ours else to
+        known = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
+        known = {ref: (self._state.confirmed or at) if self.log.fault(at) else at for ref, at in known.items()}
+        behind = {ref: at for ref, at in known.items() if order(at) < to}
+        late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
+        self._left |= late
+        for ref in late if self._state.ours else ():
+            self.note(f"{'.'.join(ref)} is far behind the log, which is let go: its next load reads it as a whole")
+        lowest = min([reached, *(at for ref, at in behind.items() if ref not in late)], key=order)
+        try:
+            self.log.release(lowest)
+        except InstepError as error:
+            self.note(f"the server keeps its log until the next sync: {error.message}")
+
+    def _mirrored(self, ref: Ref) -> str:
+        last = _log(self._records.get(ref, "")) or {}
+        return str(last.get("seen") or last.get("at") or "")
+
+
+def slots(records: Mapping[Ref, Any]) -> set[str]:
+    """Return the slots that these records of cursors were read from."""
+    found = (_log(r.cursor) for r in records.values())
+    return {str(f["slot"]) for f in found if f and f.get("slot")}
+
+
+def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
+    """Up to where the tables of these records of cursors have their log."""
+    found = {ref: _log(r.cursor) or {} for ref, r in records.items()}
+    return {ref: str(at) for ref, f in found.items() if (at := f.get("seen") or f.get("at"))}
+
+
+def _log(cursor: str) -> dict[str, Any] | None:
+    """What a cursor says of the log, None if it is none of a log."""
+    found: dict[str, Any] = json.loads(cursor) if cursor else {}
+    return found.get("log")

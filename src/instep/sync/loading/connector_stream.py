@@ -1,0 +1,280 @@
+"""A run of a source that sends operations: one pass a group, then the state behind it is saved.
+
+A group's tables are committed one by one, each with the number of the group. What dies in between begins again from
+the state that was saved last: operations go by key, so that carrying them out twice is carrying them out once. The
+state is saved once every table has its operations, or they are kept for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from instep.crash import crashpoint
+from instep.destinations.base import LoadState
+from instep.errors import Blocked
+from instep.model import Run
+from instep.schema.changes.kinds import TableAdded
+from instep.schema.planning.projection import TableRead
+from instep.schema.selection.selection import is_on
+from instep.sources.base import Snapshot
+from instep.sources.stream import Operations, Stream, Streams
+from instep.store.catalogs.backfills import Backfill
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import Detection
+from instep.sync.loading.load_table import Loaded
+from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.loading.table_load import Load
+from instep.sync.progress import FollowsConnector, Progress
+from instep.sync.schema_changes.apply import rebuilds
+from instep.sync.schema_changes.backfill_plan import whole_tables
+from instep.sync.schema_changes.selection_change import remember_loaded
+
+LOG = logging.getLogger("instep.connector")
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def sent_again(pipe: Pipe, wanted: Wanted, outcome: Outcome) -> bool:
+    """Whether some table waits for all of its rows, which only a run from the start brings. Not while it is off, nor
+    for one that is to be built anew while it is paused: nothing of these would be taken."""
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    read = {t.ref for t in accepted.tables if not t.retained and is_on(pipe.selected_before, t)[0]}
+    paused = rebuilds(pipe) & pipe.store.pauses.tables(pipe.name).keys()
+    if wanted.tables or not (tables := (whole_tables(pipe).keys() & read) - paused):
+        return False
+    names = ", ".join(sorted(".".join(filter(None, ref)) for ref in tables))
+    outcome.note(f"{names} waits for all of its rows, so the connector sends everything again")
+    return True
+
+
+def _unheard(counts: object) -> None:
+    pass
+
+
+@dataclass
+class Streaming:
+    """Of one run; `tables` of a group are by their source name, everything else by the accepted one. `anew`: everything
+    is sent again, from the start; with tables `wanted` only those are taken, and no state is saved. `_missed` (source
+    names) are tables of which the run brought operations that were neither taken nor held: they are not whole.
+    `_complete` are those that were loaded from their first row on, with a state saved behind it from which later runs
+    go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that got rows.
+    `_begun`: the backfills that waited as the run planned a table's first rows."""
+
+    pipe: Pipe
+    run: Run
+    wanted: Wanted
+    outcome: Outcome
+    told: Progress
+    anew: bool
+    saved: Mapping[Ref, str] = field(default_factory=dict)
+    pending: frozenset[Ref] = frozenset()
+    broken: bool = False
+    _stream: Stream | None = None
+    _over: bool = False
+    _ended: bool = False
+    _complete: frozenset[Ref] = frozenset()
+    _rebuilt: set[Ref] = field(default_factory=set)
+    _missed: set[Ref] = field(default_factory=set)
+    _taken: set[Ref] = field(default_factory=set)
+    _waiting: Sequence[Backfill] = ()
+    _begun: dict[Ref, frozenset[Backfill]] = field(default_factory=dict)
+    _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
+    _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> bool:
+        return bool(self.wanted.tables)
+
+    @property
+    def stream(self) -> Stream:
+        assert self._stream is not None, "a run is under way"
+        return self._stream
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """The connector runs inside."""
+        if self.alone and not self.anew:
+            raise Blocked(
+                f"connection {self.pipe.name} brings all of its tables together: one alone would lose what comes for "
+                "the others",
+                hint="`instep sync` without --table, or with --full to have these tables sent again from the start",
+            )
+        source = self.pipe.source
+        assert isinstance(source, Streams)
+        follows = self.told if isinstance(self.told, FollowsConnector) else None
+        told = follows.operations if follows else _unheard
+        with source.stream(anew=self.anew, told=told, log=lambda line: self._log(line, follows)) as self._stream:
+            yield
+
+    def _log(self, line: Any, follows: FollowsConnector | None) -> None:
+        LOG.log(LEVELS.get(line.level, logging.INFO), "%s: %s", line.origin, line.message)
+        if follows:
+            follows.said(line)
+
+    @property
+    def whole(self) -> frozenset[Ref]:
+        """The tables that wait no more for all of their rows. A run of some tables saves no state, so that one which
+        ends early brings them nothing that later runs would go on from."""
+        if self._stream is None or not (self.anew or self.stream.from_start):
+            return frozenset()
+        if not self._ended:
+            return frozenset() if self.alone else self._complete - self.missed
+        refs = {r.table.ref: r.table.path for r in self._reads.values()}
+        sent = frozenset(ref for ref, path in refs.items() if path in (self.wanted.tables or {path}))
+        return sent - (rebuilds(self.pipe) - self._rebuilt) - self.missed
+
+    @property
+    def silent(self) -> tuple[TableRead, ...]:
+        """The loaded tables that were to be sent from their first row on and of which nothing came: their rows stay."""
+        whole, loaded = self.whole - self._taken, self.pipe.store.loaded.of(self.pipe.name)
+        return tuple(r for r in self._reads.values() if r.table.ref in whole and r.table.ref in loaded)
+
+    def served(self, waiting: Sequence[Backfill]) -> set[int]:
+        """The numbers of those for which all has come that they ask for: one that was asked for behind a table's first
+        rows of this run is about these rows, too."""
+        whole = self.whole
+        return {b.number for b in waiting if b.table in whole and b in self._begun.get(b.table, (b,))}
+
+    @property
+    def missed(self) -> frozenset[Ref]:
+        """The tables of which this run has left operations, which only another run from the start brings."""
+        return frozenset(r.table.ref for r in self._reads.values() if r.source.ref in self._missed)
+
+    def next(self) -> bool:
+        """Whether there is another group, which is at hand then."""
+        self.told.step("waiting for the connector")
+        if self.broken:
+            return False
+        try:
+            if not self.stream.next():
+                self._ended = not (more := self._has_unbuilt())
+                return more
+        except BaseException:
+            self.broken = True
+            raise
+        for text in self.stream.warnings:
+            self.outcome.note(f"the connector warns: {text}")
+        return True
+
+    @property
+    def _unbuilt(self) -> frozenset[Ref]:
+        """The tables that are to be built anew of which nothing came so far."""
+        return rebuilds(self.pipe) - self._rebuilt - self.missed
+
+    def _has_unbuilt(self) -> bool:
+        """Whether tables that are built anew got no row from a run that has sent everything: one pass empties them."""
+        again, self._over = not self._over and self.anew, True
+        paths = (".".join(filter(None, ref)) for ref in self._unbuilt)
+        return again and any(not self.alone or path in self.wanted.tables for path in paths)
+
+    def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
+        """The tables of a pass, and why some do not run; once everything is asked for that they ask for."""
+        self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
+        self._want_left()
+        self._waiting = self.pipe.store.backfills.waiting(self.pipe.name)
+
+    def _want_left(self) -> None:
+        """Asks for all rows of the tables that are read by now and had operations while they were not."""
+        if back := self.stream.left & self._reads.keys():
+            with self.pipe.transaction():
+                for ref in back:
+                    table = self._reads[ref].table.ref
+                    self.pipe.store.backfills.want(self.pipe.name, table, why="rows came of it while it was off")
+                self.stream.leave(self.stream.left - back)
+
+    def is_quiet(self, read: TableRead) -> bool:
+        """Whether the group has nothing for the table."""
+        due = self._over and read.table.ref in self._unbuilt
+        return not due and not self.stream.tables.get(read.source.ref)
+
+    def is_late(self, ref: Ref, rebuilt: frozenset[Ref]) -> bool:
+        """Whether the table is to be built anew, for which this run does not bring all of its rows."""
+        return ref in rebuilt and (not self.anew or ref in self.missed)
+
+    def is_lost(self, ref: Ref, state: LoadState | None) -> bool:
+        """Whether the table's rows are gone from the destination, and this run does not bring all of them: the whole
+        table is asked for then, so that its next rows are not taken for its first ones."""
+        if state is not None or not self._is_loaded(ref):
+            return False
+        with self.pipe.transaction():
+            self.pipe.store.backfills.want(self.pipe.name, ref, why="its rows are gone from the destination")
+        return True
+
+    def _is_loaded(self, ref: Ref) -> bool:
+        """Whether it was, so that the rows to come are not all."""
+        if self.anew or self.stream.from_start:
+            return ref in self._taken
+        return ref in self.pipe.store.cursors.of(self.pipe.name)
+
+    def is_idle(self, load: Load) -> bool:
+        return False
+
+    def planned(self, load: Load, state: LoadState | None, snapshot: Snapshot, *, rebuild: bool) -> Load:
+        """The load of a table's operations."""
+        assert isinstance(snapshot, Operations)
+        ref, brought = load.table.ref, snapshot.brought(load.read.source.ref)
+        cursor = json.dumps({"stream": {"run": self.run.id, "segment": self.stream.number}})
+        first = state is None or (rebuild and ref not in self._rebuilt)
+        self._begun.setdefault(ref, frozenset(b for b in self._waiting if b.table == ref))
+        if rebuild:
+            self._rebuilt.add(ref)
+        if first:
+            brought = replace(brought, updates=0, deletes=0)
+            return replace(load, action="overwrite", complete=True, cursor=cursor, brought=brought)
+        return replace(load, action="merge", complete=brought.truncated, cursor=cursor, brought=brought)
+
+    def settle(self, done: Sequence[Loaded], detection: Detection) -> None:
+        """After the commits of a pass: keeps what waits and saves the state, or ends the run where a table failed."""
+        crashpoint("connector.segment.committed")
+        loaded = {d.load.read.source.ref for d in done if d.error is None}
+        left = self.stream.tables.keys() - loaded
+        if self._failed(left) or any(d.error is not None for d in done):
+            self.broken = True
+            return
+        kept = frozenset() if self.alone else frozenset(ref for ref in left if self._waits(ref, detection))
+        self._missed |= (self.stream.came & left) - kept
+        self._remember([d.load for d in done])
+        if self.alone:
+            return
+        self.stream.leave(self.stream.left | ((self.stream.came & left) - kept - self._reads.keys()))
+        self.stream.hold(kept)
+        self.pipe.store.runs.check(self.run)
+        self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
+        self._complete |= {d.load.table.ref for d in done if d.load.complete}
+
+    def _remember(self, loads: Sequence[Load]) -> None:
+        """What a group has brought, and how, before the next one: what is decided otherwise by then asks for it, in
+        this run or behind a crash."""
+        if not loads:
+            return
+        cursors = {load.table.ref: load.cursor for load in loads}
+        self._taken |= cursors.keys()
+        with self.pipe.transaction():
+            self.pipe.store.cursors.save(self.pipe.name, cursors, run=self.run.id, fence=self.run.fence)
+            whole = {load.table.ref for load in loads if load.complete}
+            remember_loaded(self.pipe, [load.read for load in loads], whole)
+
+    def _failed(self, left: set[Ref]) -> bool:
+        """Whether a table that should run does not have its operations: the next run begins with them."""
+        others = self.outcome.others
+        return any(
+            (read := self._reads.get(ref)) and (one := others.get(read.table.ref)) and one.status == "failed"
+            for ref in left
+        )
+
+    def _waits(self, ref: Ref, detection: Detection) -> bool:
+        """Whether somebody will decide about the table: what is off is not kept."""
+        if (read := self._reads.get(ref)) is not None:
+            return read.table.ref in self._stopped and read.table.ref not in rebuilds(self.pipe)
+        added = (d for d in detection.decisions if isinstance(d.change, TableAdded) and d.change.after.ref == ref)
+        if (decision := next(added, None)) is None:
+            return False
+        if decision.needs_review:
+            return True
+        path = ".".join(filter(None, ref))
+        self.outcome.note(f"{path}: its rows are not kept while it is off; everything is sent again once it is on")
+        return False

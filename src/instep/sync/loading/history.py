@@ -1,0 +1,220 @@
+# ruff: noqa: S608 - columns are numbered
+"""A load into a table that keeps its history: its rows become versions before they are merged.
+
+The destination knows nothing of histories. Its table has the key and the begin of a version as its key, and what is
+merged are versions: ended ones with their end, new ones. So a load is one commit with its cursor and its fence as
+any other, and one that is done again finds the current versions equal to the source, and makes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.stage.files.writer import ChunkWriter
+from instep.stage.spec import StagedFile, StageSpec, SystemColumns
+from instep.sync.context import Pipe
+from instep.sync.loading.history_versions import COUNTS, Plan
+from instep.sync.loading.row_matching import (
+    BATCH,
+    MOMENT,
+    as_plain,
+    as_stored,
+    database,
+    moments,
+    numbered,
+    staged_rows,
+    tabled,
+    with_column,
+)
+from instep.sync.loading.table_load import Load
+
+if TYPE_CHECKING:
+    import duckdb
+
+MergeBy = Callable[[Sequence[StagedFile], Merge, Commit], Outcome]
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Columns whose values a load may bring into current versions: see `versions.Plan`."""
+
+    again: frozenset[str] = frozenset()
+    filled: frozenset[str] = frozenset()
+
+
+def fresh_columns(pipe: Pipe, load: Load) -> Fresh:
+    """By their names at the destination."""
+    known = {c.name: c.read for c in pipe.store.loaded.of(pipe.name, [load.table.ref]).get(load.table.ref, ())}
+    waiting = {b.column for b in pipe.store.backfills.waiting(pipe.name) if b.table == load.table.ref}
+    names = {c.column.name: c.column.alias or c.column.name for c in load.read.columns if c.source is not None}
+    again = frozenset(alias for name, alias in names.items() if known and not known.get(name))
+    return Fresh(again, frozenset(alias for name, alias in names.items() if name in waiting))
+
+
+def merge_versions(
+    pipe: Pipe, load: Load, files: Sequence[StagedFile], how: Merge, spec: StageSpec, commit: Commit, merge: MergeBy
+) -> Outcome:
+    """Merges staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
+    rows themselves would be."""
+    return _Versions(pipe, load, tuple(files), how, spec, commit, merge).all()
+
+
+@dataclass(frozen=True)
+class _Versions:
+    pipe: Pipe
+    load: Load
+    files: tuple[StagedFile, ...]
+    how: Merge
+    spec: StageSpec
+    commit: Commit
+    merge: MergeBy
+
+    @property
+    def ref(self) -> Ref:
+        return self.load.ref
+
+    @property
+    def system(self) -> SystemColumns:
+        return self.spec.system
+
+    def all(self) -> Outcome:
+        last, before = self.look()
+        if before:
+            self.begin(last)
+            crashpoint("history.begun")
+        at = max(self.load.read_at, last + 1)
+        with database() as db:
+            plan = self.plan(at)
+            self.fill(db, plan)
+            counts = {str(what): int(n) for what, n in db.execute(plan.counts).fetchall()}
+            [(absent,)] = db.execute(plan.absent).fetchall() if self.how.keys else [(0,)]
+            made = self.write(iter(db.sql(plan.written).to_arrow_reader(BATCH)), 0)
+        crashpoint("history.written")
+        self.merge(made, Merge((*self.how.key, self.system.valid_from), deletes="ignore"), self.commit)
+        count = {what: counts.get(what, 0) for what in COUNTS}
+        updated = count["changed"] + count["filled"]
+        return Outcome(count["begun"], updated, count["gone"], int(absent), count["returned"])
+
+    def plan(self, at: int) -> Plan:
+        choice, names = self.load.choice, {c.name: c.alias or c.name for c in self.load.table.columns}
+        fresh = fresh_columns(self.pipe, self.load)
+        cursor = names[choice.cursor] if choice.cursor else ""
+        return Plan(
+            tuple(self.spec.schema.names), self.how, self.system, cursor, fresh.again, fresh.filled, at,
+            self.spec.synced,
+        )  # fmt: skip
+
+    def look(self) -> tuple[int, bool]:
+        """The last moment that the table's versions tell of, and whether it has rows that are none yet."""
+        names = [self.system.valid_from, self.system.valid_to, self.system.synced]
+        last, before = 0, False
+        for batch in self.pipe.destination.read(self.ref, names):
+            begins = batch.column(batch.schema.get_field_index(self.system.valid_from))
+            before = before or begins.null_count > 0
+            last = max(last, *(pc.max(moments(c)).as_py() or 0 for c in batch.columns))
+        return last, before
+
+    def begin(self, last: int) -> None:
+        """The rows from before the history become versions: valid since they were written last, ended then if the
+        source had deleted them. A commit of its own, which moves no cursor."""
+        state = self.pipe.destination.state(self.ref)
+        assert state is not None, "a table with rows has been loaded"
+        made = self.write((self.as_versions(b, last) for b in self.rows(self.is_before)), 1)
+        own = Commit(self.commit.run, self.commit.fence, state.cursor, state.accepted)
+        self.merge(made, Merge(self.how.key, deletes="ignore"), own)
+
+    def is_before(self, batch: pa.RecordBatch) -> pa.Array:
+        return self.of(batch, self.system.valid_from).is_null()
+
+    def as_versions(self, batch: pa.RecordBatch, last: int) -> pa.RecordBatch:
+        s = self.system
+        written = pc.fill_null(self.of(batch, s.synced), pa.scalar(last, pa.int64()).cast(MOMENT))
+        ended = pc.fill_null(self.of(batch, s.deleted), False)
+        values = {
+            s.valid_from: written,
+            s.valid_to: pc.if_else(ended, written, pa.scalar(None, MOMENT)),
+            s.current: pc.invert(ended),
+        }
+        columns = [values.get(n, c) for n, c in zip(self.spec.schema.names, batch.columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def of(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        return batch.column(self.spec.schema.get_field_index(name))
+
+    def rows(self, wanted: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.RecordBatch]:
+        """The table's rows for which a mask is true, as c0, c1, ..., without extension types."""
+        names, schema = self.spec.schema.names, numbered(self.spec.schema)
+        for batch in self.pipe.destination.read(self.ref, names):
+            columns = [
+                as_plain(batch.column(batch.schema.get_field_index(n)), f.type)
+                for n, f in zip(names, schema, strict=True)
+            ]
+            found = pa.RecordBatch.from_arrays(columns, schema=schema)
+            kept = found.filter(wanted(found))
+            if len(kept):
+                yield kept
+
+    def fill(self, db: duckdb.DuckDBPyConnection, plan: Plan) -> None:
+        """Makes `staged`, `known` and `met`."""
+        schema = numbered(self.spec.schema)
+        tabled(db, "staged", staged_rows(self.files, self.spec, self.spec.schema.names), schema)
+        db.execute(f"DELETE FROM staged WHERE n IN ({plan.older})").fetchall()
+        if known := self.how.keys or self.how.asked:
+            keys = staged_rows(known, self.spec, self.how.key)
+            some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
+            tabled(db, "bare", (b.rename_columns(some.names) for b in keys), some)
+            db.execute(
+                f"CREATE TEMP TABLE known AS SELECT DISTINCT {', '.join(some.names)}, true AS here FROM bare"
+            ).fetchall()
+        there = ((b, self.of(b, self.system.current)) for b in self.rows(self.matters))
+        versions = (with_column(b, "open", pc.fill_null(c, False)) for b, c in there)
+        db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), versions))
+        db.execute(f"CREATE TEMP TABLE met AS {plan.met}").fetchall()
+        db.unregister("there")
+        [(returned,)] = db.execute("SELECT count(*) FROM met WHERE what = 'returned'").fetchall()
+        if returned:
+            self.return_only_gone(db, plan, schema)
+
+    def matters(self, batch: pa.RecordBatch) -> pa.Array:
+        """Current versions; with bare keys of the source also those that a delete has ended, for they may be back."""
+        current = pc.fill_null(self.of(batch, self.system.current), False)
+        if not self.how.keys:
+            return current
+        return pc.or_(current, pc.fill_null(self.of(batch, self.system.deleted), False))
+
+    def return_only_gone(self, db: duckdb.DuckDBPyConnection, plan: Plan, schema: pa.Schema) -> None:
+        columns = [*self.how.key, self.system.current]
+        some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
+
+        def standing() -> Iterator[pa.RecordBatch]:
+            for batch in self.pipe.destination.read(self.ref, columns):
+                keys = [
+                    as_plain(batch.column(batch.schema.get_field_index(k)), f.type)
+                    for k, f in zip(self.how.key, some, strict=True)
+                ]
+                current = batch.column(batch.schema.get_field_index(self.system.current))
+                yield pa.RecordBatch.from_arrays(keys, schema=some).filter(pc.fill_null(current, False))
+
+        tabled(db, "stands", standing(), some)
+        db.execute(plan.returned).fetchall()
+
+    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> tuple[StagedFile, ...]:
+        """Staged as tasks stage rows, beside what they have staged."""
+        writer = ChunkWriter(
+            replace(self.spec, columns=()), max((f.chunk for f in self.files), default=0) + 1 + part, 0
+        )
+        try:
+            for batch in batches:
+                columns = [as_stored(c, f.type) for c, f in zip(batch.columns, self.spec.schema, strict=True)]
+                writer.write(pa.RecordBatch.from_arrays(columns, schema=self.spec.schema))
+            return writer.close()
+        except BaseException:
+            writer.abort()
+            raise

@@ -1,0 +1,280 @@
+"""The load of one table: what its rows are staged as, whether all of them are there, and its fenced commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence, Set
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.crash import crashpoint
+from instep.destinations.base import Amendment, Commit, Merge, Outcome, Ref
+from instep.errors import Blocked, DestinationError, Fenced, InstepError, SparkNeeded, StageError
+from instep.model import Run, TableRun
+from instep.schema.catalog.catalog import table_fingerprint
+from instep.schema.planning.overflow import gone
+from instep.sources.base import Snapshot
+from instep.spans import span, tell
+from instep.stage.files.place import disk_error, keep_only
+from instep.stage.spec import ChunkResult, StagedFile, StageSpec
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Engine
+from instep.sync.loading.history import merge_versions
+from instep.sync.loading.partial_updates import altered_rows
+from instep.sync.loading.row_matching import as_plain, as_stored, plain_type, staged_rows
+from instep.sync.loading.table_load import Load
+from instep.sync.loading.task_specs import altered_spec, key_spec, stage_spec
+from instep.sync.loading.unique_keys import check_unique
+from instep.sync.progress import Progress
+from instep.sync.staging_cleanup import discard
+
+
+def mark_removed(pipe: Pipe, load: Load, keys: Sequence[StagedFile], spec: StageSpec, commit: Commit) -> int:
+    """Marks the rows that have one of these keys; returns how many. Cursor and accepted fingerprint stay."""
+    if load.choice.deletes == "hard" or load.table.history:
+        what = "a table that keeps its history" if load.table.history else "`deletes: hard`"
+        raise DestinationError(
+            f"{load.table.path}: {pipe.destination.kind} cannot delete single rows for {what}",
+            hint="use `deletes: soft`, or another destination",
+        )
+    names = [load.table.by_name[k].alias or k for k in load.table.key]
+    state = pipe.destination.state(load.ref)
+    assert state is not None, "a table with rows has been loaded"
+    own = Commit(commit.run, commit.fence, state.cursor, state.accepted)
+    marked = 0
+    for batch in staged_rows(keys, spec, names):
+        met = pipe.destination.meet(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
+        standing = pc.invert(pc.fill_null(met.rows.column(spec.system.deleted), False))
+        places = pc.indices_nonzero(standing).to_pylist()
+        if places:
+            change = Amendment(places, _marked(met.rows.take(pa.array(places)), spec), met.rows.slice(0, 0))
+            pipe.destination.amend(load.ref, met, change, own)
+            marked += len(places)
+    return marked
+
+
+def _marked(rows: pa.Table, spec: StageSpec) -> pa.Table:
+    moment = pa.scalar(spec.synced, pa.timestamp("us", "UTC"))
+    values = {spec.system.deleted: pa.repeat(True, len(rows)), spec.system.synced: pa.repeat(moment, len(rows))}
+    columns = [
+        as_stored(as_plain(values[f.name], plain_type(f.type)), f.type) if f.name in values else rows.column(f.name)
+        for f in rows.schema
+    ]
+    return pa.table(columns, schema=rows.schema)
+
+
+class KeyHeld(Blocked):
+    """The rows have keys of a type that is not let in."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
+    many rows the source has that the destination has not, and that this load did not read."""
+
+    load: Load
+    result: TableRun
+    misfits: int = 0
+    casts: Mapping[str, int] | None = None
+    error: InstepError | None = None
+    unread: int = 0
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """What `casts` says, for the report."""
+        told = (self.casts or {}).items()
+        return tuple(f"{self.load.table.path}.{what} ({n:,} value{'s' * (n != 1)})" for what, n in told)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The verified files of one load (`altered`: rows of which some columns are given), and the folder (a URI, reached
+    by the settings `io`) that they are in."""
+
+    files: tuple[StagedFile, ...] = ()
+    keys: tuple[StagedFile, ...] = ()
+    altered: tuple[StagedFile, ...] = ()
+    read: int = 0
+    misfits: int = 0
+    rejected: int = 0
+    casts: Mapping[str, int] | None = None
+    folder: str = ""
+    spec: StageSpec | None = None
+    io: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def every(self) -> tuple[StagedFile, ...]:
+        return (*self.files, *self.keys, *self.altered)
+
+
+def placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | InstepError:
+    return replace(files, folder=spec.location, io=spec.io, spec=spec) if isinstance(files, Staged) and spec else files
+
+
+def specs_of(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
+    target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
+    rows = stage_spec(pipe, load, target, yields, run, synced)
+    keys = [key_spec(pipe, load, target, yields, run, synced)] if load.keys or load.asks else []
+    return [rows, *keys, *([altered_spec(rows, load)] if load.alters else [])]
+
+
+def verify(
+    load: Load, planned: Mapping[str, Set[int]], results: Mapping[str, Sequence[ChunkResult]]
+) -> Staged | InstepError:
+    """Every planned chunk answered, and every row that was read is in a file or in quarantine."""
+    rows, keys, altered = (results.get(spec, ()) for spec in load.specs)
+    for result in (*rows, *keys, *altered):
+        if result.error:
+            return StageError(f"table {load.table.path}: {result.error.removeprefix(f'{result.table}: ')}")
+        kept = sum(f.rows for f in result.files) + result.rejected
+        if kept != result.read:
+            return StageError(f"table {load.table.path}: {result.read:,} rows were read and {kept:,} staged")
+    for spec, own in zip(load.specs, (rows, keys, altered), strict=True):
+        if planned.get(spec, frozenset()) != {r.chunk for r in own} or len(planned.get(spec, ())) != len(own):
+            return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
+    if error := _held_key(load, sum(r.unkeyed for r in (*rows, *keys))):
+        return error
+    casts: dict[str, int] = {}
+    for result in (*rows, *altered):
+        for name, count in result.casts.items():
+            casts[name] = casts.get(name, 0) + count
+    return Staged(
+        files=tuple(f for r in rows for f in r.files),
+        keys=tuple(f for r in keys for f in r.files),
+        altered=tuple(f for r in altered for f in r.files),
+        read=sum(r.read for r in (*rows, *altered)),
+        misfits=sum(r.misfits for r in (*rows, *altered)),
+        rejected=sum(r.rejected for r in (*rows, *altered)),
+        casts=casts,
+    )
+
+
+def _held_key(load: Load, rows: int) -> KeyHeld | None:
+    """Stop a table whose key has values that do not fit while their type is held: without these rows the others would
+    pass for all, and the old ones for deleted. A stream says itself which rows are gone."""
+    held = [load.holds[name][0] for name in load.table.key if name in load.holds]
+    if not rows or not held or load.brought is not None:
+        return None
+    return KeyHeld(
+        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {held[0]} is not let in",
+        hint=f"decide it: `instep changes approve {held[0]}`, or take it back at the source",
+    )
+
+
+def settled(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
+    try:
+        return future.result()
+    except InstepError as error:
+        if isinstance(error, Fenced):
+            discard(pipe, [load])
+        return failed(load, run, error)
+    except OSError as error:
+        return failed(load, run, disk_error(load.table.path, error))
+    except Exception as error:
+        text = str(error).splitlines()[0] if str(error) else ""
+        return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {text}"))
+
+
+def failed(load: Load, run: Run, error: InstepError) -> Loaded:
+    """A load that changed nothing, with its reason."""
+    status = "paused" if isinstance(error, KeyHeld) else "failed"
+    result = TableRun(run.id, load.table.ref, status, load.choice.mode, error=str(error))
+    return Loaded(load, result, error=error)
+
+
+def commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+    with span("commit", table=load.table.path, mode=load.choice.mode):
+        done = _commit(pipe, engine, load, staged, run, progress)
+        result = done.result
+        tell(read=result.read, inserted=result.inserted, updated=result.updated, deleted=result.deleted)
+        return done
+
+
+def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+    begun = time.monotonic()
+    if load.declared and staged.every:
+        check_unique(load, _spec(staged), staged.files, () if load.asks else staged.keys)
+    commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
+    crashpoint("sync.commit.before")
+    outcome = _publish(pipe, engine, load, staged, commit, progress)
+    crashpoint("sync.commit.after")
+    clear(load, staged)
+    crashpoint("sync.cleared")
+    result = TableRun(
+        run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
+        outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),
+        time.monotonic() - begun,
+    )  # fmt: skip
+    return Loaded(load, result, staged.misfits + staged.rejected, staged.casts, unread=load.unread(outcome))
+
+
+def clear(load: Load, staged: Staged) -> None:
+    """Merged files have served; among adopted ones may stand those of task attempts that died."""
+    adopted = [] if load.merges else [f.path for f in staged.files]
+    assert staged.folder, "nothing is cleared that no task was told to write"
+    with suppress(InstepError):
+        keep_only(staged.folder, staged.io, adopted)
+
+
+def _unread(load: Load, prefix: str) -> tuple[str, ...]:
+    """Columns without a source: retained, or removed there and not decided yet. The JSON of extra columns is one as
+    long as it holds what the source has no more."""
+    read = {c.column.name for c in load.read.columns if c.source is not None}
+    own = tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
+    return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own
+
+
+def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress) -> Outcome:
+    ref: Ref = load.ref
+    if staged.altered:
+        staged = replace(staged, files=(*staged.files, *altered_rows(pipe, load, staged.altered, _spec(staged))))
+    if load.action == "overwrite":
+        return pipe.destination.overwrite(ref, staged.files, commit)
+    if load.action == "append" and load.since is None:
+        return pipe.destination.append(ref, staged.files, commit)
+    aliases = {c.name: c.alias or c.name for c in load.table.columns}
+    cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
+    newest = "" if load.complete else cursor  # a whole table is the truth, also where its cursor went back
+    merge = Merge(
+        key=tuple(aliases[k] for k in load.table.key),
+        cursor=newest,
+        complete=load.complete,
+        keys=() if load.asks else staged.keys,
+        asked=staged.keys if load.asks else (),
+        deletes=load.choice.deletes,
+        unread=_unread(load, pipe.naming.prefix),
+    )
+    if load.action == "append" and load.since is not None:
+        merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
+    removed = 0
+    if merge.asked and not pipe.destination.capabilities.merges_asked:
+        removed = mark_removed(pipe, load, merge.asked, _spec(staged), commit)
+        merge = replace(merge, asked=())
+    merged = partial(_merge, pipe, engine, progress, ref)
+    if not load.versioned:
+        outcome = merged(staged.files, merge, commit)
+        return replace(outcome, deleted=outcome.deleted + removed)
+    return merge_versions(pipe, load, staged.files, merge, _spec(staged), commit, merged)
+
+
+def _spec(staged: Staged) -> StageSpec:
+    assert staged.spec is not None, "rows were staged by it"
+    return staged.spec
+
+
+def _merge(
+    pipe: Pipe, engine: Engine, progress: Progress, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+) -> Outcome:
+    """Spark is started once it is needed."""
+    try:
+        return pipe.destination.merge(engine.session, ref, files, how, commit)
+    except SparkNeeded:
+        session = engine.spark(progress.step)
+        if session is None:
+            raise
+        return pipe.destination.merge(session, ref, files, how, commit)

@@ -1,0 +1,198 @@
+"""Moves the rows of many tables: one extract over all chunks, one fenced commit a table, beside the reading of others.
+
+A table is committed once all of its rows are staged and counted and its schema, looked at again, is what it was. Tables
+that are ready together are looked at together, for a look may cost as much as reading the source's whole catalog.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+from instep.crash import crashpoint
+from instep.destinations.base import Opens
+from instep.errors import Fenced, InstepError
+from instep.model import Run
+from instep.schema.catalog.catalog import Catalog
+from instep.sources.base import Snapshot
+from instep.spans import span, within
+from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
+from instep.sync.context import Pipe
+from instep.sync.loading.engine import Engine
+from instep.sync.loading.load_table import Loaded, Staged, clear, commit, failed, placed, settled, specs_of, verify
+from instep.sync.loading.table_load import Load
+from instep.sync.loading.task_specs import chunks_of
+from instep.sync.progress import Progress
+from instep.sync.staging_cleanup import discard
+
+LOOKS = 8
+"""How often at most the source's schema is looked at again while rows are read."""
+
+
+@dataclass
+class Loading:
+    """The loads of one pass. `loaded` is told what became of each, also where the pass as a whole fails later; `moved`
+    are those whose schema is not any more what it was when they were read."""
+
+    pipe: Pipe
+    engine: Engine
+    loads: Sequence[Load]
+    run: Run
+    progress: Progress
+    loaded: Callable[[Loaded], None]
+    done: list[Loaded] = field(default_factory=list)
+    moved: list[Load] = field(default_factory=list)
+    _specs: dict[int, list[StageSpec]] = field(default_factory=dict)
+    _planned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _results: dict[str, dict[int, ChunkResult]] = field(default_factory=lambda: defaultdict(dict))
+    _staged: dict[int, Staged | InstepError] = field(default_factory=dict)
+    _running: dict[Future[Loaded], Load] = field(default_factory=dict)
+    _begun: set[int] = field(default_factory=set)
+
+    def read(self, snapshot: Snapshot) -> None:
+        """The one extract. What is complete before its end may be committed beside it."""
+        chunks = self._plan(snapshot)
+        self.engine.ready(chunks, self.progress.step)
+        self.progress.step("reading rows")
+        specs = [spec for own in self._specs.values() for spec in own]
+        with span("extract", tables=len(self.loads), chunks=len(chunks)), self._pool() as pool:
+            try:
+                results = self.engine.extract(
+                    snapshot.reader, specs, chunks, self._told(), lambda fresh: self._hear(fresh, snapshot, pool)
+                )
+                self._wait()
+                crashpoint("sync.staged")
+                self._keep_last(results)
+            finally:
+                self._wait()
+        for load in self.open:
+            self._staged[load.number] = self._verified(load)
+        crashpoint("sync.verified")
+        self._look(snapshot, self.open)
+
+    def commit(self) -> None:
+        """What was not committed beside the reading."""
+        with self._pool() as pool, self.pipe.destination_open():
+            for load in self.open:
+                self._begin(load, pool)
+            self._wait()
+        self.done.sort(key=lambda one: one.load.number)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1), thread_name_prefix="commit")
+
+    @property
+    def open(self) -> list[Load]:
+        """Those that nothing was done about yet."""
+        return [load for load in self.loads if load.number not in self._begun]
+
+    def _plan(self, snapshot: Snapshot) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        synced = int(self.run.started.timestamp() * 1_000_000)
+        with self.pipe.destination_open():
+            for load in self.loads:
+                try:
+                    own = specs_of(self.pipe, load, snapshot, self.run.id, synced)
+                    chunks += chunks_of(load, snapshot)
+                    self._specs[load.number] = own
+                except InstepError as error:
+                    self._staged[load.number] = error
+        for chunk in chunks:
+            self._planned[chunk.table].add(chunk.number)
+        return chunks
+
+    def _told(self) -> Callable[[Mapping[str, tuple[int, int]]], None]:
+        paths = {spec: load.table.path for load in self.loads for spec in load.specs}
+
+        def told(rows: Mapping[str, tuple[int, int]]) -> None:
+            for spec, (count, size) in rows.items():
+                self.progress.table(paths[spec], rows=count, bytes=size, step="reading")
+
+        return told
+
+    def _keep(self, results: Iterable[ChunkResult]) -> None:
+        for result in results:
+            self._results[result.table][result.chunk] = result
+
+    def _keep_last(self, results: Sequence[ChunkResult]) -> None:
+        """All results as they are in the end. A task that died may have been done again: what it has staged then of a
+        table that is committed is removed, as its commit has read all that was staged before."""
+        files = {file.path for result in results for file in result.files}
+        for load in (load for load in self.loads if load.number in self._begun):
+            staged = self._staged[load.number]
+            if isinstance(staged, Staged) and any(file.path not in files for file in staged.every):
+                clear(load, staged)
+        self._keep(results)
+
+    def _hear(self, fresh: Sequence[ChunkResult], snapshot: Snapshot, pool: ThreadPoolExecutor) -> None:
+        """Commits the tables that are complete, if there are enough of them and others are still being read. A
+        destination that has to be opened for it would be closed to its readers meanwhile."""
+        self._keep(fresh)
+        if isinstance(self.pipe.destination, Opens) or limits_of(snapshot.reader).connections:
+            return
+        open_ = self.open
+        ready = [load for load in open_ if self._is_complete(load)]
+        if len(ready) * LOOKS < len(self.loads) or len(ready) == len(open_):
+            return
+        for load in ready:
+            self._staged[load.number] = self._verified(load)
+        self._look(snapshot, ready)
+        if self._is_ours():
+            for load in ready:
+                if load.number not in self._begun:
+                    self._begin(load, pool)
+
+    def _is_complete(self, load: Load) -> bool:
+        return load.number in self._specs and all(
+            self._planned[spec] == self._results[spec].keys() for spec in load.specs
+        )
+
+    def _is_ours(self) -> bool:
+        """Whether no later run has taken over; the end of the pass says so to whoever asked for it."""
+        try:
+            self.pipe.store.runs.check(self.run)
+        except Fenced:
+            return False
+        return True
+
+    def _verified(self, load: Load) -> Staged | InstepError:
+        if found := self._staged.get(load.number):
+            return found
+        results = {spec: [*self._results[spec].values()] for spec in load.specs}
+        return placed(verify(load, self._planned, results), self._specs[load.number][0])
+
+    def _look(self, snapshot: Snapshot, loads: Sequence[Load]) -> None:
+        """Sets those aside whose schema has moved, or that others wanted for themselves."""
+        moved = snapshot.moved(Catalog.of(load.read.source for load in loads)) if loads else frozenset()
+        for load in loads:
+            if load.read.source.ref in moved or self._gave_way(load):
+                self._begun.add(load.number)
+                self.moved.append(load)
+
+    def _gave_way(self, load: Load) -> bool:
+        return any(result.again for spec in load.specs for result in self._results[spec].values())
+
+    def _begin(self, load: Load, pool: ThreadPoolExecutor) -> None:
+        self._begun.add(load.number)
+        files = self._staged[load.number]
+        if isinstance(files, InstepError):
+            discard(self.pipe, [load])
+            self._end(failed(load, self.run, files))
+            return
+        self.progress.table(load.table.path, step="committing")
+        does = within(commit, self.pipe, self.engine, load, files, self.run, self.progress)
+        self._running[pool.submit(does)] = load
+
+    def _wait(self) -> None:
+        """For the commits that are under way; one that fails leaves the others alone."""
+        for future in as_completed(list(self._running)):
+            load = self._running.pop(future)
+            self._end(settled(self.pipe, load, future, self.run))
+            self.progress.table(load.table.path, step=self.done[-1].result.status)
+
+    def _end(self, one: Loaded) -> None:
+        self.done.append(one)
+        self.loaded(one)

@@ -1,0 +1,213 @@
+"""From the accepted tables to the loads of one pass, and what becomes of the tables that are not loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from instep.destinations.base import LoadState
+from instep.errors import InstepError
+from instep.model import Run, TableRun
+from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, ColumnWidened, DestinationDrifted, key
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.projection import TableRead
+from instep.schema.policy.policy import Decision
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.spec import Misfit
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.backfill_since import noted
+from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.filters import faulty_filters
+from instep.sync.detection.table_renames import Places
+from instep.sync.loading.cdc import Following
+from instep.sync.loading.connector_stream import Streaming
+from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.loading.table_load import Load, keep_rows, plan_load
+from instep.sync.named_tables import unknown_table
+from instep.sync.schema_changes.apply import rebuilds
+from instep.sync.schema_changes.backfill_plan import whole_tables
+from instep.sync.schema_changes.history_tables import rekeyed
+from instep.sync.schema_changes.overflow_columns import extra_reads, held_columns, only_copies
+from instep.sync.schema_changes.selected import selected_reads, sides_now
+from instep.sync.schema_changes.selection_change import owes_versions, want_again
+from instep.sync.staging_cleanup import dead_runs, folder, sweep
+
+_SENT_AGAIN = "the next sync lets the connector send everything again"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a run over the tables; `only` these (None: all) in a later one, whose number is `attempt`."""
+
+    pipe: Pipe
+    run: Run
+    wanted: Wanted
+    snapshot: Snapshot
+    detection: Detection
+    outcome: Outcome
+    only: frozenset[Ref] | None = None
+    attempt: int = 0
+    follow: Following | Streaming | None = None
+    read_at: int = 0
+
+    def loads(self) -> list[Load]:
+        """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
+        found, missing = selected_reads(self.pipe, self.detection)
+        if self.only is None:
+            self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
+        for gone in missing:
+            if self._is_wanted(gone.table.path, gone.table.ref):
+                denied = gone.table.ref in self.detection.denied
+                self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
+        stopped, anew = self._stopped(), rebuilds(self.pipe)
+        faulty = faulty_filters(self.pipe, self.snapshot, found)
+        sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
+        asked = [r for r in sound if self.only is None or r.table.ref in self.only]
+        refused = want_again(self.pipe, self.detection, asked) | faulty
+        owing = owes_versions(self.pipe, sound)
+        if self.follow is not None:
+            self.follow.look(self.snapshot, found, stopped)
+        waiting = whole_tables(self.pipe)
+        dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
+        holds, extras = holds_of(self.pipe, self.detection), held_columns(self.pipe, self.detection)
+        on = sides_now(self.pipe).now if extras else self.pipe.selection
+        loads = []
+        for number, read in enumerate(found):
+            ref = read.table.ref
+            if not self._is_wanted(read.table.path, ref):
+                continue
+            if ref in stopped:
+                self._leave(ref, *stopped[ref])
+                continue
+            if ref in refused:
+                self._leave(ref, "failed", refused[ref])
+                continue
+            if self.follow is not None and ref in self.follow.pending:
+                continue
+            if isinstance(self.follow, Streaming) and self.follow.is_quiet(read) and ref not in owing:
+                self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
+                continue
+            if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
+                self._leave(ref, "paused", f"it is built anew: {_SENT_AGAIN}")
+                continue
+            if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.anew):
+                self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
+            try:
+                load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
+                sweep(self.pipe, dead, load.ref, state)
+            except InstepError as error:
+                self._leave(ref, "failed", str(error))
+                continue
+            if isinstance(self.follow, Streaming) and self.follow.is_lost(ref, state):
+                self._leave(ref, "paused", f"its rows are gone from the destination: {_SENT_AGAIN}")
+                continue
+            if self.follow is not None and self.follow.is_idle(load) and ref not in owing:
+                self.outcome.others[ref] = TableRun(self.run.id, ref, "done", load.choice.mode)
+                continue
+            misfit = self._misfit(load, misfits.get(ref, "quarantine"))
+            extra = extra_reads(on, read, extras.get(ref, ()))
+            copies = only_copies(self.pipe, read)
+            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {}), extra=extra, only_copies=copies))
+        return loads
+
+    def _is_wanted(self, path: str, ref: Ref) -> bool:
+        """A later pass reads what the first one chose, whatever it is called by now."""
+        if self.only is not None:
+            return ref in self.only
+        return not self.wanted.tables or path in self.wanted.tables
+
+    def _check_names(self, known: set[str]) -> None:
+        for name in sorted(self.wanted.tables - known):
+            raise unknown_table(f"connection {self.pipe.name} syncs no table", name, known)
+
+    def _leave(self, ref: Ref, status: str, why: str) -> None:
+        places = self.outcome.others if self.only is None else self.outcome.late
+        places[ref] = TableRun(self.run.id, ref, status, error=why)
+
+    def _stopped(self) -> dict[Ref, tuple[str, str]]:
+        """Tables that do not run now: (status, why)."""
+        held = {ref: ("paused", why) for ref, why in self.detection.unkeyed(moved=True).items()}
+        paused = self.pipe.store.pauses.tables(self.pipe.name)
+        held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
+        held |= self._drifted()
+        held |= {ref: ("paused", why) for ref, why in rekeyed(self.pipe, self.detection.decisions).items()}
+        return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
+
+    def _drifted(self) -> dict[Ref, tuple[str, str]]:
+        """Tables that somebody has changed at the destination, each with how the question about it stands."""
+        asked = {d.change.table: d for d in self.detection.decisions if isinstance(d.change, DestinationDrifted)}
+        found = self.detection.drift.held(self.detection.decisions)
+        state = self.detection.state_of
+        return {ref: (status, f"{why}: {state(asked[ref])}") for ref, (status, why) in found.items()}
+
+    def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
+        pipe, ref = self.pipe, destination_ref(read.table, self.pipe.naming)
+        pipe.destination.claim(ref, self.run.fence)
+        state = pipe.destination.state(ref)
+        full, (cursors, serves) = full or self.wanted.full, noted(pipe, read.table)
+        if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
+            full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now
+            self.outcome.note(f"{read.table.path}: its first load is not on record, so the whole table is read")
+        load = plan_load(
+            number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full, noted=cursors
+        )
+        if isinstance(self.follow, Streaming):
+            load = self.follow.planned(load, state, self.snapshot, rebuild=rebuild)
+            return replace(load, folder=folder(self.run.id, self.attempt), read_at=self.read_at), state
+        whole = rebuild or self.wanted.kind == "backfill"
+        if load.choice.mode == "log" and self.follow is not None:
+            load = self.follow.planned(load, state, whole=whole or full or bool(cursors))
+        if whole:
+            load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
+        if load.table.history and state is not None:
+            load = replace(load, action="merge")
+        elif not rebuild:
+            load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)
+        for note in load.notes:
+            self.outcome.note(f"{read.table.path}: {note}")
+        return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
+
+    @cached_property
+    def recorded(self) -> Collection[Ref]:
+        """The tables whose last load is on record."""
+        return self.pipe.store.loaded.of(self.pipe.name).keys()
+
+    def _misfit(self, load: Load, decided: Misfit) -> Misfit:
+        """What the table's settings say, unless that is the default: then what the decisions about it say."""
+        said = self.pipe.settings(load.table).misfit
+        return said if said != "quarantine" else decided
+
+
+def misfits_of(detection: Detection) -> Mapping[Ref, Misfit]:
+    """What is done with values that do not fit a column whose new type was not let in."""
+    places = Places.of(detection.decisions)
+    return {places.after(d.change): d.modifiers.misfit for d in _held(detection)}
+
+
+def _held(detection: Detection) -> list[Decision]:
+    kinds = ("column.retyped", "column.narrowed", "column.widened")
+    return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
+
+
+def holds_of(pipe: Pipe, detection: Detection) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
+    """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
+    decisions = _held(detection)
+    if not decisions:
+        return {}
+    places, reviews = Places.of(detection.decisions), pipe.store.reviews.standing(pipe.name)
+    found: dict[Ref, dict[str, tuple[str, str]]] = {}
+    for decision in decisions:
+        review = reviews.get(key(decision.change))
+        assert isinstance(decision.change, ColumnRetyped | ColumnNarrowed | ColumnWidened)
+        for column in (decision.change.after, decision.change.before):
+            of = found.setdefault(places.after(decision.change), {})
+            of[column.name] = (review.id if review else "", decision.rule)
+    return found
+
+
+def rows_of(detection: Detection, loads: Sequence[Load]) -> dict[str, int]:
+    """Estimated rows by path, for progress."""
+    stats = detection.discovery.stats
+    return {load.table.path: s.rows if (s := stats.get(load.read.source.ref)) else 0 for load in loads}

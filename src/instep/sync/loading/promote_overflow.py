@@ -1,0 +1,134 @@
+"""Columns that were kept as JSON and are let in: their values leave the objects where the source cannot give them.
+
+What the source still has comes by the load or by a fill, and the objects of rows that are gone there are taken out
+afterwards. Where the source has dropped the column, the objects are the only copy: they are taken out before anything
+is loaded, and until that is done no load writes over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit
+from instep.destinations.overflow import Hashing, Kept, Promotes
+from instep.errors import InstepError
+from instep.model import Run, TableRun
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType, String
+from instep.schema.planning.naming import destination_ref
+from instep.schema.selection.selection import Selection, hashed
+from instep.sources.stream import Streams
+from instep.store.catalogs.backfills import Backfill
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import Detection
+from instep.sync.loading.results import Outcome
+from instep.sync.schema_changes.overflow_columns import EXTRA, is_read, waiting
+from instep.sync.schema_changes.selected import selected_reads, sides_now
+
+
+def promote_first(pipe: Pipe, run: Run, detection: Detection, outcome: Outcome) -> None:
+    """Before the loads: what the source does not have any more, or does not send again."""
+    if wanted := waiting(pipe):
+        once = isinstance(pipe.source, Streams)
+        reads = {r.table.ref: r for r in selected_reads(pipe, detection)[0]}
+        stopped = {*pipe.store.pauses.tables(pipe.name), *detection.unkeyed(moved=True), *detection.denied}
+        only_here = [b for b in wanted if b.table not in stopped and (once or not is_read(b, reads))]
+        _promote(pipe, run, only_here, outcome)
+
+
+def promote_rest(pipe: Pipe, run: Run, outcome: Outcome) -> None:
+    """After the loads and the fills: rows that these did not reach. What waits for a fill waits for it here, too."""
+    if not (wanted := waiting(pipe)):
+        return
+    ended = {d.load.table.ref: d.load.complete for d in outcome.loaded if d.error is None}
+    others = (b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != EXTRA)
+    filling = {(b.table, b.column) for b in others if not ended.get(b.table)}
+    rest = [b for b in wanted if b.table in ended and not {(b.table, b.column), (b.table, "")} & filling]
+    _promote(pipe, run, rest, outcome)
+
+
+def _promote(pipe: Pipe, run: Run, wanted: Iterable[Backfill], outcome: Outcome) -> None:
+    """One table after the other; the failure of one leaves the others alone, and its wish waiting."""
+    tables: dict[Ref, list[Backfill]] = {}
+    for backfill in wanted:
+        tables.setdefault(backfill.table, []).append(backfill)
+    for ref, backfills in tables.items():
+        table = pipe.store.accepted.catalog(pipe.name).get(ref)
+        gone = [b for b in backfills if table is None or b.column not in table.by_name]
+        _end(pipe, gone, "cancelled")
+        if table is not None and (rest := [b for b in backfills if b not in gone]):
+            try:
+                _table(pipe, run, table, rest, outcome)
+            except InstepError as error:
+                outcome.filled[ref] = TableRun(run.id, ref, "failed", EXTRA, error=f"kept values: {error}")
+
+
+def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], outcome: Outcome) -> None:
+    destination, ref = pipe.destination, destination_ref(table, pipe.naming)
+    if not isinstance(destination, Promotes):
+        return
+    crashpoint("promote.before")
+    destination.claim(ref, run.fence)
+    extra = f"{pipe.naming.prefix}extra"
+    columns = _columns(pipe, table, backfills)
+    done = destination.promote(ref, columns, extra, Commit(run.id, run.fence))
+    names = ", ".join(b.column for b in backfills)
+    if done.rows:
+        outcome.note(f"{table.path}: {names} taken out of {extra} in {done.rows:,} rows")
+    if done.misfits:
+        outcome.note(f"{table.path}: {done.misfits:,} values of {names} do not fit and stay in {extra}")
+        return
+    _end(pipe, backfills, "done")
+    crashpoint("promote.done")
+
+
+def _columns(pipe: Pipe, table: Table, backfills: Iterable[Backfill]) -> dict[str, Kept]:
+    """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
+    wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(pipe).before
+    types = _types_at_source(pipe, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
+    return {c.alias or c.name: _kept(pipe, on, table, c, b, types) for c, b in wanted}
+
+
+def _types_at_source(pipe: Pipe, table: Table) -> dict[str, DataType]:
+    known = pipe.store.discoveries.get(pipe.name)
+    source = known.catalog.get(table.ref) if known else None
+    return {c.name: c.type for c in source.columns} if source else {}
+
+
+def _kept(
+    pipe: Pipe, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
+) -> Kept:
+    """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
+    name = _name(pipe, backfill)
+    if not hashed(on, table.ref, column.name):
+        return Kept(name, column.type)
+    late = _hashed_since(pipe, on, table, column, backfill)
+    return Kept(name, column.type, Hashing(types.get(name, String()), pipe.salt, late))
+
+
+def _hashed_since(pipe: Pipe, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
+    """Whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
+    path = ".".join(filter(None, (*table.ref, column.name)))
+    if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
+        return False
+    answered = pipe.store.reviews.get(backfill.change).decided_at if backfill.change else None
+    switched = pipe.store.events.latest(connection=pipe.name, types=("selection.changed",), limit=1_000_000)
+    told = (e for e in switched if (e.data["object"], e.data["choice"]) == (path, "hashed"))
+    return not any(answered is None or e.at < answered for e in told)
+
+
+def _name(pipe: Pipe, backfill: Backfill) -> str:
+    """What the column was called while it was kept: it may have another name by now."""
+    return pipe.store.reviews.get(backfill.change).column if backfill.change else backfill.column
+
+
+def _end(pipe: Pipe, backfills: Iterable[Backfill], how: str) -> None:
+    with pipe.transaction():
+        for backfill in backfills:
+            if how == "done":
+                pipe.store.backfills.done(backfill.number)
+                pipe.store.loaded.fill(pipe.name, backfill.table, backfill.column)
+            else:
+                pipe.store.backfills.cancel(backfill.number)

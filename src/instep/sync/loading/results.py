@@ -1,0 +1,64 @@
+"""What a run is asked for, and what becomes of its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from instep.model import RunKind, TableRun
+from instep.sync.context import Ref
+from instep.sync.loading.load_table import Loaded
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
+    source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
+    the tables."""
+
+    tables: frozenset[str] = frozenset()
+    full: bool = False
+    drop_retained: bool = False
+    kind: RunKind = "sync"
+    columns: tuple[str, ...] = ()
+    drop_columns: frozenset[str] = frozenset()
+
+
+@dataclass
+class Outcome:
+    """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
+    new columns got their values (see sync/loading/backfill.py), `missing` what is to be
+    synced and is not there, `late` the tables that a later pass was to read and has not read yet."""
+
+    loaded: list[Loaded] = field(default_factory=list)
+    others: dict[Ref, TableRun] = field(default_factory=dict)
+    filled: dict[Ref, TableRun] = field(default_factory=dict)
+    missing: dict[Ref, TableRun] = field(default_factory=dict)
+    late: dict[Ref, TableRun] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    applied: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[TableRun, ...]:
+        """One result a table: the last pass counts (of a stream all of them), and a fill that failed."""
+        done: dict[Ref, TableRun] = {}
+        for one in self.loaded:
+            before = done.get(one.load.table.ref)
+            more = before is not None and one.load.brought is not None
+            done[one.load.table.ref] = _together(before, one.result) if before and more else one.result
+        for ref, filled in self.filled.items():
+            both = ref in done and filled.status != "failed"
+            done[ref] = replace(done[ref], misfits=done[ref].misfits + filled.misfits) if both else filled
+        done |= self.late
+        others = {**self.missing, **self.others}
+        return (*done.values(), *(t for ref, t in others.items() if ref not in done))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def _together(before: TableRun, after: TableRun) -> TableRun:
+    """Both of one table, one behind the other."""
+    counts = ("read", "inserted", "updated", "deleted", "misfits", "bytes", "seconds")
+    return replace(after, **{name: getattr(before, name) + getattr(after, name) for name in counts})

@@ -1,0 +1,276 @@
+"""What one sync loads of each table: which rows, into which kind of commit, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Literal
+
+from instep.destinations.base import LoadState, Outcome, Ref
+from instep.errors import Blocked
+from instep.model import TableSettings
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.promotion import same_order
+from instep.schema.planning.overflow import gone
+from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.sources.base import CursorRange, Snapshot
+from instep.sources.log import Changed, ChangeLog
+from instep.sources.stream import Brought
+from instep.stage.spec import Misfit
+from instep.store.catalogs.backfills import Backfill
+from instep.sync.table_mode import Choice, choose
+
+Action = Literal["append", "overwrite", "merge"]
+
+
+@dataclass(frozen=True)
+class Load:
+    """One table's part of a sync. `cursor` is the JSON to record with the data, `keys` asks for a second read
+    of the key columns of the whole table (finding deletes), `since` replaces the destination's rows from that
+    cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
+    table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
+    (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
+    are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
+    JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
+    the snapshot was taken, in microseconds since 1970 UTC. `brought`: the operations that a stream has sent. `asked`:
+    the backfills that waited when it was planned, by number and time: what is asked for later it does not serve.
+    `one_moment`: its keys are those of the very moment of its rows."""
+
+    number: int
+    read: TableRead
+    ref: Ref
+    choice: Choice
+    action: Action
+    rows: CursorRange = field(default_factory=CursorRange)
+    cursor: str = ""
+    complete: bool = True
+    keys: bool = False
+    since: str | None = None
+    notes: tuple[str, ...] = ()
+    folder: str = ""
+    misfit: Misfit = "quarantine"
+    holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    extra: tuple[ColumnRead, ...] = ()
+    serves: tuple[int, ...] = ()
+    only_copies: tuple[str, ...] = ()
+    changed: Changed | None = None
+    log: ChangeLog | None = None
+    read_at: int = 0
+    brought: Brought | None = None
+    asked: frozenset[tuple[int, datetime]] = frozenset()
+    one_moment: bool = True
+
+    def unread(self, outcome: Outcome) -> int:
+        """How many rows the source has below the cursor that the destination has not, or as deleted only. What a log
+        tells comes with the log, and a key that was read later than the rows may be that of a new one."""
+        if self.rows.column is None or not self.keys:
+            return 0
+        return outcome.returned + (outcome.absent if self.one_moment else 0)
+
+    def answers(self, backfill: Backfill) -> bool:
+        """True for one of its table that waited already when this load, of every row and column, was planned."""
+        of_it = self.complete and backfill.table == self.table.ref
+        return of_it and (backfill.number, backfill.wanted_at) in self.asked
+
+    @property
+    def wide(self) -> TableRead:
+        """The read with the extra columns behind the others."""
+        return replace(self.read, columns=(*self.read.columns, *self.extra)) if self.extra else self.read
+
+    @property
+    def table(self) -> Table:
+        return self.read.table
+
+    @property
+    def declared(self) -> bool:
+        """Whether only the settings or a person say that the key is one: the source does not guarantee it."""
+        guaranteed = set(self.read.source.key)
+        read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
+        return bool(self.table.key) and not (guaranteed and guaranteed <= read)
+
+    @property
+    def versioned(self) -> bool:
+        """Whether its rows meet versions of rows: the first load of a table that keeps its history brings the first
+        ones."""
+        return self.table.history and self.action == "merge"
+
+    @property
+    def asks(self) -> bool:
+        """Whether the keys that were asked for tell which rows are gone."""
+        if self.choice.deletes == "ignore" or self.keys:
+            return False
+        if self.brought is not None:
+            return self.brought.deletes > 0 and not self.complete
+        return self.changed is not None
+
+    @property
+    def alters(self) -> bool:
+        """Whether some columns of rows at the destination are given other values."""
+        return self.brought is not None and self.brought.updates > 0 and not self.complete
+
+    @property
+    def merges(self) -> bool:
+        """Whether its files are read by a merge, which takes them in the order of the source, and not adopted."""
+        return self.action == "merge" or (self.action == "append" and self.since is not None)
+
+    @property
+    def spec(self) -> str:
+        """The key of this load's rows in chunks."""
+        return f"{self.number}"
+
+    @property
+    def key_spec(self) -> str:
+        """The key of this load's key-only rows in chunks."""
+        return f"{self.number}k"
+
+    @property
+    def altered_spec(self) -> str:
+        """The key in chunks of this load's rows of which only some columns are given."""
+        return f"{self.number}a"
+
+    @property
+    def specs(self) -> tuple[str, str, str]:
+        """All of its keys in chunks, whether or not it reads anything under them: rows, keys, altered rows."""
+        return self.spec, self.key_spec, self.altered_spec
+
+
+def plan_load(
+    number: int,
+    read: TableRead,
+    ref: Ref,
+    settings: TableSettings,
+    state: LoadState | None,
+    snapshot: Snapshot,
+    *,
+    full: bool = False,
+    noted: Sequence[str] = (),
+) -> Load:
+    """The load of one table, given what its last data commit recorded. It begins at the lowest of the cursors `noted`
+    (JSON), if one is lower."""
+    choice = choose(read.table, settings)
+    load = Load(number, read, ref, choice, "overwrite", one_moment=getattr(snapshot, "one_moment", True))
+    if choice.cursor is not None:
+        load = _with_cursor(load, choice.cursor, settings, state, snapshot, full=full, noted=noted)
+    if state is None:
+        return replace(load, rows=replace(load.rows, lower=None), action="overwrite", complete=True, keys=False)
+    if choice.mode == "upsert":
+        wants_keys = not load.complete and choice.deletes != "ignore"
+        return replace(load, action="merge", keys=wants_keys)
+    if choice.mode == "append" and not load.complete:
+        return replace(load, action="append", notes=(*load.notes, *_reread(load)))
+    return load
+
+
+def _reread(load: Load) -> list[str]:
+    """Rows without a key cannot be told apart: those that are read again are new ones."""
+    kept = [c.name for c in load.table.columns if c.retained and load.since is not None]
+    return [f"rows from {load.choice.cursor} {load.since} on are read again without {', '.join(kept)}"] if kept else []
+
+
+def _with_cursor(
+    load: Load,
+    column: str,
+    settings: TableSettings,
+    state: LoadState | None,
+    snapshot: Snapshot,
+    *,
+    full: bool,
+    noted: Sequence[str],
+) -> Load:
+    if why := _unordered(load.read, column):
+        return replace(load, notes=(*load.notes, f"{why}: the whole table is read"))
+    after = recorded(state, column) or (settings.start or None if state is not None else None)
+    begin = lowest(after, noted, column)
+    lower, bounds = snapshot.cursor_bounds(load.read, column, begin, settings.lookback)
+    if bounds.nulls:
+        note = f"{bounds.nulls:,} rows have no {column}: the whole table is read, they would be missed"
+        return replace(load, cursor="", notes=(*load.notes, note))
+    upper = bounds.upper if bounds.upper is not None else after
+    cursor = json.dumps({"column": column, "upper": upper}) if upper is not None else ""
+    if after is None or begin is None or full:
+        return replace(load, cursor=cursor)
+    if bounds.lost:
+        raise Blocked(
+            f"{load.table.path}: {bounds.lost}",
+            hint=f"`instep sync --full --table {load.table.path}` reads what is there now in the place of its rows",
+        )
+    load = replace(load, notes=(*load.notes, *bounds.notes))
+    if bounds.upper is None or went_back(bounds.upper, after):
+        note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
+        return replace(load, cursor=cursor, notes=(*load.notes, note))
+    rows = CursorRange(column, lower, bounds.upper)
+    return replace(load, rows=rows, cursor=cursor, complete=False, since=None if bounds.fresh else lower)
+
+
+def _unordered(read: TableRead, column: str) -> str:
+    """Why the source's column does not order rows as the accepted one does, if so: values of another type compare
+    otherwise."""
+    one = next(c for c in read.columns if c.column.name == column)
+    if one.source is None or one.hashed or same_order(one.source.type, one.column.type):
+        return ""
+    return f"the cursor {column} is {one.source.type} at the source and {one.column.type} as accepted"
+
+
+def recorded(state: LoadState | None, column: str) -> str | None:
+    """The cursor value that the destination's last commit recorded for this column."""
+    if state is None or not state.cursor:
+        return None
+    saved = json.loads(state.cursor)
+    return saved["upper"] if saved.get("column") == column else None
+
+
+def lowest(after: str | None, noted: Sequence[str], column: str) -> str | None:
+    """The lowest of a cursor value and those that were noted for this column; None if one is another column's."""
+    for text in noted:
+        saved = json.loads(text)
+        if saved.get("column") != column:
+            return None
+        if after is not None and went_back(saved["upper"], after):
+            after = saved["upper"]
+    return after
+
+
+def went_back(now: str, before: str) -> bool:
+    """Whether a cursor's maximum moved backwards; numbers compare as numbers, times by their text form."""
+    try:
+        return Decimal(now) < Decimal(before)
+    except InvalidOperation:
+        return now < before
+
+
+def _is_gone(load: Load, one: ColumnRead) -> bool:
+    """Whether the source has dropped a column, and nobody has decided yet what becomes of its values."""
+    return one.source is None and not one.column.retained and one.column.name not in load.read.source.by_name
+
+
+def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
+    """An overwrite that would lose values of columns or rows that the source has dropped becomes a merge by key, or
+    is refused. A table that was never loaded has nothing to lose."""
+    if load.action != "overwrite" or state is None:
+        return load
+    kept = [c.name for c in load.table.columns if c.retained]
+    undecided = [one.column.name for one in load.read.columns if _is_gone(load, one)]
+    only_here = gone(load.table, load.read.source)
+    left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
+    if load.table.key and (kept or undecided or only_here or (load.choice.mode == "upsert" and left)):
+        # A mode that lays the table down anew deletes nothing itself: the merge in its place has to.
+        deletes = "hard" if load.choice.mode == "full_refresh" else load.choice.deletes
+        return replace(load, action="merge", complete=True, choice=replace(load.choice, deletes=deletes))
+    if undecided:
+        raise Blocked(
+            f"a full refresh of {load.table.path} would lose the values of {', '.join(undecided)}, which the source "
+            "dropped, and nobody has decided yet what becomes of them",
+            hint="a removal is believed when it is seen again; one that waits for a person: `instep changes list`",
+        )
+    if kept and not drop_retained:
+        raise Blocked(
+            f"a full refresh of {load.table.path} would lose the values of {', '.join(kept)}, which the source dropped",
+            hint="pass --drop-retained to let them go",
+        )
+    if only_here:
+        note = f"the source has dropped {', '.join(only_here)} before anybody decided: without a key the values go"
+        return replace(load, notes=(*load.notes, note))
+    return load

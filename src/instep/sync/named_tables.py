@@ -1,0 +1,29 @@
+"""Tables that people name: an error that says which one was probably meant, before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from instep.errors import InstepError
+from instep.schema.selection.overrides import sides
+from instep.schema.selection.selection import is_on
+from instep.sources.base import Discovery
+from instep.suggest import did_you_mean
+from instep.sync.context import Pipe
+
+
+def unknown_table(said: str, name: str, known: Collection[str]) -> InstepError:
+    """`said`: all of the message but the name."""
+    hint = did_you_mean(name, known, "see `instep status` for the tables that are synced")
+    return InstepError(f"{said} {name}", hint=hint)
+
+
+def check_named(pipe: Pipe, names: Collection[str], seen: Discovery) -> None:
+    """Raises InstepError for paths that are neither accepted nor at the source and switched on; writes nothing."""
+    if not names:
+        return
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    chosen = sides(pipe.said, pipe.store.switches.of(pipe.name), seen.catalog, accepted, seen.identity)
+    known = {t.path for t in accepted.tables} | {t.path for t in seen.catalog.tables if is_on(chosen.now, t)[0]}
+    for name in sorted(set(names) - known):
+        raise unknown_table(f"connection {pipe.name} syncs no table", name, known)

@@ -1,0 +1,267 @@
+"""What a migration of the source would lead to: carried out in memory, then compared, decided and planned.
+
+The store is read and nothing is written; neither source nor destination is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from instep.errors import InstepError, ProjectError, SchemaError
+from instep.lineage.migration.read import At, Migration, Step, Unread
+from instep.lineage.model import Model
+from instep.model import Review
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes import edits
+from instep.schema.changes.describe import (
+    Change,
+    TableRemoved,
+    TableRenamed,
+    column_of,
+    describe,
+    family,
+    key,
+    table_of,
+)
+from instep.schema.changes.rehearse import Rehearsal, Rules
+from instep.schema.planning.accept import accept
+from instep.schema.planning.hazard import Hazard, HazardClass, hazards, worst
+from instep.schema.planning.naming import assign
+from instep.schema.planning.plan import Plan, desired, plan
+from instep.schema.policy.policy import Decision
+from instep.sources.base import Discovery
+from instep.sources.declared import DIALECTS, declared_type
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.detection.detect import Detection, detect, recall, seen_then
+from instep.sync.detection.table_renames import Places
+from instep.sync.loading.backfill import MODE
+from instep.sync.operations.impact import Report, report
+from instep.sync.schema_changes.apply import backfill_of
+from instep.sync.schema_changes.backfill_plan import Estimate, estimate_new, why_whole
+from instep.sync.schema_changes.evolve import Preview
+from instep.sync.schema_changes.overflow_columns import record_extra
+from instep.sync.table_mode import choose
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """What a change makes a sync read again, by the source's statistics of the last detection."""
+
+    ref: Ref
+    mode: str
+    size: Estimate
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """One change that the migration leads to. `at`: the statements behind it; `id` is made up. `waits`: a person has
+    to decide, whether or not something pauses."""
+
+    id: str
+    at: tuple[At, ...]
+    statement: str
+    summary: str
+    decision: Decision
+    level: HazardClass
+    hazards: tuple[Hazard, ...]
+    waits: bool
+    backfill: Backfill | None = None
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Of one connection. `elsewhere` are statements about tables that it does not have; `settled` are recorded changes
+    that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take. `concerned`:
+    tables that it has are among those that are altered."""
+
+    connection: str
+    consequences: tuple[Consequence, ...]
+    unread: tuple[Unread, ...]
+    notes: tuple[Unread, ...]
+    elsewhere: tuple[Unread, ...]
+    settled: tuple[str, ...]
+    steps: tuple[str, ...]
+    refused: Mapping[str, str]
+    preview: Preview
+    concerned: bool = True
+
+
+def dialect_of(pipe: Pipe) -> str:
+    """The SQL of the connection's source; ProjectError if it has none."""
+    if pipe.source.kind not in DIALECTS:
+        raise ProjectError(
+            f"the source of {pipe.name} is of type {pipe.source.kind}, which no SQL migrates",
+            hint="name a connection with --connection whose source is a database",
+        )
+    return DIALECTS[pipe.source.kind]
+
+
+def foresee(pipe: Pipe, migration: Migration) -> Outlook:
+    """What the migration would lead to if it were run at the source as it was at the last detection. InstepError
+    before the first one."""
+    known = pipe.store.discoveries.get(pipe.name)
+    now = recall(pipe, {})
+    if known is None or now is None:
+        raise InstepError(
+            f"nothing of the source of {pipe.name} is known yet", hint=f"run `instep detect {pipe.name}` first"
+        )
+    rehearsal, unread = _rehearse(pipe, known.catalog, migration)
+    seen = replace(seen_then(known), catalog=rehearsal.catalog, proves_absence=True)
+    then = detect(pipe, seen, count=False, assumed={}, recalled=True)
+    before, after = _plan(pipe, now), _plan(pipe, then)
+    old = {key(d.change): d for d in now.decisions}
+    fresh = [d for d in then.decisions if key(d.change) not in old]
+    reviews = {key(d.change): _review(pipe, d, f"m{n}") for n, d in enumerate(fresh, 1)}
+    made = [_consequence(pipe, d, reviews[key(d.change)].id, rehearsal, migration, seen, after) for d in fresh]
+    renames = tuple(_renames(pipe, known.catalog, migration))
+    gone = old.keys() - {key(d.change) for d in then.decisions}
+    shown = {(s.table, s.text) for s in before.steps}
+    return Outlook(
+        pipe.name,
+        tuple(sorted(_with_doubts(made, then, renames), key=lambda c: c.at)),
+        (*migration.unread, *unread),
+        renames,
+        tuple(Unread(migration.steps[n].at, name) for n, name in sorted(rehearsal.unknown.items())),
+        tuple(describe(old[k].change) for k in old if k in gone),
+        tuple(s.text for s in after.steps if (s.table, s.text) not in shown),
+        {".".join(ref): why for ref, why in after.refused.items() if ref not in before.refused},
+        Preview(pipe.name, then, reviews, after, {}, {}),
+        any(t.tables & known.catalog.by_ref.keys() for t in rehearsal.touches),
+    )
+
+
+def downstream(pipe: Pipe, found: Outlook, models: Sequence[Model]) -> Report:
+    """What the changes do to views and models; the ids are those of the consequences."""
+    return report(pipe, found.preview, models)
+
+
+def _rehearse(pipe: Pipe, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[Unread]]:
+    dialect = dialect_of(pipe)
+    types = {c.native.lower(): (c.type, c.native, c.note) for t in catalog.tables for c in t.columns if c.note}
+
+    def declared(text: str) -> tuple[object, str, str]:
+        """Types of the database's own are as in other columns of them."""
+        return types.get(text.lower()) or declared_type(dialect, text)
+
+    rules = Rules.of(dialect, pipe.source.default_schema, declared)  # type: ignore[arg-type]
+    rehearsal = Rehearsal.of(catalog, rules)
+    unread = []
+    for number, step in enumerate(migration.steps):
+        try:
+            rehearsal.run(number, step.edits)
+        except SchemaError as error:
+            unread.append(Unread(step.at, error.message))
+    return rehearsal, unread
+
+
+def _plan(pipe: Pipe, found: Detection) -> Plan:
+    """As `make_plan`, against the destination as it was left."""
+    after = assign(accept(found.decisions, found.accepted, found.source), pipe.naming)
+    after = record_extra(pipe, after, found)
+    there = pipe.store.schemas.latest(pipe.name, "destination") or desired(found.accepted, pipe.naming)
+    able, wanted = pipe.destination.capabilities, desired(after, pipe.naming)
+    return plan(found.decisions, found.accepted, after, there, wanted, able, prefix=pipe.naming.prefix)
+
+
+def _review(pipe: Pipe, decision: Decision, id: str) -> Review:
+    """The change as if it were recorded, so that it can be looked at like one."""
+    change = decision.change
+    return Review(
+        id, pipe.name, key(change), change.kind, table_of(change) or ("", ""), column_of(change), describe(change), {},
+        decision.action, decision.rule, decision.why, "open", "", datetime.fromtimestamp(0, UTC),
+    )  # fmt: skip
+
+
+def _consequence(
+    pipe: Pipe, decision: Decision, id: str, rehearsal: Rehearsal, migration: Migration, seen: Discovery, after: Plan
+) -> Consequence:
+    change = decision.change
+    steps = [migration.steps[n] for n in _behind(rehearsal, change)]
+    risks = hazards(change, pipe.destination.capabilities, removed=decision.modifiers.removed)
+    return Consequence(
+        id,
+        tuple(s.at for s in steps),
+        steps[-1].text if steps else "",
+        describe(change),
+        decision,
+        worst(risks),
+        risks,
+        decision.needs_review,
+        _backfill(pipe, decision, seen, after),
+    )
+
+
+def _behind(rehearsal: Rehearsal, change: Change) -> list[int]:
+    """The numbers of the statements that lead to a change: about its column or key, else about its table."""
+    names = {r for r in (table_of(change), _ref_before(change)) if r}
+    schema = getattr(change, "name", "")
+    here = [t for t in rehearsal.touches if names & t.tables or any(ref[0] == schema for ref in t.tables)]
+    columns = {column_of(change), getattr(getattr(change, "before", None), "name", "")} - {""}
+    if family(change) == "column" and columns:
+        exact = [t for t in here if t.columns is not None and columns & t.columns]
+    elif family(change) == "key":
+        exact = [t for t in here if t.key]
+    else:
+        exact = [t for t in here if t.columns is None]
+    return sorted({t.statement for t in exact or here})
+
+
+def _ref_before(change: Change) -> Ref | None:
+    return change.before.ref if isinstance(change, TableRenamed | TableRemoved) else None
+
+
+def _backfill(pipe: Pipe, decision: Decision, seen: Discovery, after: Plan) -> Backfill | None:
+    places = Places.of(after.decisions)
+    ref, was = places.after(decision.change), places.before(decision.change)
+    table, source = after.after.get(ref), table_of(decision.change)
+    if not decision.applied or table is None or source is None or was in after.refused:
+        return None
+    accepted = pipe.store.accepted.catalog(pipe.name).get(was)
+    wanted = backfill_of(pipe, decision, accepted, after)
+    stats = seen.stats.get(accepted.ref if accepted else source)
+    if wanted is None or wanted[0] == "since" or stats is None or not stats.rows:
+        return None
+    whole = wanted[0] == "table" or bool(why_whole(pipe, table, wanted[1]))
+    size = estimate_new(table, () if whole else (wanted[1],), stats.rows, stats.bytes)
+    return Backfill(ref, _mode(pipe, table) if whole else MODE, size)
+
+
+def _mode(pipe: Pipe, table: Table) -> str:
+    try:
+        return choose(table, settings_of(pipe, table)).mode
+    except ProjectError:
+        return ""
+
+
+def _with_doubts(made: Sequence[Consequence], then: Detection, renames: Sequence[Unread]) -> Iterator[Consequence]:
+    """Both halves of a rename without ids wait for a person, whatever was decided about them."""
+    suspected = {key(half) for found in then.doubt.proposals for half in (found.removed, found.added)}
+    places = {r.at for r in renames}
+    for one in made:
+        change = one.decision.change
+        half = change.kind in ("column.removed", "column.added", "table.removed", "table.added")
+        doubted = half and (key(change) in suspected or bool(places & set(one.at)))
+        yield replace(one, waits=True) if doubted else one
+
+
+def _renames(pipe: Pipe, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
+    """Renames that the source gives no ids for: they are found as a removal and an addition."""
+    ids = {t.ref: (bool(t.id), any(c.id for c in t.columns)) for t in catalog.tables}
+    known = {name.casefold(): found for (_, name), found in ids.items()}
+    for step, edit in ((s, e) for s in migration.steps for e in s.edits):
+        if isinstance(edit, edits.RenameColumn | edits.RedefineColumn):
+            to = edit.to if isinstance(edit, edits.RenameColumn) else edit.column.name
+            if to.casefold() != edit.name.casefold() and not known.get(edit.table[-1].casefold(), (True, True))[1]:
+                yield Unread(step.at, _unseen(pipe, step, f"column {edit.name}", f"column {to}"))
+        elif isinstance(edit, edits.RenameTable) and not known.get(edit.table[-1].casefold(), (True, True))[0]:
+            yield Unread(step.at, _unseen(pipe, step, f"table {edit.table[-1]}", f"table {edit.name}"))
+
+
+def _unseen(pipe: Pipe, step: Step, old: str, new: str) -> str:
+    return (
+        f"{pipe.source.kind} gives no ids for the rename of {old} to {new}: it will be seen as a removal and an "
+        "addition, and proposed as a rename (`instep changes map OLD NEW`)"
+    )

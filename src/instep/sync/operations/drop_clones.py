@@ -1,0 +1,28 @@
+"""Lets go of the copies that were kept of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from instep.destinations.base import Keeps
+from instep.events import CopyPurged
+from instep.store.catalogs.clones import Copy
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe
+from instep.sync.two_people import two_people
+
+
+def purge(pipe: Pipe, copies: Sequence[Copy]) -> None:
+    """Deletes them as one run, the destination's side first: one that is gone there is fine. Blocked if four_eyes want
+    a second person."""
+    what = ", ".join(sorted(".".join(copy.place) for copy in copies))
+    with two_people(pipe, "table purge", what), claimed(pipe, "apply") as run:
+        pipe = replace(pipe, run=run)
+        for copy in copies:
+            if isinstance(pipe.destination, Keeps):
+                pipe.destination.purge(copy.place, run.fence)
+            with pipe.transaction():
+                pipe.store.copies.end(copy.number)
+                path, place = ".".join(filter(None, copy.table)), ".".join(copy.place)
+                pipe.store.events.add(CopyPurged(pipe.name, path, place, pipe.who))

@@ -1,0 +1,42 @@
+"""One table of a connector as if it had never come: dropped, and forgotten with the state."""
+
+from __future__ import annotations
+
+from instep.destinations.base import Commit
+from instep.errors import InstepError
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.describe import TableRemoved
+from instep.schema.planning.step import step
+from instep.sources.connector.seen import Seen
+from instep.suggest import did_you_mean
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe
+
+
+def forget_sent(pipe: Pipe, name: str) -> Table:
+    """Drops the destination's table of that name (`schema.table` or `table`) and forgets what was sent of it, and the
+    connector's state: its next run sends everything again. InstepError if there is no such table."""
+    table = _named(pipe, name)
+    with claimed(pipe, "delete") as run, pipe.destination_open():
+        place = pipe.store.names.of(pipe.name).get(table.ref)
+        for there in pipe.destination.inspect([place] if place else []).tables:
+            pipe.destination.claim(there.ref, run.fence)
+            pipe.destination.execute(there.ref, [step(there.ref, TableRemoved(there))], None, Commit(run.id, run.fence))
+        states = pipe.store.connectors
+        seen = Seen.from_dict(states.shape(pipe.name)).tables
+        with pipe.transaction():
+            rest = pipe.store.accepted.catalog(pipe.name).drop(table.ref)
+            pipe.store.accepted.add(pipe.name, rest, who=pipe.who, why=f"table {table.path} was forgotten", run=run.id)
+            left = Seen({ref: found for ref, found in seen.items() if ref != table.ref})
+            states.keep_shape(pipe.name, left.to_dict())
+            states.save(pipe.name, {})
+            states.let_go([held.number for held in states.held(pipe.name) if held.table == table.ref])
+    return table
+
+
+def _named(pipe: Pipe, name: str) -> Table:
+    known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables}
+    if name in known:
+        return known[name]
+    hint = did_you_mean(name, known, f"there are: {', '.join(known) or 'none'}")
+    raise InstepError(f"no run has brought a table {name}", hint=hint)

@@ -1,0 +1,218 @@
+"""Keeps the tables of a connection in order: by a command, and after a sync those that it has loaded.
+
+A command takes a fence and holds no table with it: its run is over on record as soon as it has begun, and gets its end
+when it has one. A load that begins meanwhile claims its tables with a higher fence, and maintenance gives them up.
+Within a sync it comes last, when all is recorded; what goes wrong then is a note.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from instep.destinations.facets import KeepsDropped, Layout, Maintained, Maintains, Upkeep, Vacuums
+from instep.errors import Conflict, Fenced, InstepError
+from instep.events import RunEnded, RunStarted, TableMaintained
+from instep.model import Run, RunStatus
+from instep.schema.catalog.catalog import Table
+from instep.schema.planning.explain import size
+from instep.schema.planning.naming import destination_ref
+from instep.schema.selection.selection import Pattern
+from instep.sync.claim import status_by
+from instep.sync.context import Pipe, Ref
+from instep.sync.housekeeping import is_first_today
+from instep.sync.loading.engine import Engine
+from instep.sync.loading.results import Outcome
+from instep.sync.progress import Progress
+from instep.sync.schema_changes.owned_tables import check_unmoved
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FAILURES = (InstepError, OSError, ValueError)
+"""What maintaining a table may raise: ValueError is how Arrow and Iceberg say that a file is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What became of one table: `error` says what failed, `left` why it was given up to a load."""
+
+    table: str
+    done: Maintained = field(default_factory=Maintained)
+    seconds: float = 0.0
+    error: str = ""
+    left: str = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What `instep maintain` did. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
+    the destination's file before and after; None where it is no single file. `note`: why nothing applies."""
+
+    run: str
+    tables: tuple[Kept, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    vacuumed: tuple[int, int] | None = None
+    note: str = ""
+
+
+def maintain(
+    pipe: Pipe, pattern: str, told: Progress, session: Callable[[], SparkSession | None], *, dry_run: bool = False
+) -> Order:
+    """Maintains the loaded tables that `pattern` names ("": all); paused ones are left alone.
+
+    Raises RunInProgress while a run of the connection is alive, InstepError for a pattern that names no table.
+    """
+    check_unmoved(pipe)
+    found = _named(pipe, pattern)
+    with pipe.store.transaction():
+        run = pipe.store.runs.claim(pipe.name, "maintain", pipe.who)
+        pipe.store.runs.finish(run, "done")
+        pipe.store.events.add(RunStarted(pipe.name, run.id, run.kind))
+    try:
+        done = _done(pipe, run, found, told, session, dry_run=dry_run)
+    except BaseException as error:
+        _end(pipe, run, status_by(error), str(error) or type(error).__name__)
+        raise
+    failed = [f"{t.table}: {t.error}" for t in done.tables if t.error]
+    _end(pipe, run, "partial" if failed else "done", "; ".join(failed))
+    return done
+
+
+def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
+    with pipe.store.transaction():
+        pipe.store.runs.settle(run, status, error)
+        pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
+
+
+def _done(
+    pipe: Pipe, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
+    dry_run: bool,
+) -> Order:  # fmt: skip
+    if isinstance(pipe.destination, Maintains):
+        forgotten = [] if dry_run else _forget(pipe, found, run)
+        began = _began(run)
+        work = Upkeep(pipe.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session)
+        told.step("maintaining")
+        told.tables({t.path: 0 for t in found})
+        tables = tuple(_by_command(pipe, table, work, told) for table in found)
+        return Order(run.id, tables, tuple(forgotten))
+    if isinstance(pipe.destination, Vacuums):
+        forgotten = [] if dry_run else _forget(pipe, found, run)
+        return Order(run.id, forgotten=tuple(forgotten), vacuumed=pipe.destination.vacuum(dry_run=dry_run))
+    return Order(run.id, note=f"nothing to do: instep does not maintain {pipe.destination.kind} destinations")
+
+
+def layout_of(pipe: Pipe, ref: Ref) -> Layout | None:
+    """A table's files as they are now; None where the destination does not tell."""
+    if isinstance(pipe.destination, Maintains):
+        with suppress(InstepError):
+            return pipe.destination.layout(ref)
+    return None
+
+
+def _named(pipe: Pipe, pattern: str) -> list[Table]:
+    loaded = [t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias]
+    found = [t for t in loaded if not pattern or Pattern(pattern).matches(t.path)]
+    if pattern and not found:
+        raise InstepError(
+            f"connection {pipe.name} has no table {pattern}", hint="see `instep status` for the tables that are synced"
+        )
+    return found
+
+
+def _forget(pipe: Pipe, tables: Sequence[Table], run: Run) -> list[str]:
+    if not isinstance(pipe.destination, KeepsDropped):
+        return []
+    gone: list[str] = []
+    for table in tables:
+        ref = destination_ref(table, pipe.naming)
+        held = pipe.destination.held_by(ref) if isinstance(pipe.destination, Maintains) else run.fence
+        try:
+            gone += pipe.destination.forget([ref], min(held, run.fence))
+        except Fenced:
+            continue
+    return gone
+
+
+def _began(run: Run) -> int:
+    return int(run.started.timestamp() * 1000)
+
+
+def _by_command(pipe: Pipe, table: Table, work: Upkeep, told: Progress) -> Kept:
+    ref, path = destination_ref(table, pipe.naming), table.path
+    if table.ref in pipe.store.pauses.tables(pipe.name):
+        return Kept(path, left="it is paused")
+    assert isinstance(pipe.destination, Maintains)
+    if not pipe.destination.inspect([ref]).tables:
+        return Kept(path, left="it is not at the destination")
+    held = pipe.destination.held_by(ref)
+    if held > work.fence:
+        return Kept(path, left="a run that began later is at it")
+    own = replace(work, fence=held, told=lambda rows, bytes: told.table(path, rows=rows, bytes=bytes, step="writing"))
+    kept = _one(pipe, ref, path, own)
+    told.table(path, step="failed" if kept.error else "done")
+    return kept
+
+
+def _one(pipe: Pipe, ref: Ref, path: str, work: Upkeep) -> Kept:
+    """One table, and the event of what was done."""
+    assert isinstance(pipe.destination, Maintains)
+    begun = time.monotonic()
+    try:
+        done = pipe.destination.maintain(ref, work)
+    except (Fenced, Conflict):
+        return Kept(path, left="it is being loaded: the next time", seconds=time.monotonic() - begun)
+    except FAILURES as error:
+        return Kept(path, error=str(error), seconds=time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    if done.something and not work.dry_run:
+        pipe.store.events.add(
+            TableMaintained(
+                pipe.name, work.run, path, done.files_before, done.files, done.bytes_before, done.bytes, done.rewritten,
+                done.snapshots, done.removed, done.orphans, round(seconds, 3),
+            )
+        )  # fmt: skip
+    return Kept(path, done, seconds)
+
+
+def maintain_loaded(pipe: Pipe, run: Run, outcome: Outcome, engine: Engine, told: Progress) -> None:
+    """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
+    those with a longer history are looked through for orphans, too."""
+    how, destination = pipe.maintenance, pipe.destination
+    if not how.after_sync or not isinstance(destination, Maintains):
+        return
+    until = time.monotonic() + how.max_minutes * 60
+    tables = {d.load.ref: d.load.table.path for d in outcome.loaded if d.error is None}
+    deep = len(pipe.store.runs.history(pipe.name, kind="sync", limit=2)) > 1 and is_first_today(pipe, run)
+    work = Upkeep(
+        how, run.id, run.fence, _began(run), deep, session=partial(engine.spark, told.step),
+        go_on=lambda: time.monotonic() < until,
+    )  # fmt: skip
+    for path, kept in _due(pipe, tables, work, told).items():
+        if why := kept.error or kept.left:
+            outcome.note(f"{path} was not maintained: {why}")
+        elif kept.done.rewritten:
+            done, all_bytes = kept.done, size(kept.done.bytes_rewritten)
+            outcome.note(f"{path}: {done.rewritten:,} files ({all_bytes}) were put together, {done.files:,} are left")
+
+
+def _due(pipe: Pipe, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, Kept]:
+    assert isinstance(pipe.destination, Maintains)
+    found = {}
+    for ref, path in tables.items():
+        if not work.go_on():
+            break
+        try:
+            due = work.deep or pipe.destination.due(ref, work.how)
+        except FAILURES as error:
+            found[path] = Kept(path, error=str(error))
+            continue
+        if due:
+            told.step(f"maintaining {path}")
+            found[path] = _one(pipe, ref, path, work)
+    return found

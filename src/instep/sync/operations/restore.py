@@ -1,0 +1,261 @@
+"""Puts one table back to what it was, so that the next sync reads again from there.
+
+Only rows go back. The schema stays as it is accepted now; the cursor goes back with the rows, in the same commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit
+from instep.destinations.facets import KeepsSavepoints, Savepoint
+from instep.destinations.shared import Shared
+from instep.errors import Blocked, Conflict, InstepError
+from instep.events import TableRestored
+from instep.model import Run, TableRun
+from instep.operations.repair.restore import RestoreRequest
+from instep.operations.spec import Preview, Work
+from instep.schema.catalog.catalog import Table, table_fingerprint
+from instep.schema.planning.naming import destination_ref
+from instep.sources.stream import Streams
+from instep.suggest import did_you_mean
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.two_people import two_people
+
+_SENT_AGAIN = "the next sync lets the source send everything again: it does not know which rows went back"
+
+
+@dataclass(frozen=True)
+class Restoring:
+    """From `now` to `point`, which has `rows`. `since`: how many commits are taken back. `again`: live columns that
+    have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read since,
+    or by another cursor, and is read once more; `sent`: by a stream, which has to send everything again; `lost`:
+    columns that came later and the source has no more.
+    `interrupted`: the run that has put the rows back and was killed before it could say so; only that is left to do."""
+
+    table: Table
+    ref: Ref
+    now: Savepoint
+    point: Savepoint
+    rows: int
+    since: int
+    again: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    whole: bool = False
+    sent: bool = False
+    interrupted: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people, before it happens."""
+        if self.interrupted:
+            back = f"{self.table.path} was put back to snapshot {self.point.id} by run {self.interrupted}"
+            return (f"{back}, which was interrupted: its record is completed",)
+        path, made = self.table.path, f" (run {self.point.run})" if self.point.run else ""
+        found = [
+            f"{path} goes back to snapshot {self.point.id} of {self.point.at:%Y-%m-%d %H:%M:%S} UTC{made}",
+            f"{self.now.rows:,} rows now, {self.rows:,} then; commits since then: {self.since}",
+            _SENT_AGAIN if self.sent else _reads(self.now.cursor, self.point.cursor),
+        ]
+        found += [f"column {name} came or was filled later: it is filled again by a backfill" for name in self.again]
+        found += (
+            [f"{path} was read as a whole since then, or by another cursor: the next sync reads it whole"]
+            if self.whole and not self.sent
+            else []
+        )
+        found += [f"column {name} came later and is not at the source any more: its values go" for name in self.lost]
+        return tuple(found)
+
+    def document(self) -> dict[str, Any]:
+        """`snapshot` is a text: its number is larger than some readers of JSON can hold."""
+        return {
+            "table": self.table.path, "snapshot": str(self.point.id), "at": self.point.at, "rows_now": self.now.rows,
+            "rows_then": self.rows, "commits_since": self.since, "filled_again": list(self.again),
+            "read_again": self.whole, "lost": list(self.lost), "does": list(self.lines),
+        }  # fmt: skip
+
+
+def _reads(now: str, then: str) -> str:
+    old, new = (json.loads(text) if text else None for text in (then, now))
+    if old is None or (new is not None and old.get("column") != new.get("column")):
+        return "the next sync reads the whole table again"
+    if "log" in old:
+        return "the next sync reads the log from there on, or the whole table if the server has it no more"
+    reached = f", which had reached {new['upper']}" if new else ""
+    return f"the next sync reads again from {old['column']} {old['upper']} on{reached}"
+
+
+def savepoints(pipe: Pipe, path: str) -> tuple[Table, Sequence[Savepoint]]:
+    """What the table with this path can be put back to, newest first. InstepError for an unknown table."""
+    table, ref = _table(pipe, path)
+    return table, _keeper(pipe).savepoints(ref)
+
+
+def _keeper(pipe: Pipe) -> KeepsSavepoints:
+    if isinstance(pipe.destination, KeepsSavepoints):
+        return pipe.destination
+    if isinstance(pipe.destination, Shared):
+        raise InstepError(
+            "a table that connections share is not put back: its snapshots have the rows of all of them",
+            hint="`instep sync --full` loads the rows of this connection again",
+        )
+    raise InstepError(f"a destination of type {pipe.destination.kind} keeps no snapshots", hint="restore a backup")
+
+
+def _table(pipe: Pipe, path: str) -> tuple[Table, Ref]:
+    known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables}
+    if path not in known:
+        hint = did_you_mean(path, known, "see `instep status` for the tables that are synced")
+        raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
+    return known[path], destination_ref(known[path], pipe.naming)
+
+
+def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | None = None) -> Restoring:
+    """What putting a table back does: to a snapshot, or to what it was `at` a time. Writes nothing.
+
+    Raises InstepError if there is no such snapshot, Blocked with the reason if the table cannot be put back to it.
+    """
+    table, points = savepoints(pipe, path)
+    point = _point(path, points, snapshot, at)
+    if point.why_not:
+        raise Blocked(f"{path} cannot be put back to snapshot {point.id}: {point.why_not}", hint=_LIST.format(path))
+    if point.current and (run := _interrupted(pipe, destination_ref(table, pipe.naming))):
+        before = next((p for p in points if not p.current), point)
+        return Restoring(table, destination_ref(table, pipe.naming), before, point, point.rows, 0, interrupted=run)
+    if point.current:
+        raise Blocked(f"{path} is at snapshot {point.id} already", hint=_LIST.format(path))
+    now = next(p for p in points if p.current)
+    ref = destination_ref(table, pipe.naming)
+    rows = _keeper(pipe).rows_at(ref, point.id)
+    later = [c for c in table.columns if (c.alias or c.name) in point.later]
+    filled = _filled_since(pipe, table, point)
+    again = tuple(c.name for c in table.live if c in later or c.name in filled)
+    lost = tuple(c.name for c in later if c.retained)
+    whole = "" in filled or _starts_later(pipe, table, point)
+    if sent := isinstance(pipe.source, Streams):
+        again, whole = (), True
+    return Restoring(table, ref, now, point, rows, points.index(point), again, lost, whole, sent)
+
+
+def _starts_later(pipe: Pipe, table: Table, point: Savepoint) -> bool:
+    """Whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that came
+    after the savepoint would be missed."""
+    then = json.loads(point.cursor).get("column") if point.cursor else None
+    return bool(table.cursor and settings_of(pipe, table).start) and then != table.cursor
+
+
+def _interrupted(pipe: Pipe, ref: Ref) -> str:
+    """The run that made the table's last commit, if that was a restore which is not on record."""
+    state = pipe.destination.state(ref)
+    with suppress(InstepError):
+        if state and pipe.store.runs.get(state.run).kind == "restore" and not pipe.store.runs.tables(state.run):
+            return state.run
+    return ""
+
+
+def _filled_since(pipe: Pipe, table: Table, point: Savepoint) -> frozenset[str]:
+    """Columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole table."""
+    done = pipe.store.backfills.find(pipe.name, ("done",))
+    return frozenset(b.column for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at)
+
+
+_LIST = "see `instep restore {} --list`"
+
+
+def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: datetime | None) -> Savepoint:
+    if at is not None:
+        found = next((p for p in points if p.at <= at), None)
+        what = f"of {at:%Y-%m-%d %H:%M:%S %Z} or before"
+    else:
+        found, what = next((p for p in points if p.id == snapshot), None), f"{snapshot}"
+    if found is None:
+        why = "it has expired, or never was the table's"
+        raise InstepError(f"{path} has no snapshot {what}: {why}", hint=_LIST.format(path))
+    return found
+
+
+def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
+    """Does it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
+    person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
+    whole."""
+    path = made.table.path
+    if not any(fnmatchcase(path, pattern) for pattern in allowed):
+        raise Blocked(f"the rows of {path} are put back", hint=f"name it: --allow-destructive '{path}'")
+    what = f"{path}: rows as of snapshot {made.point.id}"
+    agreed = nullcontext() if made.interrupted else two_people(pipe, "restore", what)
+    with agreed, claimed(pipe, "restore", paused_too=True) as run:
+        held = replace(pipe, run=run)
+        if made.interrupted:
+            if _interrupted(pipe, made.ref) != made.interrupted:
+                raise _moved(made)
+            _record(held, made.interrupted, made)
+            return run
+        _go_back(held, run, made)
+        crashpoint("restore.before")
+        pipe.destination.claim(made.ref, run.fence)
+        commit = Commit(run.id, run.fence, made.point.cursor, table_fingerprint(made.table))
+        _keeper(pipe).restore(made.ref, made.point.id, made.now.id, made.rows, commit)
+        crashpoint("restore.after")
+        _record(held, run.id, made)
+        return run
+
+
+def _go_back(pipe: Pipe, run: Run, made: Restoring) -> None:
+    """Before the rows do: a crash in between must leave neither columns without values nor a cursor ahead of the
+    rows."""
+    with pipe.transaction():
+        for name in (*made.again, *([""] if made.whole else [])):
+            why = f"{made.table.path} was put back to what it was on {made.point.at:%Y-%m-%d %H:%M} UTC"
+            pipe.store.backfills.want(pipe.name, made.table.ref, column=name, why=why)
+        cursor = {made.table.ref: made.point.cursor}
+        pipe.store.cursors.save(pipe.name, cursor, run=run.id, fence=run.fence)
+
+
+def _record(pipe: Pipe, run: str, made: Restoring) -> None:
+    ref, path = made.table.ref, made.table.path
+    with pipe.transaction():
+        pipe.store.runs.record_tables(TableRun(run, ref, "done", "restore"))
+        pipe.store.events.add(
+            TableRestored(
+                pipe.name,
+                run,
+                path,
+                str(made.point.id),
+                (made.point.made or made.point.at).isoformat(),
+                made.now.rows,
+                made.rows,
+                pipe.who,
+            )
+        )
+
+
+class Restore(Work):
+    """The work of the operation `restore`."""
+
+    def prepare(self, context: Pipe, request: RestoreRequest) -> Preview:
+        """Find out what the restore does; Conflict if the table is not at the request's base."""
+        snapshot = int(request.snapshot) if request.snapshot else None
+        made = prepare(context, request.table, snapshot, request.at)
+        base = str(made.now.id)
+        if request.base not in (None, base):
+            raise _moved(made)
+        bound = RestoreRequest(table=request.table, snapshot=str(made.point.id), base=base)
+        document = {**made.document(), "at": made.point.at.isoformat()}
+        return Preview(context.name, bound, document, made.lines, prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Put the rows back; return the run."""
+        return {"run": restore(context, preview.prepared, allow).id}
+
+
+def _moved(made: Restoring) -> Conflict:
+    return Conflict(f"table {made.table.path} has moved since it was looked at", hint="look again, then restore")

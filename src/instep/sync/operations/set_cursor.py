@@ -1,0 +1,164 @@
+"""Gives a table another cursor, or none, because a person says so. The next sync reads by it, whole or from a value on.
+
+Nothing changes at the destination: its last commit names the cursor that it was read by, so that another one begins
+anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from instep.errors import Blocked, InstepError
+from instep.events import CursorChosen
+from instep.model import Review
+from instep.operations.repair.set_cursor import SetCursorRequest
+from instep.operations.spec import Preview, Work
+from instep.schema.catalog.catalog import Table, fingerprint
+from instep.schema.catalog.promotion import ORDERED, same_order
+from instep.schema.catalog.types import DataType, Date, Int
+from instep.schema.catalog.types import Decimal as DecimalType
+from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe
+from instep.sync.detection.filters import where_of
+from instep.sync.schema_changes.table_setting import Found, find_table, settle
+from instep.sync.two_people import two_people
+
+
+@dataclass(frozen=True)
+class NewCursor:
+    """What giving `table` (as accepted) the cursor does; "" for none. `upper` is the newest value at the source."""
+
+    table: Table
+    cursor: str
+    start: str
+    base: str
+    upper: str = ""
+    indexed: bool = False
+    settles: tuple[Review, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        return (*self._reading(), *(f"settles {r.id}: {r.summary}" for r in self.settles))
+
+    def document(self) -> dict[str, Any]:
+        said = {"table": self.table.path, "cursor": self.cursor or None, "from": self.start or None}
+        return {**said, "newest": self.upper or None, "lines": list(self.lines)}
+
+    def _reading(self) -> Sequence[str]:
+        path = self.table.path
+        if not self.cursor:
+            return (f"{path} is read as a whole by each sync",)
+        begin = f"from {self.start} on; older rows are not looked at" if self.start else "as a whole"
+        lines = [f"the newest {self.cursor} at the source is {self.upper or 'not there: it has no rows'}",
+                 f"the next sync reads {path} {begin}, later ones what is newer"]  # fmt: skip
+        if not self.table.key:
+            lines.append("without a key, rows are only ever added")
+        if not self.indexed:
+            lines.append(f"see that {self.cursor} has an index at the source: each sync looks for its newest values")
+        return lines
+
+
+def prepare(pipe: Pipe, path: str, column: str | None, start: str = "") -> NewCursor:
+    """What it does; asks the source for the column's newest value and its NULLs, and writes nothing.
+
+    Raises InstepError for a table, column or value that is not there or cannot be one, Blocked if the project file
+    names the table's cursor, or rows would be missed.
+    """
+    found = find_table(pipe, path)
+    table = found.table
+    if found.settings.cursor is not None:
+        named = f'{{"{path}": {{cursor: {column or chr(39) * 2}}}}}'
+        where = f"change it there: connections.{found.connection}.tables: {named}"
+        raise Blocked(f"instep.yml names the cursor of {path}: {found.settings.cursor}", hint=where)
+    base, settles = fingerprint(found.accepted), tuple(found.open("cursor."))
+    if column is None:
+        return NewCursor(table, "", "", base, settles=settles)
+    if found.settings.mode == "full_refresh":
+        raise Blocked(
+            f"instep.yml says that {path} is loaded by full_refresh", hint="a cursor would not be used: change its mode"
+        )
+    return replace(_checked(pipe, found, column, start), base=base, settles=settles)
+
+
+def _checked(pipe: Pipe, found: Found, column: str, start: str) -> NewCursor:
+    table = found.table
+    accepted, source = found.column(column)
+    name = f"column {table.path}.{column}"
+    if not isinstance(accepted.type, ORDERED):
+        raise InstepError(
+            f"{name} is {accepted.type} and cannot be a cursor",
+            hint="a cursor is an integer, a decimal, a date or a timestamp",
+        )
+    if not same_order(accepted.type, source.type):
+        raise Blocked(f"{name} is {source.type} at the source by now", hint="decide about its type first")
+    if start:
+        _check_value(name, accepted.type, start)
+    columns = tuple(ColumnRead(c, c) for c in found.source.columns)
+    read = TableRead(found.source, found.source, columns, where_of(pipe, table, found.source))
+    with pipe.source.snapshot() as snapshot:
+        _, bounds = snapshot.cursor_bounds(read, source.name, None, 0)
+    if bounds.nulls:
+        raise Blocked(
+            f"{name} is NULL in {bounds.nulls:,} rows: each sync would read the whole table",
+            hint="fill them at the source, or choose a column without NULL",
+        )
+    indexed = found.source.key[:1] == (source.name,)
+    return NewCursor(table, column, start, "", bounds.upper or "", indexed)
+
+
+def _check_value(name: str, kind: DataType, text: str) -> None:
+    try:
+        if isinstance(kind, Int | DecimalType):
+            Decimal(text)
+        elif isinstance(kind, Date):
+            date.fromisoformat(text)
+        else:
+            datetime.fromisoformat(text)
+    except (ValueError, InvalidOperation):
+        raise InstepError(
+            f"{text!r} is no value of {name} ({kind})", hint="write 42, 2026-03-31 or 2026-03-31T12:00:00"
+        ) from None
+
+
+def carry_out(pipe: Pipe, made: NewCursor) -> int:
+    """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
+    Blocked if four_eyes want a second person."""
+    what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
+    with two_people(pipe, "table set-cursor", what), claimed(pipe, "apply", paused_too=True) as run:
+        pipe = replace(pipe, run=run)
+        store, ref = pipe.store, made.table.ref
+        after = store.accepted.catalog(pipe.name).put(replace(made.table, cursor=made.cursor or None))
+        why = f"cursor of {made.table.path} set to {made.cursor or 'none'}"
+        with pipe.transaction():
+            version = store.accepted.add(pipe.name, after, who=pipe.who, why=why, base=made.base, run=run.id).version
+            if made.cursor:
+                store.choices.set(pipe.name, ref, "cursor", (made.cursor,), start=made.start, who=pipe.who)
+            else:
+                store.choices.drop(pipe.name, ref, "cursor")
+            settle(pipe, made.settles)
+            store.events.add(
+                CursorChosen(pipe.name, made.table.path, made.cursor, made.start, pipe.who, version)
+            )  # fmt: skip
+        return version
+
+
+__all__ = ["NewCursor", "carry_out", "prepare"]
+
+
+class SetCursor(Work):
+    """The work of the operation `set_cursor`."""
+
+    def prepare(self, context: Pipe, request: SetCursorRequest) -> Preview:
+        """Look up the column's newest value and its NULLs."""
+        made = prepare(context, request.table, request.column, request.start)
+        return Preview(context.name, request, made.document(), made.lines, prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Set the cursor; return the accepted version."""
+        return {"version": carry_out(context, preview.prepared)}

@@ -1,0 +1,276 @@
+"""Gives a table another key, because a person says so: the rows stay, the table is read anew, or it is emptied.
+
+The table's own schema comes first, then the accepted one, then the choice. Interrupted before the choice is kept, the
+key counts as changed and the table stays paused: nothing is ever read by two keys, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Keeps
+from instep.errors import Blocked, Conflict, IllegalChange, StalePlan
+from instep.events import KeyChosen
+from instep.model import Review, Run
+from instep.operations.repair.set_key import SetKeyRequest
+from instep.operations.spec import Preview, Work
+from instep.schema.catalog.catalog import Catalog, Table, fingerprint
+from instep.schema.changes.describe import KeyChanged, TableReplaced
+from instep.schema.planning.naming import assign, destination_ref
+from instep.schema.planning.plan import Plan, desired, plan
+from instep.schema.planning.step import step
+from instep.schema.policy.policy import Decision
+from instep.sources.stream import Streams
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.chosen_keys import with_key
+from instep.sync.schema_changes.apply import apply_plan
+from instep.sync.schema_changes.key_counts import Count, KeyCount, count_key
+from instep.sync.schema_changes.table_setting import Found, find_table, recorded_tables, settle
+from instep.sync.two_people import two_people
+
+Way = Literal["rekey", "rebuild", "clear"]
+WAYS: tuple[Way, ...] = ("rekey", "rebuild", "clear")
+MEANS = {
+    "rekey": "the rows stay and are found by the new key from now on",
+    "rebuild": "the next sync reads the table anew; until then its rows stay, and afterwards in a copy",
+    "clear": "the table is emptied now and read anew by the next sync, without a copy",
+}
+BYTES = 230
+"""Of a copy's name, which is longer than its table's."""
+
+
+@dataclass(frozen=True)
+class Rekeying:
+    """What giving `table` (as accepted) the key does. `own`: it is the source's own key, so that nothing has to be
+    chosen. `settles` are the changes that are answered by it; `retyped` the columns of the key that have another type
+    at the source."""
+
+    table: Table
+    key: tuple[str, ...]
+    own: bool
+    way: Way
+    counts: KeyCount
+    plan: Plan
+    settles: tuple[Review, ...] = ()
+    rows: int = 0
+    retyped: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        steps = (f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps)
+        return (
+            *(f"key ({', '.join(self.key)}) {line}" for line in self.counts.lines),
+            MEANS[self.way],
+            *steps,
+            *(f"settles {r.id}: {r.summary}" for r in self.settles),
+        )
+
+    @property
+    def why_not(self) -> str:
+        """What keeps this from being done, with the numbers; "" if nothing does."""
+        source, destination = self.counts.source, self.counts.destination
+        if self.table.history and self.way != "rebuild" and self.rows:
+            return f"{self.table.path} keeps its history, whose versions have the key ({', '.join(self.table.key)})"
+        names = f"the key ({', '.join(self.key)}) of {self.table.path}"
+        if self.way == "rekey" and self.retyped and self.rows:
+            return f"{names} has another type at the source ({', '.join(self.retyped)}): no row would be found by it"
+        if source.duplicates:
+            return f"{names} is not unique at the source: {source.duplicates:,} rows would be lost"
+        if self.way == "rekey" and source.nulls:
+            return f"{names} has NULL in {source.nulls:,} rows of the source"
+        if self.way == "rekey" and not destination.unique:
+            return f"{names} does not tell the rows at the destination apart: {destination}"
+        return ""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "table": self.table.path, "key": list(self.key), "source": _numbers(self.counts.source),
+            "destination": _numbers(self.counts.destination), "settles": [r.id for r in self.settles],
+        }  # fmt: skip
+
+    def told(self) -> dict[str, Any]:
+        """For people: what was counted, what keeps it from being done, which ways there are."""
+        return {
+            "counted": list(self.counts.lines), "why_not": self.why_not,
+            "offers": offers(self.table.path, self.counts),
+        }  # fmt: skip
+
+
+def _numbers(count: Count) -> dict[str, int]:
+    return {"rows": count.rows, "duplicates": count.duplicates, "nulls": count.nulls}
+
+
+def prepare(pipe: Pipe, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
+    """What it does; reads the key's columns on both sides and writes nothing.
+
+    Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
+    if something else about the table has to be decided first.
+    """
+    found = find_table(pipe, path)
+    table, key = found.table, tuple(columns)
+    if found.settings.key:
+        raise Blocked(f"instep.yml names the key of {path}: ({', '.join(found.settings.key)})", hint=yaml(found, key))
+    names = found.sources_of(key)
+    counts = count_key(pipe, table, found.source, key, names)
+    state = pipe.destination.state(destination_ref(table, pipe.naming))
+    made = _plan(pipe, found, key, way if state is not None else "rekey")
+    own = found.source.key == names
+    settles = tuple(found.open("key."))
+    retyped = tuple(found.retyped(key))
+    if way != "rekey":
+        settles += tuple(r for r in found.open("column.retyped") if r.column in retyped)
+    rows = state.rows if state else 0
+    return Rekeying(table, key, own, way, counts, made, settles, rows, retyped)
+
+
+def yaml(found: Found, key: Sequence[str]) -> str:
+    return (
+        f'change it there: connections.{found.connection}.tables: {{"{found.table.path}": {{key: [{", ".join(key)}]}}}}'
+    )
+
+
+def _plan(pipe: Pipe, found: Found, key: tuple[str, ...], way: Way) -> Plan:
+    table = found.table
+    now = with_key(table, list(key))
+    if way != "rekey":
+        # no row of the new generation has JSON of columns that the source has no more, or a key of the old type
+        types = found.retyped(key)
+        columns = tuple(replace(c, type=types.get(c.name, c.type)) for c in now.columns)
+        extra = None if table.extra is None else ()
+        now = replace(now, columns=columns, generation=table.generation + 1, extra=extra)
+    after = assign(found.accepted.put(now), pipe.naming)
+    ref = destination_ref(table, pipe.naming)
+    there = pipe.destination.inspect([ref])
+    wanted = desired(Catalog.of([after.by_ref[table.ref]]), pipe.naming)
+    change = KeyChanged(table.ref, table.key, key)
+    decisions = [Decision(change, "apply", "selection", f"key set by {pipe.who}")] if table.key != key else []
+    able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+    before, taken = Catalog.of([table]), Catalog.of([after.by_ref[table.ref]])
+    made = plan(decisions, before, taken, there, wanted, able, prefix=prefix)
+    if made.refused:
+        raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
+    if way != "rekey" and (old := there.get(ref)) is not None:
+        anew = _with_narrower_types(made.wanted.by_ref[ref], wanted.by_ref[ref])
+        made = replace(made, steps=(step(ref, TableReplaced(old, anew)),), wanted=made.wanted.put(anew))
+    whole = recorded_tables(pipe, made.wanted)
+    return replace(made, base_accepted=fingerprint(found.accepted), after=after, wanted=whole)
+
+
+def _with_narrower_types(table: Table, accepted: Table) -> Table:
+    """Return the table with the accepted types: no row stays in it that needs the wider ones that it had."""
+    types = {c.name: c.type for c in accepted.columns if not c.retained}
+    return replace(table, columns=tuple(replace(c, type=types.get(c.name, c.type)) for c in table.columns))
+
+
+def carry_out(pipe: Pipe, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
+    """Does it as one run; answers the accepted version and where the old table is kept, if it is.
+
+    Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
+    want a second person; StalePlan if the accepted schema has moved since `prepare`.
+    """
+    if why := made.why_not:
+        raise Blocked(why, hint=_instead(made))
+    path = made.table.path
+    if made.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
+        raise Blocked(f"{path} would be emptied: {made.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
+    what = f"{path}: key ({', '.join(made.key)}), {made.way}"
+    with two_people(pipe, "table set-key", what), claimed(pipe, "apply", paused_too=True) as run:
+        pipe = replace(pipe, run=run)
+        if fingerprint(pipe.store.accepted.catalog(pipe.name)) != made.plan.base_accepted:
+            raise StalePlan("the accepted schema has moved since this was looked at", hint="run the command again")
+        ref = destination_ref(made.table, pipe.naming)
+        pipe.destination.claim(ref, run.fence)
+        place, rows = _keep(pipe, run, made, ref)
+        _want_rows(pipe, made)
+        crashpoint("apply.table.before")
+        version = apply_plan(pipe, run, made.plan, {})
+        _accept(pipe, made, version, place, rows)
+        if made.way == "clear" and made.rows:
+            pipe.destination.overwrite(ref, (), Commit(run.id, run.fence))
+        return version, place
+
+
+def _instead(made: Rekeying) -> str:
+    if made.counts.source.duplicates:
+        return "name more columns, or correct the rows at the source"
+    return f"read the table anew instead: `instep table set-key {made.table.path} {','.join(made.key)} --rebuild`"
+
+
+def _keep(pipe: Pipe, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
+    """The old rows under a name of their own; the first that is free, or has these very rows."""
+    if made.way != "rebuild" or not made.rows:
+        return None, 0
+    if not isinstance(pipe.destination, Keeps):
+        raise Blocked(f"{pipe.destination.kind} cannot keep a copy of {made.table.path}", hint="use --clear")
+    stem = ref[1].encode()[:BYTES].decode(errors="ignore") + f"__before_{run.started:%Y%m%d}"
+    for number in range(1, 100):
+        place = ref[0], stem if number == 1 else f"{stem}_{number}"
+        try:
+            rows = pipe.destination.keep(ref, place, Commit(run.id, run.fence))
+        except Conflict:
+            continue
+        return (place, rows) if rows is not None else (None, 0)
+    raise Conflict(f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {made.table.path}`")
+
+
+def _want_rows(pipe: Pipe, made: Rekeying) -> None:
+    """A stream is asked for the rows of a table that is to have none of its own any more, before they go: a crash in
+    between must not take its next rows for all of them. A database is read."""
+    if made.way == "rekey" or not isinstance(pipe.source, Streams):
+        return
+    change = made.settles[0].id if made.settles else ""
+    with pipe.transaction():
+        why = f"its key is ({', '.join(made.key)}) now"
+        pipe.store.backfills.want(pipe.name, made.table.ref, why=why, change=change, instead=bool(change))
+
+
+def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
+    """The choice, the copy and the changes that it answers, in one transaction."""
+    store, ref = pipe.store, made.table.ref
+    with pipe.transaction():
+        if made.own:
+            store.choices.drop(pipe.name, ref, "key")
+        else:
+            store.choices.set(pipe.name, ref, "key", made.key, who=pipe.who)
+        if place is not None:
+            store.copies.add(pipe.name, ref, place, why=f"before the key ({', '.join(made.key)})", rows=rows)
+        settle(pipe, made.settles)
+        store.events.add(KeyChosen(pipe.name, made.table.path, made.key, made.way, pipe.who, version))
+
+
+def offers(path: str, counts: KeyCount) -> list[str]:
+    """What can be done about a key with these counts: one command a line, and what it does or why it would not."""
+    key, source, destination = ",".join(counts.key), counts.source, counts.destination
+    if source.duplicates:
+        return [f"{source.duplicates:,} rows of the source would be lost: choose a key that tells them apart"]
+    stay = source.unique and destination.unique
+    names = {
+        "rekey": MEANS["rekey"] if stay else "refused while there are duplicates or NULLs",
+        "rebuild": MEANS["rebuild"],
+        "clear": f"{MEANS['clear']}; needs --allow-destructive {path}",
+    }
+    return [f"instep table set-key {path} {key} --{way}: {text}" for way, text in names.items()]
+
+
+__all__ = ["MEANS", "WAYS", "Rekeying", "Way", "carry_out", "offers", "prepare", "yaml"]
+
+
+class SetKey(Work):
+    """The work of the operation `set_key`."""
+
+    def prepare(self, context: Pipe, request: SetKeyRequest) -> Preview:
+        """Count what shares the key. `detail` has what was `counted`, `why_not` (what keeps it from being done) and the
+        ways that there are."""
+        made = prepare(context, request.table, request.key, request.way)
+        return Preview(context.name, request, made.document(), made.lines, made.told(), prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Set the key; return the accepted version, and where the old table is kept as a copy, if it is."""
+        version, place = carry_out(context, preview.prepared, allow)
+        return {"version": version, "copy": place and list(place)}

@@ -1,0 +1,216 @@
+"""What is held in quarantine, across the tables of a connection: found, let go, erased, swept when it is old.
+
+What a run held that has committed nothing does not count. Values of columns that are hashed or switched off by now
+are never told in clear, and leave the files in clear at the next rewrite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from hashlib import sha256
+
+from instep.destinations.base import Target
+from instep.errors import InstepError
+from instep.model import Run
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Unknown
+from instep.schema.planning.naming import destination_ref
+from instep.schema.selection.selection import column_is_on, hashed
+from instep.stage.conform import compact_json, digest
+from instep.stage.entries import Entry, Found, read_entries, rewrite
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe, Ref
+from instep.sync.housekeeping import is_first_today
+from instep.sync.named_tables import unknown_table
+from instep.sync.staging_cleanup import dead_runs, sweep, uncommitted
+from instep.sync.two_people import two_people
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+KEPT_RUNS = 100
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The quarantine of one accepted table, whose rows are at `ref` of the destination."""
+
+    table: Table
+    ref: Ref
+    target: Target = field(repr=False)
+    found: Found
+
+    @property
+    def held(self) -> list[Entry]:
+        return [e for e in self.found.entries if e.status == "held"]
+
+
+def holdings(
+    pipe: Pipe, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
+) -> Iterator[Holding]:
+    """The quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks, for
+    which what dead runs left is swept first. `idle`: no run is alive, so that one that has not ended is dead. Raises
+    InstepError for an unknown table."""
+    known = pipe.store.runs.history(pipe.name, limit=KEPT_RUNS)
+    running = {r.id for r in known if r.status == "running" and not idle}
+    ended_badly = [r for r in known if r.status != "done" and r.id not in running]
+    dead = dead_runs(pipe, run) if run is not None else []
+    for table, ref in _tables(pipe, only):
+        state = pipe.destination.state(ref)
+        if run is not None:
+            pipe.destination.claim(ref, run.fence)
+            sweep(pipe, dead, ref, state)
+        ignored = {*uncommitted(ended_badly, state), *running}
+        target = pipe.destination.target(ref)
+        found = read_entries(target.quarantine, target.io, ignored)
+        if found.files or found.broken:
+            guarded = tuple(guard(pipe, table, e) for e in found.entries)
+            yield Holding(table, ref, target, replace(found, entries=guarded))
+
+
+def _tables(pipe: Pipe, only: Collection[str]) -> list[tuple[Table, Ref]]:
+    """The accepted tables that are in the destination and ours."""
+    accepted = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias}
+    for path in sorted(set(only) - set(accepted)):
+        raise unknown_table(f"connection {pipe.name} has no table", path, accepted)
+    refs = {destination_ref(t, pipe.naming): t for path, t in accepted.items() if not only or path in only}
+    foreign = pipe.destination.foreign(refs)
+    there = pipe.destination.inspect(ref for ref in refs if ref not in foreign)
+    return [(refs[t.ref], t.ref) for t in there.tables]
+
+
+def guard(pipe: Pipe, table: Table, entry: Entry) -> Entry:
+    """The entry without what may not be told of it: a column may have been switched off or hashed since."""
+    hide = _hider(pipe, table)
+    key = compact_json({path: hide(path, text) for path, text in json.loads(entry.key).items()})
+    original = entry.original
+    if original is not None and not entry.column:
+        original = compact_json({path: hide(path, text) for path, text in json.loads(original).items()})
+    elif original is not None:
+        original = hide(entry.column, original)
+    return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
+
+
+def _hider(pipe: Pipe, table: Table) -> Callable[[str, str | None], str | None]:
+    def hide(path: str, text: str | None) -> str | None:
+        column = table.by_name.get(path) or Column(path, Unknown())
+        if text is None or not column_is_on(pipe.selection, table, column)[0]:
+            return None
+        if not hashed(pipe.selection, table.ref, path) or _DIGEST.fullmatch(text):
+            return text
+        return digest(text, pipe.salt) if pipe.salt else None
+
+    return hide
+
+
+def discard(pipe: Pipe, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[Entry]:
+    """Lets go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
+    same value held again stays discarded. Raises InstepError for an id that is none, or not clear, Blocked if four_eyes
+    want a second person."""
+    with two_people(pipe, "quarantine discard", _named(tables, ids)), claimed(pipe, "discard", paused_too=True) as run:
+        found = list(holdings(pipe, tables, run))
+        chosen = set(resolved(found, ids)) if ids else {e.id for h in found for e in h.held}
+        gone: list[Entry] = []
+        for holding in found:
+            mine = [e for e in holding.held if e.id in chosen]
+            if mine:
+                gone += mine
+                let_go = {e.id: replace(e, status="discarded", original=None) for e in mine}
+                settle(holding, let_go, run)
+        return gone
+
+
+def _named(tables: Collection[str], ids: Collection[str]) -> str:
+    """Which entries, without telling what they hold; thousands of ids by a digest of them."""
+    if not ids:
+        return f"all of {', '.join(sorted(tables)) or 'every table'}"
+    known = ",".join(sorted(ids))
+    return known if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(known.encode()).hexdigest()[:12]})"
+
+
+def of_row(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> list[str]:
+    """The ids of a table's entries, settled ones too, of the rows with this key (texts by column).
+
+    Raises RunInProgress while a run of the connection is alive, whose entries are not known yet."""
+    pipe.store.runs.check_idle(pipe.name)
+    found = holdings(pipe, [table], idle=True)
+    return [e.id for holding in found for e in holding.found.entries if _is_of(pipe, e, key)]
+
+
+def erase(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> int:
+    """Removes every trace of the rows with this key (texts by column) from a table's quarantine; how many entries."""
+    return _erase(pipe, table, lambda e: _is_of(pipe, e, key))
+
+
+def erase_entries(pipe: Pipe, table: str, ids: Collection[str]) -> int:
+    """The same for the entries of these whole ids. Those of several rows take two people where four_eyes are on: they
+    are let go, too."""
+    several = (
+        pipe.four_eyes and len({e.key for h in holdings(pipe, [table]) for e in h.found.entries if e.id in ids}) > 1
+    )
+    with two_people(pipe, "quarantine erase", _named((table,), ids)) if several else nullcontext():
+        return _erase(pipe, table, lambda e: e.id in ids)
+
+
+def _erase(pipe: Pipe, table: str, chosen: Callable[[Entry], bool]) -> int:
+    with claimed(pipe, "discard", paused_too=True) as run:
+        count = 0
+        for holding in holdings(pipe, [table], run):
+            gone = [e for e in holding.found.entries if chosen(e)]
+            count += len(gone)
+            if gone:
+                left = [e for e in holding.found.entries if e not in gone]
+                rewrite(holding.target.quarantine, holding.target.io, holding.found, left, run.id)
+        return count
+
+
+def _is_of(pipe: Pipe, entry: Entry, key: Mapping[str, str | None]) -> bool:
+    """Hashed key columns hold the hash of what a person knows."""
+    held = json.loads(entry.key)
+    return bool(key) and all(
+        name in held and held[name] in (text, None if text is None else digest(text, pipe.salt))
+        for name, text in key.items()
+    )
+
+
+def resolved(found: Sequence[Holding], ids: Collection[str]) -> list[str]:
+    """Whole ids of those that start so; InstepError if one starts none, or several."""
+    known = [e.id for h in found for e in h.found.entries]
+    whole = []
+    for id in ids:
+        same = [k for k in known if k == id] or [k for k in known if k.startswith(id)]
+        if len(same) != 1:
+            what = "no entry" if not same else f"{len(same)} entries"
+            raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --rows 100`")
+        whole += same
+    return whole
+
+
+def settle(holding: Holding, changed: Mapping[str, Entry], run: Run) -> None:
+    """Writes the quarantine anew with these entries (by id) in the place of those that it had."""
+    entries = [changed.get(e.id, e) for e in holding.found.entries]
+    rewrite(holding.target.quarantine, holding.target.io, holding.found, entries, run.id)
+
+
+def expire(pipe: Pipe, run: Run) -> int:
+    """Deletes what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
+    the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
+    if not is_first_today(pipe, run) or not pipe.store.runs.ever_held(pipe.name):
+        return 0
+    gone = 0
+    with suppress(InstepError):
+        for holding in holdings(pipe):
+            gone += _expire(holding, pipe.destination.quarantine_days, run)
+    return gone
+
+
+def _expire(holding: Holding, days: int, run: Run) -> int:
+    found = holding.found
+    limit = run.started - timedelta(days=days)
+    left = [e for e in found.entries if not days or e.at >= limit]
+    if len(left) < len(found.entries) or len(found.files) > 1:
+        rewrite(holding.target.quarantine, holding.target.io, found, left, run.id)
+    return len(found.entries) - len(left)

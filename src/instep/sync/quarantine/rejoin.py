@@ -1,0 +1,190 @@
+"""Held values meet the rows that they belong to: what goes in, what came too late, what still does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from instep.destinations.base import Met
+from instep.stage.conform import compact_json
+from instep.stage.entries import Entry, Status
+from instep.sync.quarantine.recast import Cell, Recast, Whole
+
+
+@dataclass(frozen=True)
+class Rejoined:
+    """`rows` are places in the rows that were met, and `updated` what stands there from now on."""
+
+    rows: Sequence[int]
+    updated: pa.Table
+    inserted: pa.Table
+    replayed: tuple[Entry, ...] = ()
+    superseded: tuple[Entry, ...] = ()
+    stays: tuple[Entry, ...] = ()
+
+    @classmethod
+    def nothing(cls, schema: pa.Schema) -> Rejoined:
+        return cls((), schema.empty_table(), schema.empty_table())
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.rows) or len(self.inserted) > 0
+
+
+def rejoin(made: Recast, met: Met, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
+    """What becomes of the entries; `now` is the moment of the run."""
+    work = _Work(met, schema, prefix, now or datetime.now(UTC))
+    by_place: dict[tuple[int, str], list[Cell]] = defaultdict(list)
+    for cell in made.cells:
+        by_place[cell.number, cell.column].append(cell)
+    for (number, column), cells in by_place.items():
+        work.cells(number, column, sorted(cells, key=lambda c: c.entry.at))
+    by_number: dict[int, list[Whole]] = defaultdict(list)
+    for row in made.rows:
+        by_number[row.number].append(row)
+    for number, rows in by_number.items():
+        work.whole(number, sorted(rows, key=lambda r: r.entry.at))
+    return work.done()
+
+
+@dataclass
+class _Work:
+    met: Met
+    schema: pa.Schema
+    prefix: str
+    now: datetime
+    found: dict[int, list[int]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    fills: dict[int, dict[str, Cell]] = field(default_factory=dict)
+    inserts: list[Whole] = field(default_factory=list)
+    entries: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        current = self.met.rows.column(f"{self.prefix}current").to_pylist() if self._has("current") else []
+        for at, number in enumerate(self.met.numbers):
+            if current and not current[at]:
+                self.ended.add(number)
+            else:
+                self.found.setdefault(number, []).append(at)
+        self.notes = self.met.rows.column(f"{self.prefix}meta").to_pylist() if self._has("meta") else []
+
+    def _has(self, role: str) -> bool:
+        return f"{self.prefix}{role}" in self.schema.names
+
+    def cells(self, number: int, column: str, cells: Sequence[Cell]) -> None:
+        """All that was ever held of one value, oldest first: only the last may be it."""
+        *older, last = cells
+        self.settle("superseded", older)
+        places = self.found.get(number, [])
+        if len(places) > 1:
+            self.stay(last, "the table has several rows with this key")
+        elif not places:
+            self.settle("superseded", [last])
+        else:
+            self.fill(places[0], column, last)
+
+    def fill(self, at: int, column: str, cell: Cell) -> None:
+        value = self.met.rows.column(column)[at]
+        if not value.is_valid and self.is_noted(at, cell.entry.name):
+            if cell.value is None:
+                self.stay(cell, cell.reason)
+            elif cell.entry.status == "held":
+                self.fills.setdefault(at, {})[column] = cell
+                self.settle("replayed", [cell])
+        else:
+            there = value.is_valid and cell.value is not None and value.as_py() == cell.value[0].as_py()
+            self.settle("replayed" if there else "superseded", [cell])
+
+    def is_noted(self, at: int, name: str) -> bool:
+        return any(_is_hold(c, name) for c in _changes(self.notes[at] if self.notes else None))
+
+    def whole(self, number: int, rows: Sequence[Whole]) -> None:
+        """A row that has come meanwhile is newer than what was refused."""
+        *older, last = rows
+        self.settle("superseded", older)
+        if number in self.found or number in self.ended:
+            self.settle("superseded", [last])
+        else:
+            self.inserts.append(last)
+            self.settle("replayed", [last])
+
+    def settle(self, status: Status, cells: Sequence[Cell | Whole]) -> None:
+        """What a person has let go stays so."""
+        held = (c.entry for c in cells if c.entry.status == "held")
+        self.entries[status] += [replace(e, status=status) for e in held]
+
+    def stay(self, cell: Cell, reason: str) -> None:
+        if cell.entry.status == "held":
+            self.entries["held"].append(replace(cell.entry, reason=reason))
+
+    def done(self) -> Rejoined:
+        rows = sorted(self.fills)
+        parts = [tuple(self.entries[s]) for s in ("replayed", "superseded", "held")]
+        return Rejoined(rows, self.updated(rows), self.inserted(), *parts)
+
+    def updated(self, rows: Sequence[int]) -> pa.Table:
+        table = self.met.rows.take(pa.array(rows, pa.int64()))
+        columns = []
+        for wanted in self.schema:
+            fills = {n: c.value for n, at in enumerate(rows) if (c := self.fills[at].get(wanted.name))}
+            columns.append(_filled(table.column(wanted.name), {n: v for n, v in fills.items() if v is not None}))
+        return self.stamped(pa.table(columns, schema=self.schema), self.cleared(rows))
+
+    def cleared(self, rows: Sequence[int]) -> list[str | None]:
+        """The rows' notes without those of the values that they have again."""
+        return [_without(self.notes[at], {c.entry.name for c in self.fills[at].values()}) for at in rows]
+
+    def inserted(self) -> pa.Table:
+        columns = [
+            pa.chunked_array([r.values.get(f.name, pa.nulls(1, f.type)) for r in self.inserts], f.type)
+            for f in self.schema
+        ]
+        table = self.stamped(pa.table(columns, schema=self.schema), [None] * len(self.inserts))
+        moment = pa.scalar(self.now, pa.timestamp("us", "UTC"))
+        begun = {"deleted": pa.scalar(False), "valid_from": moment, "current": pa.scalar(True)}
+        for role in filter(self._has, begun):
+            table = _set(table, f"{self.prefix}{role}", pa.repeat(begun[role], len(table)))
+        return table
+
+    def stamped(self, table: pa.Table, notes: Sequence[str | None]) -> pa.Table:
+        if self._has("synced"):
+            moment = pa.scalar(self.now, pa.timestamp("us", "UTC"))
+            table = _set(table, f"{self.prefix}synced", pa.repeat(moment, len(table)))
+        return _set(table, f"{self.prefix}meta", pa.array(notes, pa.string())) if self._has("meta") else table
+
+
+def _set(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), values.cast(table.schema.field(at).type))
+
+
+def _filled(column: pa.ChunkedArray, values: Mapping[int, pa.Array]) -> pa.ChunkedArray:
+    """The column with some of its values replaced, whatever their type."""
+    if not values:
+        return column
+    order = np.arange(len(column))
+    order[list(values)] = len(column) + np.arange(len(values))
+    return pa.chunked_array([*column.chunks, *values.values()], column.type).take(pa.array(order))
+
+
+def _changes(note: str | None) -> Iterator[Mapping[str, Any]]:
+    if note:
+        yield from json.loads(note).get("changes", ())
+
+
+def _is_hold(change: Mapping[str, Any], name: str) -> bool:
+    return change.get("change") == "nulled" and change.get("field") == name
+
+
+def _without(note: str | None, names: set[str]) -> str | None:
+    document = json.loads(note or "{}")
+    left = [c for c in _changes(note) if not any(_is_hold(c, n) for n in names)]
+    document = {k: v for k, v in document.items() if k != "changes"} | ({"changes": left} if left else {})
+    return compact_json(document) if document else None

@@ -1,0 +1,129 @@
+"""Puts held values where they belong, once their column takes them: never over a newer value, and once.
+
+A value goes into the row with its key if the row still has NULL there and its `meta` column still says that it was
+nulled; a whole row goes in if no row has its key. The row's other values, and those of other rows, stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from instep.crash import crashpoint
+from instep.destinations.base import Amendment, Commit, Met
+from instep.errors import DestinationError, InstepError
+from instep.events import TableFailed, TableLoaded
+from instep.model import Run, TableRun
+from instep.schema.catalog.catalog import Table
+from instep.stage.entries import Entry
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe
+from instep.sync.quarantine.quarantine import Holding, holdings, settle
+from instep.sync.quarantine.recast import recast
+from instep.sync.quarantine.rejoin import Rejoined, rejoin
+
+_WORDS = ("replayed", "superseded", "held")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What one replay does to one table: entries by what becomes of them. `error` says why nothing was done."""
+
+    table: str
+    replayed: tuple[Entry, ...] = ()
+    superseded: tuple[Entry, ...] = ()
+    held: tuple[Entry, ...] = ()
+    updated: int = 0
+    inserted: int = 0
+    error: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready: how many, and what is left by column and reason; no value and no key."""
+        counts = {word: len(getattr(self, word)) for word in _WORDS}
+        left = Counter((e.column, e.reason) for e in self.held)
+        reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(left.items())]
+        written = {"updated": self.updated, "inserted": self.inserted}
+        return {"table": self.table, **counts, **written, "reasons": reasons, "error": self.error}
+
+
+def replay(pipe: Pipe, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False) -> list[Replayed]:
+    """Replays what is held of these tables (paths; none: all), of one column if it is named. One run of the
+    connection, one commit a table; one table's failure leaves the others alone. `dry_run` only looks.
+
+    Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
+    """
+    if dry_run:
+        return [_look(pipe, h, column)[0] for h in holdings(pipe, tables)]
+    with claimed(pipe, "replay") as run:
+        pipe = replace(pipe, run=run)
+        return [_one(pipe, h, column, run) for h in holdings(pipe, tables, run)]
+
+
+def _one(pipe: Pipe, holding: Holding, column: str, run: Run) -> Replayed:
+    try:
+        done, met, joined = _look(pipe, holding, column, run.started)
+        if paused := pipe.store.pauses.tables(pipe.name).get(holding.table.ref):
+            raise DestinationError(f"{holding.table.path} is paused: {paused.reason}", hint="resume it first")
+        if met is not None and joined.changes:
+            crashpoint("replay.commit.before")
+            _commit(pipe, holding, met, joined, run)
+            crashpoint("replay.commit.after")
+        settled = {e.id: e for e in (*done.replayed, *done.superseded, *done.held)}
+        if any(e not in holding.found.entries for e in settled.values()):
+            settle(holding, settled, run)
+    except InstepError as error:
+        done = Replayed(holding.table.path, held=tuple(holding.held), error=str(error))
+    _record(pipe, holding.table, done, run)
+    return done
+
+
+def _commit(pipe: Pipe, holding: Holding, met: Met, joined: Rejoined, run: Run) -> None:
+    state = pipe.destination.state(holding.ref)
+    assert state is not None
+    change = Amendment(joined.rows, joined.updated, joined.inserted)
+    pipe.destination.amend(holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted))
+
+
+def _record(pipe: Pipe, table: Table, done: Replayed, run: Run) -> None:
+    """As a sync does: the run's word about the table, and an event."""
+    status, held = "failed" if done.error else "done", len(done.held)
+    result = TableRun(
+        run.id, table.ref, status, "", len(done.replayed) + len(done.superseded) + held, done.inserted, done.updated,
+        misfits=held, error=done.error,
+    )  # fmt: skip
+    with pipe.transaction():
+        pipe.store.runs.record_tables(result)
+        if done.error:
+            pipe.store.events.add(TableFailed(pipe.name, run.id, table.path, done.error))
+        else:
+            pipe.store.events.add(
+                TableLoaded(pipe.name, run.id, table.path, "replay", result.read, done.inserted, done.updated, 0, held)
+            )
+
+
+def _look(
+    pipe: Pipe, holding: Holding, column: str, now: datetime | None = None
+) -> tuple[Replayed, Met | None, Rejoined]:
+    """What would become of the entries. Those that a person has let go still tell that older ones are not the last
+    word."""
+    mine = [e for e in holding.found.entries if not column or e.column == column]
+    made = recast(pipe, holding.table, holding.target.schema, mine)
+    stays = [e for e in made.stays if e.status == "held"]
+    open_ = any(c.entry.status == "held" for c in made.cells) or made.rows
+    if not open_:
+        return Replayed(holding.table.path, held=tuple(stays)), None, Rejoined.nothing(holding.target.schema)
+    met = pipe.destination.meet(holding.ref, made.keys)
+    joined = rejoin(made, met, holding.target.schema, pipe.naming.prefix, now)
+    done = Replayed(
+        holding.table.path, joined.replayed, joined.superseded, (*stays, *joined.stays), len(joined.rows),
+        len(joined.inserted),
+    )  # fmt: skip
+    return done, met, joined
+
+
+def total(done: Sequence[Replayed]) -> dict[str, int]:
+    """How many entries were replayed, superseded and are still held."""
+    return {word: sum(len(getattr(d, word)) for d in done) for word in _WORDS}

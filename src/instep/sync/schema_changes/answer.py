@@ -1,0 +1,106 @@
+"""What an answer to changes leads to, before it is given; and whether an approval is about what its giver has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from instep.errors import Conflict, StalePlan
+from instep.model import Review, ReviewStatus
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.changes.describe import describe, key
+from instep.schema.planning.explain import explain
+from instep.schema.planning.plan import Plan
+from instep.schema.policy.policy import Decision
+from instep.store.catalogs.reviews import STANDING
+from instep.sync.context import Pipe
+from instep.sync.detection.approval_fingerprint import moved
+from instep.sync.detection.detect import Detection, detect, look, recall, record
+from instep.sync.schema_changes.apply import make_plan
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """`lines` are the plan's about these changes, `steps` what is done at the destination because of the answer."""
+
+    lines: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+def approving(pipe: Pipe, reviews: Sequence[Review]) -> Outlook:
+    """Looks at source and destination and answers what approving these changes of one connection adds to the plan.
+
+    Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
+    accepted schema since the change was shown. What is there now is recorded, so that it can be looked at.
+    """
+    detection = look(pipe, count=False)
+    now = record(pipe, detection, count=False)
+    for review in reviews:
+        _check(review, now.get(review.key))
+    answered = _assumed(pipe, detection, {r.key: replace(now[r.key], status="approved") for r in reviews})
+    before, after = make_plan(pipe, detection), make_plan(pipe, answered)
+    known = {(s.table, s.text) for s in before.steps}
+    steps = tuple(s for s in after.steps if (s.table, s.text) not in known)
+    refused = {ref: why for ref, why in after.refused.items() if ref not in before.refused}
+    chosen = _about(after.decisions, {r.key for r in reviews})
+    lines = explain(replace(after, decisions=chosen, steps=steps, notes=(), refused=refused))
+    return Outlook(tuple(lines), tuple(s.text for s in steps))
+
+
+def keeping(pipe: Pipe, reviews: Sequence[Review], status: ReviewStatus) -> Outlook:
+    """What happens while these changes stay out (rejected) or stay open: from the store alone."""
+    assumed = {r.key: replace(r, status=status) for r in reviews if r.status in STANDING}
+    found = recall(pipe, assumed)
+    chosen = _about(found.decisions, assumed.keys()) if found else ()
+    if not chosen:
+        return Outlook()
+    return Outlook(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
+
+
+def check_approvals(pipe: Pipe, made: Plan) -> None:
+    """Raises StalePlan if a plan carries out an approval that was taken back, or that is about another state of its
+    table than the one that is there now."""
+    approved = [d for d in made.decisions if d.applied and d.rule == "review"]
+    if not approved:
+        return
+    now = look(pipe, count=False)
+    for decision in approved:
+        review = now.reviews.get(key(decision.change))
+        if review is None or review.status != "approved":
+            raise StalePlan(
+                f"{describe(decision.change)}: its approval does not count any more, the table has moved since",
+                hint="plan again, look at the change and approve it anew",
+            )
+
+
+def refuse_stale(detection: Detection) -> None:
+    """Raises StalePlan if this detection found approvals that do not count any more."""
+    stale = [detection.reviews[k] for k in sorted(detection.stale)]
+    if stale:
+        raise StalePlan(
+            f"change {stale[0].id} was approved, and its table has moved since: {stale[0].summary}",
+            hint=f"look again: `instep changes show {stale[0].id}`, then approve or reject it",
+        )
+
+
+def _check(review: Review, now: Review | None) -> None:
+    if review.status in STANDING and (now is None or now.id != review.id):
+        raise Conflict(
+            f"change {review.id} is not at the source any more: {review.summary}", hint="see `instep changes list`"
+        )
+    side = moved(review, now.tables_fingerprint) if now else ""
+    if side:
+        table = ".".join(filter(None, review.table))
+        raise StalePlan(
+            f"table {table} has moved since change {review.id} was found ({side}): {review.summary}",
+            hint=f"look again: `instep changes show {review.id}`, `instep plan`",
+        )
+
+
+def _assumed(pipe: Pipe, seen: Detection, answers: Mapping[str, Review]) -> Detection:
+    """The same detection under other answers. After a move to another server the stored discovery is not this one."""
+    return detect(pipe, seen.discovery, count=False, stored=not seen.rebound, assumed=answers)
+
+
+def _about(decisions: Sequence[Decision], keys: Collection[str]) -> tuple[Decision, ...]:
+    return tuple(d for d in decisions if key(d.change) in keys)

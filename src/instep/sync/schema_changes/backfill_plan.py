@@ -1,0 +1,231 @@
+"""Which columns of which tables are to be filled, which tables have to be read whole instead, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from instep.destinations.base import Fills, FillSize
+from instep.errors import InstepError, ProjectError
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz, Uuid
+from instep.schema.changes.describe import ColumnRenamed
+from instep.schema.limits import waits
+from instep.schema.planning.naming import destination_ref
+from instep.schema.policy.policy import Decision
+from instep.sources.stream import Streams
+from instep.store.catalogs.backfills import Backfill
+from instep.suggest import did_you_mean
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.table_renames import Places
+from instep.sync.table_mode import choose
+
+COLUMNS = 25
+"""Columns of one table that are filled together: the numbers of their backfills stand in a folder's name."""
+TEXT_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Columns of one accepted table that wait to be filled, with the backfills that ask for them."""
+
+    table: Table
+    columns: tuple[Column, ...]
+    backfills: tuple[Backfill, ...]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of the backfill by destination column."""
+        return {c.alias or c.name: b.number for c, b in zip(self.columns, self.backfills, strict=True)}
+
+    @property
+    def names(self) -> str:
+        return ", ".join(c.name for c in self.columns)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What filling columns of a table takes, or reading it again (no columns). `rows` and `read` (bytes) are those of
+    the source by its statistics (`sure`: it has some); `files` of so many that are written again, and their bytes,
+    come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were
+    asked for."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: int
+    read: int
+    files: int
+    of: int
+    rewritten: int
+    sure: bool
+    why_not: str = ""
+    whole: str = ""
+
+
+def why_whole(pipe: Pipe, table: Table, column: str) -> str:
+    """Why a column of a table cannot be filled by itself, so that the whole table is read; "" if it can."""
+    if isinstance(pipe.source, Streams):
+        return "its source sends whole rows"
+    if not isinstance(pipe.destination, Fills):
+        return "its destination cannot fill columns"
+    if not table.key:
+        return "it has no key"
+    if column in table.key:
+        return "the column is part of its key"
+    if table.history:
+        return "it keeps its history, and only current versions are to get values"
+    try:
+        mode = choose(table, pipe.settings(table)).mode
+    except ProjectError:
+        return ""
+    return "its rows are only appended" if mode == "append" else ""
+
+
+def whole_tables(pipe: Pipe) -> dict[Ref, str]:
+    """The accepted tables that a backfill wants whole, and why if one wanted less."""
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    found: dict[Ref, str] = {}
+    for wanted in pipe.store.backfills.waiting(pipe.name):
+        table = accepted.get(wanted.table)
+        if wanted.scope == "table":
+            found.setdefault(wanted.table, "")
+        elif wanted.scope == "column" and table and (why := why_whole(pipe, table, wanted.column)):
+            found[wanted.table] = why
+    return found
+
+
+def wishes(pipe: Pipe, accepted: Catalog) -> Iterator[Wish]:
+    """By table, oldest first; what cannot be filled, or waits for the whole table, is left out."""
+    whole = whole_tables(pipe)
+    waiting: dict[Ref, list[Backfill]] = {}
+    for wanted in pipe.store.backfills.waiting(pipe.name):
+        if wanted.scope == "column" and wanted.table not in whole:
+            waiting.setdefault(wanted.table, []).append(wanted)
+    for ref, backfills in waiting.items():
+        if (table := accepted.get(ref)) is None:
+            continue
+        live = {c.name: c for c in table.live}
+        fitting = [b for b in backfills if b.column in live]
+        for start in range(0, len(fitting), COLUMNS):
+            some = tuple(fitting[start : start + COLUMNS])
+            yield Wish(table, tuple(live[b.column] for b in some), some)
+
+
+def gone(pipe: Pipe, accepted: Catalog) -> list[Backfill]:
+    """Backfills of columns that are not accepted any more, or kept without being read."""
+    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope in ("column", "since")]
+    tables = ((b, accepted.get(b.table)) for b in waiting)
+    return [b for b, table in tables if table is None or b.column not in {c.name for c in table.live}]
+
+
+def follow_columns(pipe: Pipe, applied: Iterable[Decision], places: Places) -> None:
+    """Backfills of renamed columns, and what was loaded of these, go on under the new names; all at once, because names
+    may be swapped."""
+    moves = {
+        (places.after(d.change), d.change.before.name): d.change.after.name
+        for d in applied
+        if isinstance(d.change, ColumnRenamed)
+    }
+    if moves:
+        pipe.store.loaded.rename(pipe.name, moves)
+    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if (b.table, b.column) in moves]
+    for b in waiting:
+        pipe.store.backfills.cancel(b.number)
+    for b in waiting:
+        column = moves[b.table, b.column]
+        pipe.store.backfills.want(pipe.name, b.table, column=column, why=b.why, change=b.change, scope=b.scope)
+
+
+def estimate(pipe: Pipe, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> Estimate:
+    """`columns`: the number of their backfill by accepted name, 0 for one that is not recorded. `rows` and `bytes` of
+    the table are the source's."""
+    size = fill_size(pipe, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
+    made = estimate_new(table, tuple(columns), rows, bytes)
+    return replace(made, files=size.files, of=size.of, rewritten=size.bytes, why_not=size.why_not)
+
+
+def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) -> Estimate:
+    """The source's side of it. Without bytes, rows of the usual width are assumed."""
+    wanted = weight([table.by_name[n] for n in (*table.key, *columns)]) if columns else weight(table.live)
+    read = int(bytes * wanted / max(weight(table.live), 1)) if bytes else rows * wanted
+    return Estimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
+
+
+def estimate_whole(pipe: Pipe, table: Table, rows: int, bytes: int) -> Estimate:
+    """Of reading the whole table again."""
+    state = pipe.destination.state(destination_ref(table, pipe.naming))
+    files, size = (state.files, state.bytes) if state else (0, 0)
+    return replace(estimate_new(table, (), rows, bytes), files=files, of=files, rewritten=size)
+
+
+def fill_size(pipe: Pipe, table: Table, named: Mapping[str, int]) -> FillSize:
+    """`named`: by destination column. A table that is not there yet has nothing to fill."""
+    assert isinstance(pipe.destination, Fills)
+    try:
+        return pipe.destination.fill_size(destination_ref(table, pipe.naming), named)
+    except InstepError as error:
+        return FillSize(why_not=error.message)
+
+
+def weight(columns: Iterable[Column]) -> int:
+    """About how many bytes a row of these columns has."""
+    return sum(_bytes(c.type) for c in columns)
+
+
+def _bytes(kind: DataType) -> int:
+    match kind:
+        case Boolean():
+            return 1
+        case Int(bits) | Float(bits):
+            return bits // 8
+        case Date():
+            return 4
+        case Time() | Timestamp() | TimestampTz() | Decimal():
+            return 8
+        case Uuid():
+            return 16
+    return TEXT_BYTES
+
+
+def held_up(pipe: Pipe, table: Table) -> str:
+    """What would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
+    limits = pipe.backfill_limits
+    if not limits.max_bytes:
+        return waits(limits, datetime.now(UTC))
+    state = pipe.destination.state(destination_ref(table, pipe.naming))
+    return waits(limits, datetime.now(UTC), state.bytes if state else 0)
+
+
+def check_columns(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:
+    """The accepted table and columns that a person names; InstepError for what is not there or cannot be filled, unless
+    the source is a stream: that sends the whole table again."""
+    tables = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if not t.retained}
+    if (table := tables.get(path)) is None:
+        hint = did_you_mean(path, tables, "see `instep status` for the tables that are synced")
+        raise InstepError(f"connection {pipe.name} syncs no table {path}", hint=hint)
+    live = [c.name for c in table.live]
+    for name in columns:
+        if name not in live:
+            hint = did_you_mean(name, live, "sync first, if the column is new at the source")
+            raise InstepError(f"table {path} has no accepted column {name}", hint=hint)
+        if (why := why_whole(pipe, table, name)) and not isinstance(pipe.source, Streams):
+            raise InstepError(f"column {path}.{name} cannot be filled by itself: {why}", hint=f"instep backfill {path}")
+    return table, tuple(dict.fromkeys(columns))
+
+
+def estimated(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Estimate, str]:
+    """(what filling columns of a table takes, or reading it again without columns; what holds that up). From the last
+    detection and the destination's metadata: neither the source nor a file is opened. InstepError as `check_columns`
+    raises it."""
+    table, names = check_columns(pipe, path, columns)
+    known = pipe.store.discoveries.get(pipe.name)
+    rows, size = known.stats.get(table.ref, (0, 0)) if known else (0, 0)
+    if names and isinstance(pipe.source, Streams):
+        why = why_whole(pipe, table, names[0])
+        return replace(estimate_whole(pipe, table, rows, size), whole=why), ""
+    if not names:
+        return estimate_whole(pipe, table, rows, size), ""
+    numbers = {b.column: b.number for b in pipe.store.backfills.waiting(pipe.name) if b.table == table.ref}
+    found = estimate(pipe, table, {n: numbers.get(n, 0) for n in names}, rows, size)
+    return found, waits(pipe.backfill_limits, datetime.now(UTC), found.rewritten)

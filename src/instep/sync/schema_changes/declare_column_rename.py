@@ -1,0 +1,278 @@
+"""Turns a removal and an addition of a column into a rename, because a person says so.
+
+The accepted column takes the new source name and keeps its values. If the new column was let in meanwhile, what was
+loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded before the destination is touched, so
+that a mapping that was interrupted is finished by the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from instep.errors import Blocked, IllegalChange, InstepError
+from instep.events import ChangeMapped
+from instep.model import Review, Run
+from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
+from instep.schema.catalog.promotion import fitting
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnWidened,
+    TableRenamed,
+    change_from_dict,
+    key,
+)
+from instep.schema.changes.diff import pair_columns
+from instep.schema.planning.accept import accept
+from instep.schema.planning.naming import assign, destination_ref
+from instep.schema.planning.plan import Plan, desired, plan
+from instep.schema.planning.projection import pair_tables
+from instep.schema.policy.policy import Decision
+from instep.schema.policy.similarity import PROPOSAL
+from instep.schema.selection.selection import column_is_on, hashed
+from instep.sources.stream import Streams
+from instep.store.catalogs.declared_renames import Mapping
+from instep.suggest import did_you_mean
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import look
+from instep.sync.schema_changes.apply import apply_plan
+from instep.sync.schema_changes.declare_table_rename import resume_mapping
+from instep.sync.schema_changes.recorded_renames import DoesNotFit, give_up, put_on_record, rename_of
+from instep.sync.schema_changes.table_setting import recorded_tables
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What a mapping does. `column` is how the accepted one is from then on; `interim` the accepted column that was
+    loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
+
+    table: Table
+    old: Column
+    column: Column
+    interim: Column | None
+    plan: Plan
+    empty: int = 0
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        path, now = self.table.path, self.column.name
+        found = [f"column {path}.{self.old.name} is read from {now} and keeps its values"]
+        found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
+        if self.interim is not None:
+            found.append(f"what was loaded into {now} meanwhile stays beside it")
+        if self.empty:
+            found.append(f"{self.empty:,} rows have NULL in {self.old.name}: {path} is read again by the next sync")
+        return tuple(found)
+
+
+def prepare(pipe: Pipe, old: str, new: str) -> Mapped:
+    """What mapping `old` to `new` (table.column both) does; writes nothing.
+
+    Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
+    another, or their values would not be kept as they are (types, keys, hashing), or while operations on it wait.
+    """
+    detection = look(pipe, count=False)
+    table, column = _column(detection.accepted, old, "accepted")
+    source = pair_tables(detection.accepted.tables, detection.source).get(table.ref)
+    if source is None:
+        raise Blocked(f"table {table.path} is not at the source", hint="map columns of tables that are there")
+    if source.ref != table.ref:
+        raise Blocked(f"table {table.path} is called {source.path} now", hint="decide about its rename first")
+    where, fresh = _column(Catalog.of([source]), new, "at the source")
+    _check_held(pipe, table, column)
+    interim = _check(pipe, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
+    made, after = _plan(pipe, detection.accepted, table, column, fresh, interim)
+    return Mapped(table, column, after, interim, made, _empty(pipe, table, column))
+
+
+def carry_out(pipe: Pipe, mapped: Mapped) -> int:
+    """Does it as one run and answers the accepted version."""
+    with claimed(pipe, "apply") as run:
+        _check_held(pipe, mapped.table, mapped.old)
+        held = replace(pipe, run=run)
+        wanted = held.store.mappings.want(pipe.name, mapped.table.ref, mapped.old.name, mapped.column.name, pipe.who)
+        return _finish(held, run, wanted, mapped)
+
+
+def resume_mappings(pipe: Pipe, run: Run) -> list[str]:
+    """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before, and the
+    answer says why."""
+    left = []
+    for wanted in pipe.store.mappings.waiting(pipe.name):
+        try:
+            if wanted.old:
+                _resume(pipe, run, wanted)
+            else:
+                resume_mapping(pipe, run, wanted)
+        except DoesNotFit as error:
+            left.append(error.message)
+    return left
+
+
+def _resume(pipe: Pipe, run: Run, wanted: Mapping) -> None:
+    path = ".".join(filter(None, wanted.table))
+    table = pipe.store.accepted.catalog(pipe.name).get(wanted.table)
+    if table is not None and wanted.old not in table.by_name and wanted.new in table.by_name:
+        _note(pipe, wanted, pipe.store.accepted.latest(pipe.name).version)  # type: ignore[union-attr]
+        return
+    try:
+        mapped = prepare(pipe, f"{path}.{wanted.old}", f"{path}.{wanted.new}")
+    except InstepError as error:
+        give_up(pipe, wanted, (wanted.table, wanted.old), (wanted.table, wanted.new), error)
+    _finish(pipe, run, wanted, mapped)
+
+
+def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: Mapped) -> int:
+    rename = rename_of(mapped.plan)
+    review = put_on_record(pipe, rename, wanted.who)
+    if isinstance(pipe.source, Streams):
+        pipe.source.forget(mapped.table.ref, mapped.old.name)
+    version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
+    _note(pipe, wanted, version, mapped.empty, review.id)
+    return version
+
+
+def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1, change: str = "") -> None:
+    """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
+    path = ".".join(filter(None, wanted.table))
+    with pipe.transaction():
+        standing = list(pipe.store.reviews.standing(pipe.name).values())
+        sides = (("column.removed", wanted.old), ("column.added", wanted.new))
+        gone = [r.id for r in standing if r.table == wanted.table and (r.kind, r.column) in sides]
+        pipe.store.reviews.obsolete(gone)
+        if empty:
+            why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
+            pipe.store.backfills.want(pipe.name, wanted.table, column=wanted.new, why=why)
+        pipe.store.events.add(ChangeMapped(pipe.name, path, wanted.old, wanted.new, wanted.who, version, change))
+        pipe.store.mappings.end(wanted.number)
+
+
+def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
+    """By `schema.table.column`; names may hold dots, so that whole paths are compared."""
+    known = {f"{t.path}.{c.name}": (t, c) for t in catalog.tables if not t.retained for c in t.columns}
+    if path in known:
+        return known[path]
+    hint = did_you_mean(path, known, "write schema.table.column, as `instep plan` shows it")
+    raise InstepError(f"there is no column {path} {where}", hint=hint)
+
+
+def _check_held(pipe: Pipe, table: Table, old: Column) -> None:
+    """Blocked while operations wait that were sent under the old name: nothing would read their values any more."""
+    if isinstance(pipe.source, Streams) and pipe.source.waits(table.ref):
+        raise Blocked(
+            f"operations on {table.path} wait that may have values of {old.name}",
+            hint="let the table go on first, so that a sync carries them out",
+        )
+
+
+def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]) -> Column | None:
+    """The accepted column that reads `new` already, if there is one; Blocked if they cannot be one column. `silent`
+    columns of the source do not come any more."""
+    name, now = f"{table.path}.{old.name}", f"{source.path}.{new.name}"
+    reading = {b.name: a for a, b in pair_columns(table, source).same}
+    if any(a.name == old.name for a in reading.values()) and not old.retained and old.name not in silent:
+        streams = isinstance(pipe.source, Streams)
+        hint = "schema() declares it, or the last rows had it" if streams else "only what it has dropped can be mapped"
+        raise Blocked(f"{name} is still at the source", hint=hint)
+    interim = reading.get(new.name)
+    if interim is not None and interim.name != new.name:
+        raise Blocked(f"{now} is read into {table.path}.{interim.name}", hint="decide about its rename first")
+    if interim is not None and (interim.key or interim.name == table.cursor):
+        use = "key" if interim.key else "cursor"
+        raise Blocked(f"{now} is in the {use} of {table.path}", hint="see `instep table set-key` and `set-cursor`")
+    if fitting(old.type, new.type) is None:
+        raise Blocked(
+            f"{name} is {old.type} and {now} is {new.type}: values of one are none of the other",
+            hint="keep both columns, or change the type at the source first",
+        )
+    if not column_is_on(pipe.selection, source, new)[0]:
+        raise Blocked(f"{now} is switched off in the project file", hint="switch it on first")
+    if hashed(pipe.selection, table.ref, old.name) != hashed(pipe.selection, source.ref, new.name):
+        raise Blocked(f"only one of {name} and {now} is hashed", hint="name both under `hash:` of the connection")
+    return interim
+
+
+def _plan(
+    pipe: Pipe, accepted: Catalog, table: Table, old: Column, new: Column, interim: Column | None
+) -> tuple[Plan, Column]:
+    changes = list(_changes(table, old, new, interim))
+    decisions = [Decision(c, "apply", "mapped", f"mapped by {pipe.who}") for c in changes]
+    taken = accept(decisions, accepted, Catalog.of([_facade(table, old, new, interim)]))
+    after = assign(taken.put(_without_twins(taken.by_ref[table.ref], new)), pipe.naming)
+    ref, now = destination_ref(table, pipe.naming), after.by_ref[table.ref]
+    there = pipe.destination.inspect([ref])
+    wanted = desired(Catalog.of([now]), pipe.naming)
+    if _done(there, ref, old):
+        made = Plan("", fingerprint(there), tuple(decisions), (), after, there)
+    else:
+        able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+        made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, wanted, able, prefix=prefix)
+    if made.refused:
+        raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
+    made = replace(made, after=after, wanted=recorded_tables(pipe, made.wanted))
+    return made, now.by_name[new.name]
+
+
+def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> Sequence[Change]:
+    """What leads from the accepted table to the mapped one: the old column is back, the one that was loaded meanwhile
+    is kept, then the rename."""
+    ref, live = table.ref, replace(old, retained=False)
+    changes: list[Change] = [ColumnAdded(ref, live, table.columns.index(old))] if old.retained else []
+    if interim is not None:
+        changes.append(ColumnRemoved(ref, interim, table.columns.index(interim)))
+    changes.append(ColumnRenamed(ref, live, replace(live, name=new.name)))
+    kind = fitting(old.type, new.type)
+    if kind is not None and kind != old.type:
+        before = replace(live, name=new.name)
+        changes.append(ColumnWidened(ref, before, replace(before, type=kind, native=new.native, note=new.note)))
+    return changes
+
+
+def _facade(table: Table, old: Column, new: Column, interim: Column | None) -> Table:
+    """The table as if nothing but this had happened at the source: other changes of it wait as before."""
+    columns = [c for c in table.live if c.name != old.name and c is not interim]
+    return replace(table, columns=(*columns, replace(new, key=old.key)))
+
+
+def _without_twins(table: Table, new: Column) -> Table:
+    """The id of the new column is that of the mapped one alone."""
+    columns = (replace(c, id=None) if c.retained and c.id == new.id else c for c in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
+def _done(there: Catalog, ref: Ref, old: Column) -> bool:
+    """An interrupted mapping has reached the destination: nothing there comes from the old name any more."""
+    table = there.get(ref)
+    return table is not None and all(c.alias != old.name for c in table.columns)
+
+
+def _empty(pipe: Pipe, table: Table, old: Column) -> int:
+    """Rows with NULL in the old column at the destination."""
+    ref, name = destination_ref(table, pipe.naming), old.alias or old.name
+    if pipe.destination.state(ref) is None or name not in _names(pipe, ref):
+        return 0
+    return sum(batch.column(0).null_count for batch in pipe.destination.read(ref, [name]))
+
+
+def _names(pipe: Pipe, ref: Ref) -> frozenset[str]:
+    found = pipe.destination.inspect([ref]).get(ref)
+    return frozenset(c.name for c in found.columns) if found else frozenset()
+
+
+def pair_of(review: Review) -> tuple[str, str]:
+    """The two paths, of columns or tables, that a proposal is about; InstepError for another change."""
+    change = change_from_dict(review.change)
+    if review.rule == PROPOSAL and isinstance(change, TableRenamed):
+        return change.before.path, change.after.path
+    if review.rule != PROPOSAL or not isinstance(change, ColumnRenamed):
+        raise InstepError(
+            f"change {review.id} proposes no rename: {review.summary}",
+            hint="name what was renamed: `instep changes map OLD NEW`",
+        )
+    path = ".".join(filter(None, change.table))
+    return f"{path}.{change.before.name}", f"{path}.{change.after.name}"

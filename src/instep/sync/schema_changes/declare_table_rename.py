@@ -1,0 +1,206 @@
+"""Turns a removal and an addition of a table into a rename, because a person says so.
+
+The accepted table takes the new name, at the destination too, and keeps its rows; its columns go on by name. If the
+new table was let in meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded
+before the destination is touched, so that a mapping that was interrupted is finished by the next run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from instep.errors import Blocked, IllegalChange, InstepError
+from instep.events import ChangeMapped
+from instep.model import Run
+from instep.schema.catalog.catalog import Catalog, Table, fingerprint, unbound
+from instep.schema.catalog.promotion import fitting
+from instep.schema.changes.describe import Change, TableAdded, TableRemoved, TableRenamed, key
+from instep.schema.changes.diff import pair
+from instep.schema.planning.accept import accept
+from instep.schema.planning.naming import assign, destination_ref
+from instep.schema.planning.plan import Plan, desired, plan
+from instep.schema.policy.policy import Decision
+from instep.schema.selection.selection import column_is_on, hashed, is_on
+from instep.store.catalogs.declared_renames import Mapping
+from instep.suggest import did_you_mean
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import look
+from instep.sync.schema_changes.apply import apply_plan, follow
+from instep.sync.schema_changes.recorded_renames import give_up, put_on_record, rename_of
+from instep.sync.schema_changes.table_setting import recorded_tables
+
+
+@dataclass(frozen=True)
+class MappedTable:
+    """What a mapping does. `old` is the accepted table, `new` the source's; `interim` the accepted table that was
+    loaded under the new name meanwhile, if any. `gone` and `fresh` are columns that only one of them has.
+    `empty`: rows that lack values afterwards; none, as every row is read."""
+
+    old: Table
+    new: Table
+    interim: Table | None
+    plan: Plan
+    gone: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
+    empty: int = 0
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        found = [f"table {self.old.path} is read from {self.new.path} and keeps its rows"]
+        found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
+        if self.interim is not None:
+            found.append(f"what was loaded into {self.new.path} meanwhile stays beside it")
+        found += [f"column {name} is not in {self.new.path}: a removal for policy" for name in self.gone]
+        found += [f"column {name} is new in {self.new.path}: an addition for policy" for name in self.fresh]
+        return (*found, f"{self.new.path} is read as a whole by the next sync")
+
+
+def prepare(pipe: Pipe, old: str, new: str) -> MappedTable:
+    """What mapping `old` to `new` (schema.table both) does; writes nothing.
+
+    Raises InstepError if either is not there, Blocked if the old table is still at the source, or the two cannot be
+    one: another key, columns of one name whose types do not fit or that only one side hashes, a table that is
+    switched off.
+    """
+    detection = look(pipe, count=False)
+    accepted = detection.accepted
+    table = _named(accepted, old, "accepted")
+    source = _named(detection.source, new, "at the source")
+    interim = _check(pipe, accepted, detection.source, table, source)
+    made = _plan(pipe, accepted, table, source, interim)
+    names, there = {c.name for c in table.live}, {c.name for c in source.columns}
+    gone, fresh = tuple(sorted(names - there)), tuple(sorted(there - names))
+    return MappedTable(table, source, interim, made, gone, fresh)
+
+
+def carry_out(pipe: Pipe, mapped: MappedTable) -> int:
+    """Does it as one run and answers the accepted version."""
+    with claimed(pipe, "apply") as run:
+        held = replace(pipe, run=run)
+        wanted = held.store.mappings.want(pipe.name, mapped.old.ref, "", json.dumps(mapped.new.ref), pipe.who)
+        return _finish(held, run, wanted, mapped)
+
+
+def resume_mapping(pipe: Pipe, run: Run, wanted: Mapping) -> None:
+    """Finishes one that was interrupted; one that does not fit any more is given up: its changes wait as before."""
+    new: Ref = tuple(json.loads(wanted.new))
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    latest = pipe.store.accepted.latest(pipe.name)
+    if latest is not None and wanted.table not in accepted.by_ref and new in accepted.by_ref:
+        _note(pipe, wanted, new, latest.version)
+        return
+    try:
+        mapped = prepare(pipe, _path(wanted.table), _path(new))
+    except InstepError as error:
+        give_up(pipe, wanted, (wanted.table, ""), (new, ""), error)
+    _finish(pipe, run, wanted, mapped)
+
+
+def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: MappedTable) -> int:
+    rename = rename_of(mapped.plan)
+    review = put_on_record(pipe, rename, wanted.who)
+    version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
+    _note(pipe, wanted, mapped.new.ref, version, review.id)
+    return version
+
+
+def _note(pipe: Pipe, wanted: Mapping, new: Ref, version: int, change: str = "") -> None:
+    """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
+    with pipe.transaction():
+        standing = pipe.store.reviews.standing(pipe.name).values()
+        sides = (("table.removed", wanted.table), ("table.added", new), ("table.renamed", new))
+        pipe.store.reviews.obsolete([r.id for r in standing if (r.kind, r.table) in sides])
+        follow(pipe, {wanted.table: new})
+        why = f"{_path(wanted.table)} was mapped to {_path(new)}"
+        pipe.store.backfills.want(pipe.name, new, why=why)
+        said = ChangeMapped(pipe.name, _path(new), _path(wanted.table), _path(new), wanted.who, version, change)
+        pipe.store.events.add(said)
+        pipe.store.mappings.end(wanted.number)
+
+
+def _path(ref: Ref) -> str:
+    return ".".join(filter(None, ref))
+
+
+def _named(catalog: Catalog, path: str, where: str) -> Table:
+    known = {t.path: t for t in catalog.tables}
+    if path in known:
+        return known[path]
+    hint = did_you_mean(path, known, "write schema.table, as `instep plan` shows it")
+    raise InstepError(f"there is no table {path} {where}", hint=hint)
+
+
+def _check(pipe: Pipe, accepted: Catalog, seen: Catalog, old: Table, new: Table) -> Table | None:
+    """The accepted table that reads `new` already, if there is one; Blocked if they cannot be one table."""
+    reading = {b.ref: a for a, b in pair(accepted, seen).same}
+    if not old.retained and any(a.ref == old.ref for a in reading.values()):
+        raise Blocked(f"{old.path} is still at the source", hint="only what the source has dropped can be mapped")
+    interim = reading.get(new.ref)
+    if interim is not None and interim.ref != new.ref:
+        raise Blocked(f"{new.path} is read into {interim.path}", hint="decide about its rename first")
+    if not is_on(pipe.selection, new)[0]:
+        raise Blocked(f"{new.path} is switched off", hint="switch it on first")
+    if set(old.key) != set(new.key):
+        keys = f"{old.path} has the key ({', '.join(old.key)}) and {new.path} ({', '.join(new.key)})"
+        raise Blocked(
+            f"{keys}: rows of two keys never mix",
+            hint="keep both tables, or give one of them the other's key: `instep table set-key`",
+        )
+    for column in old.live:
+        now = new.by_name.get(column.name)
+        if now is not None and fitting(column.type, now.type) is None:
+            raise Blocked(
+                f"{old.path}.{column.name} is {column.type} and {new.path}.{column.name} is {now.type}: "
+                "values of one are none of the other",
+                hint="keep both tables, or change the type at the source first",
+            )
+    for column in new.columns:
+        sides = ((pipe.selected_before, old), (pipe.selection, new))
+        shown = {(column_is_on(s, t, column)[0], hashed(s, t.ref, column.name)) for s, t in sides}
+        if len(shown) > 1:
+            raise Blocked(
+                f"only one of {old.path}.{column.name} and {new.path}.{column.name} is hashed or switched off",
+                hint="let the selection say the same of both, by command or in the project file",
+            )
+    return interim
+
+
+def _plan(pipe: Pipe, accepted: Catalog, old: Table, new: Table, interim: Table | None) -> Plan:
+    before = Catalog.of([old, *([interim] if interim else [])])
+    decisions = [Decision(c, "apply", "mapped", f"mapped by {pipe.who}") for c in _changes(old, new, interim)]
+    now = accept(decisions, before, Catalog())
+    now = now.put(_taken(now.by_ref[new.ref], new))
+    others = [t for t in accepted.tables if t.ref not in before.by_ref]
+    after = assign(Catalog.of([*others, *now.tables]), pipe.naming)
+    mine = Catalog.of(t for t in after.tables if t.ref in now.by_ref)
+    refs = {destination_ref(t, pipe.naming) for c in (before, mine) for t in c.tables}
+    there, wanted = pipe.destination.inspect(sorted(refs)), desired(mine, pipe.naming)
+    able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+    made = plan(decisions, before, mine, there, wanted, able, prefix=prefix)
+    if made.refused:
+        raise IllegalChange(f"{old.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
+    whole = recorded_tables(pipe, made.wanted)
+    return replace(made, base_accepted=fingerprint(accepted), after=after, wanted=whole)
+
+
+def _changes(old: Table, new: Table, interim: Table | None) -> Sequence[Change]:
+    """The old table is back, the one that was loaded meanwhile is kept, then the rename."""
+    live = replace(old, retained=False)
+    changes: list[Change] = [TableAdded(live)] if old.retained else []
+    if interim is not None:
+        changes.append(TableRemoved(interim))
+    return [*changes, TableRenamed(live, replace(live, schema=new.schema, name=new.name))]
+
+
+def _taken(table: Table, new: Table) -> Table:
+    """The accepted table with the identity of the source's; ids of another table's columns say nothing."""
+    ids = {c.name: c.id for c in new.columns}
+    columns = tuple(replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)
+    return replace(unbound(table), id=new.id, kind=new.kind, columns=columns)
+
+
+__all__ = ["MappedTable", "carry_out", "prepare", "resume_mapping"]

@@ -1,0 +1,131 @@
+"""Plans and applies schema changes without moving rows: what `plan` shows and `apply` does. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from instep.errors import Blocked, ProjectError
+from instep.model import Review
+from instep.schema.catalog.catalog import Catalog
+from instep.schema.planning.explain import Impact
+from instep.schema.planning.plan import Plan, unnamed_drops
+from instep.schema.selection.selection import is_on
+from instep.sync.aliases import announced
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import Detection, asked, look, record
+from instep.sync.detection.filters import planned_faults
+from instep.sync.detection.four_eyes import check_second_person
+from instep.sync.detection.pause import hold, reconsider
+from instep.sync.journal import plan_id
+from instep.sync.schema_changes.answer import check_approvals
+from instep.sync.schema_changes.apply import apply_plan, check, make_plan
+from instep.sync.schema_changes.declare_column_rename import resume_mappings
+from instep.sync.schema_changes.partial_columns import partial_columns
+from instep.sync.schema_changes.undo import resume_undos
+from instep.sync.table_mode import Choice, choose
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
+    what new columns will lack until a backfill, which tables a sync refuses, or reads again because of their filter,
+    and what else the settings ask for in vain. `waiting`: ids of the changes that wait for a person now. `old_names`:
+    what stays readable under its old name, and what does not any more."""
+
+    connection: str
+    detection: Detection
+    reviews: Mapping[str, Review]
+    plan: Plan
+    impact: Mapping[Ref, Impact]
+    choices: Mapping[Ref, Choice]
+    partial: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    old_names: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> list[str]:
+        """Errors of patterns of `include` that no table fits."""
+        return list(self.detection.missing.values())
+
+    @property
+    def others(self) -> bool:
+        """True if what is missing is not all that was asked for."""
+        return self.detection.others
+
+    @property
+    def id(self) -> str:
+        """What the plan is called once it is applied."""
+        return plan_id(self.connection, self.detection.version, self.plan)
+
+
+def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
+    """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
+    confirm removals. `pauses`: what policy pauses is paused."""
+    detection = look(pipe, count=count)
+    reviews = record(pipe, detection, count=count)
+    if pauses:
+        hold(pipe, detection, reviews)
+    made = make_plan(pipe, detection)
+    choices, refused = _choices(pipe, made.after)
+    return Preview(
+        pipe.name,
+        detection,
+        reviews,
+        made,
+        _impact(pipe, made),
+        choices,
+        (
+            *made.remarks,
+            *refused,
+            *planned_faults(pipe, detection.discovery.catalog),
+            *partial_columns(pipe, detection, made.after),
+        ),
+        asked(pipe, replace(detection, decisions=made.decisions), reviews),
+        announced(pipe, made),
+    )
+
+
+def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:
+    found = {}
+    for ref in {s.table for s in made.steps}:
+        state = pipe.destination.state(ref)
+        if state:
+            found[ref] = Impact(state.rows, state.bytes, state.files)
+    return found
+
+
+def _choices(pipe: Pipe, accepted: Catalog) -> tuple[dict[Ref, Choice], list[str]]:
+    """How tables are synced, and of those whose settings do not fit why a sync refuses them."""
+    found, refused = {}, []
+    for table in accepted.tables:
+        if table.retained:
+            continue
+        try:
+            found[table.ref] = choose(table, pipe.settings(table))
+        except ProjectError as error:
+            if is_on(pipe.selection, table)[0]:
+                refused.append(f"a sync will refuse {table.path}: {error.message} ({error.hint})")
+    return found, refused
+
+
+def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
+    """Applies a plan as one run and returns the accepted version. `id`: under which it was shown.
+
+    Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
+    `allowed` names, or where a second person is needed.
+    """
+    drops = unnamed_drops(made, allowed)
+    if drops:
+        names = ", ".join(s.object for s in drops)
+        raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
+    check_second_person(pipe, made, pipe.store.reviews.standing(pipe.name))
+    reconsider(pipe)
+    with claimed(pipe, "apply") as run:
+        resume_undos(replace(pipe, run=run), run)
+        resume_mappings(replace(pipe, run=run), run)
+        reviews = pipe.store.reviews.standing(pipe.name)
+        check(pipe, made, reviews)
+        check_approvals(pipe, made)
+        return apply_plan(replace(pipe, run=run), run, made, reviews, id=id)

@@ -1,0 +1,109 @@
+"""What is lost while a new type is not let in: source values that do not fit the accepted type, on a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from instep.errors import InstepError
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.changes.describe import ColumnRetyped, key
+from instep.schema.planning.naming import destination_ref
+from instep.schema.selection.selection import hashed
+from instep.sources.base import Snapshot
+from instep.stage.casts.cast import cast
+from instep.stage.spec import ReadSession
+from instep.sync.context import Pipe
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.sampling import alone, values
+from instep.sync.detection.table_renames import Places
+from instep.sync.schema_changes.lossy_casts import accepted_column
+
+
+@dataclass(frozen=True)
+class Held:
+    """Of `sampled` source values (not counting NULL) `misfits` do not fit `type`, which is the accepted one. `change`
+    is the content key of the retype. `why_not` says why nothing was sampled."""
+
+    change: str
+    table: str
+    column: str
+    type: str
+    sampled: int = 0
+    misfits: int = 0
+    why_not: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.table}.{self.column}"
+        if self.why_not:
+            return f"{where}: no source values were tried: {self.why_not}"
+        if not self.sampled:
+            return f"{where}: the source has no values to try"
+        if not self.misfits:
+            return f"{where}: all of {self.sampled:,} sampled source values fit {self.type}, the accepted type"
+        fit = "does not fit" if self.misfits == 1 else "do not fit"
+        return (
+            f"{where}: {self.misfits:,} of {self.sampled:,} sampled source values {fit} {self.type}, the accepted type"
+        )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """An accepted column and the source column that has another type now."""
+
+    change: str
+    table: Table
+    old: Column
+    source: Table
+    new: Column
+
+    @property
+    def untried(self) -> Held:
+        return Held(self.change, self.table.path, self.old.name, str(self.old.type))
+
+
+def held_values(pipe: Pipe, detection: Detection, rows: int, only: str = "") -> tuple[Held, ...]:
+    """One entry for each retype that is not let in, or for the one with the content key `only`. Reads up to `rows`
+    values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read is
+    said, not raised; values are never part of what it answers."""
+    pairs = [p for p in _pairs(pipe, detection) if not only or p.change == only]
+    if not pairs or not rows:
+        return ()
+    try:
+        with pipe.source.snapshot() as snapshot, snapshot.reader.open() as session:
+            return tuple(_tried(pipe, snapshot, session, pair, rows) for pair in pairs)
+    except InstepError as error:
+        return tuple(replace(p.untried, why_not=error.message.splitlines()[0]) for p in pairs)
+
+
+def _pairs(pipe: Pipe, detection: Detection) -> Iterator[_Pair]:
+    places = Places.of(detection.decisions)
+    for decision in detection.decisions:
+        change = decision.change
+        if not isinstance(change, ColumnRetyped) or decision.applied:
+            continue
+        table, source = detection.accepted.get(places.before(change)), detection.discovery.catalog.get(change.table)
+        old = accepted_column(table, change.before) if table else None
+        new = source.by_name.get(change.after.name) if source else None
+        if table is None or source is None or old is None or new is None:
+            continue
+        if not hashed(pipe.selection, source.ref, new.name) and not hashed(pipe.selected_before, table.ref, old.name):
+            yield _Pair(key(change), table, old, source, new)
+
+
+def _tried(pipe: Pipe, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> Held:
+    try:
+        target = pipe.destination.target(destination_ref(pair.table, pipe.naming)).schema
+        kind = target.field(pair.old.alias or pair.old.name).type
+        yields = snapshot.yields(alone(pair.source, pair.new))[pair.new.name]
+        sampled = misfits = 0
+        for some in values(pipe, snapshot, session, pair.source, pair.new, rows):
+            sampled += len(some)
+            misfits += len(set(cast(some, yields, kind, pair.old.type).misfits))
+    except InstepError as error:
+        return replace(pair.untried, why_not=error.message.splitlines()[0])
+    except (pa.ArrowException, KeyError) as error:
+        return replace(pair.untried, why_not=type(error).__name__)
+    return replace(pair.untried, sampled=sampled, misfits=misfits)

@@ -1,0 +1,88 @@
+"""What a type change would do to values that are there: counted on a sample of the destination, cast there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from instep.destinations.base import Trial
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, key
+from instep.schema.planning.naming import destination_ref
+from instep.schema.selection.selection import hashed
+from instep.sync.context import Pipe
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.table_renames import Places
+
+SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class Lossy:
+    """Of `sampled` values of a column (not counting NULL) `misfits` do not fit `type`, `changed` would come back as
+    another value. `key` names a row of them; empty if there is none, or if the key is hashed."""
+
+    table: str
+    column: str
+    type: str
+    sampled: int
+    misfits: int
+    changed: int
+    key: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.table}.{self.column}"
+        if not self.misfits and not self.changed:
+            return f"{where}: all of {self.sampled:,} sampled values fit {self.type}"
+        parts = (
+            f"{self.misfits:,} of {self.sampled:,} sampled values do not fit {self.type}" if self.misfits else "",
+            f"{self.changed:,} of {self.sampled:,} sampled values are others as {self.type}" if self.changed else "",
+        )
+        row = f", e.g. in the row with key {self.key}" if self.key else ""
+        return f"{where}: {'; '.join(filter(None, parts))}{row}"
+
+
+def lossy_casts(pipe: Pipe, detection: Detection, rows: int = SAMPLE, only: str = "") -> tuple[Lossy, ...]:
+    """One entry for each retyped or narrowed column whose table holds rows, or for the change with the content key
+    `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of what
+    it answers."""
+    return tuple(_entries(pipe, detection, rows, only)) if rows else ()
+
+
+def _entries(pipe: Pipe, detection: Detection, rows: int, only: str) -> Iterator[Lossy]:
+    places = Places.of(detection.decisions)
+    for decision in detection.decisions:
+        change = decision.change
+        if not isinstance(change, ColumnRetyped | ColumnNarrowed) or (only and key(change) != only):
+            continue
+        table = detection.accepted.get(places.before(change))
+        column = accepted_column(table, change.before) if table else None
+        if table is None or column is None:
+            continue
+        found = _tried(pipe, table, column, change.after.type, rows)
+        if found.sampled:
+            yield _entry(pipe, table, column, change.after.type, found)
+
+
+def accepted_column(table: Table, before: Column) -> Column | None:
+    """The accepted column, which a rename in the same list may call otherwise."""
+    same = [c for c in table.columns if (before.id and c.id == before.id) or c.name == before.name]
+    return same[0] if same else None
+
+
+def _tried(pipe: Pipe, table: Table, column: Column, kind: DataType, rows: int) -> Trial:
+    ref, keys = destination_ref(table, pipe.naming), [k.alias or k.name for k in _key(table)]
+    if pipe.destination.state(ref) is None:
+        return Trial()
+    return pipe.destination.trial(ref, column.alias or column.name, kind, keys, rows)
+
+
+def _key(table: Table) -> list[Column]:
+    return sorted((c for c in table.columns if c.key), key=lambda c: c.key)
+
+
+def _entry(pipe: Pipe, table: Table, column: Column, kind: DataType, found: Trial) -> Lossy:
+    hidden = any(hashed(pipe.selection, table.ref, c.name) for c in _key(table))
+    row = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
+    return Lossy(table.path, column.name, str(kind), found.sampled, found.misfits, found.changed, row)

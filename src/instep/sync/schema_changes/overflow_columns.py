@@ -1,0 +1,93 @@
+"""The columns over the limit of one run: recorded in the accepted tables, and read beside them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from instep.model import Review
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import Change, column_of, table_of
+from instep.schema.changes.kinds import ColumnAdded
+from instep.schema.planning.overflow import not_let_in, over_the_limit, was_extra, with_extra
+from instep.schema.planning.projection import ColumnRead, TableRead, pair_tables
+from instep.schema.selection.selection import Selection, column_is_on, hashed
+from instep.sources.stream import Streams
+from instep.store.catalogs.backfills import Backfill, Scope
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.table_renames import Places
+
+EXTRA: Scope = "extra"
+
+
+def held_columns(pipe: Pipe, detection: Detection) -> dict[Ref, tuple[str, ...]]:
+    """Names of source columns whose values are kept, by accepted table as it is called once the decisions are applied:
+    those over the limit, and all that are not let in where the source cannot be read again."""
+    places = Places.of(detection.decisions)
+    once = isinstance(pipe.source, Streams)
+    found = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
+    return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in found.values()}
+
+
+def record_extra(pipe: Pipe, after: Catalog, detection: Detection) -> Catalog:
+    """The accepted catalog that a plan leads to, with the names of what is kept as JSON."""
+    source = pair_tables((t for t in after.tables if not t.retained), detection.source)
+    return with_extra(after, held_columns(pipe, detection), source, _let_go(detection))
+
+
+def _let_go(detection: Detection) -> dict[Ref, set[str]]:
+    """Names of columns that a person does not want, by accepted table."""
+    places, found = Places.of(detection.decisions), defaultdict[Ref, set[str]](set)
+    for decision in detection.decisions:
+        if isinstance(decision.change, ColumnAdded) and decision.by_person and not decision.applied:
+            found[places.after(decision.change)].add(decision.change.after.name)
+    return found
+
+
+def extra_reads(on: Selection, read: TableRead, held: Iterable[str]) -> tuple[ColumnRead, ...]:
+    """How a table's extra columns are read: under names that no accepted column has. One that is off by now, or that
+    the source has no more, is left out."""
+    if read.table.extra is None:
+        return ()
+    taken, found = {c.column.name for c in read.columns}, []
+    for name in held:
+        column = read.source.by_name.get(name)
+        if column is None or not column_is_on(on, read.source, column)[0]:
+            continue
+        own = name
+        while own in taken:
+            own += "'"
+        taken.add(own)
+        found.append(ColumnRead(replace(column, name=own, key=0), column, hashed(on, read.source.ref, name)))
+    return tuple(found)
+
+
+def want_values(pipe: Pipe, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
+    """Asks for the kept values of a column that is let in; of one that the source has dropped nothing is read."""
+    if not was_extra(before, change):
+        return
+    store, column = pipe.store, column_of(change)
+    known, path = store.discoveries.get(pipe.name), table_of(change)
+    table = known.catalog.get(path) if known and path else None
+    if table is not None and column not in table.by_name:
+        for b in store.backfills.waiting(pipe.name):
+            if b.change == review.id and b.table == ref:
+                store.backfills.cancel(b.number)
+    store.backfills.want(pipe.name, ref, column=column, why=review.summary, change=review.id, scope=EXTRA)
+
+
+def waiting(pipe: Pipe) -> list[Backfill]:
+    return [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope == EXTRA]
+
+
+def only_copies(pipe: Pipe, read: TableRead) -> tuple[str, ...]:
+    """Columns of a table whose values are in its objects only and are still to be taken out."""
+    return tuple(b.column for b in waiting(pipe) if b.table == read.table.ref and not is_read(b, {b.table: read}))
+
+
+def is_read(backfill: Backfill, reads: Mapping[Ref, TableRead]) -> bool:
+    """Whether the source still feeds the column that a backfill is for."""
+    read = reads.get(backfill.table)
+    return read is not None and backfill.column in {c.column.name for c in read.columns if c.source is not None}

@@ -1,0 +1,78 @@
+"""What a run reads: the accepted tables that are switched on, each column from where the source has it today."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import TableRemoved, TableReplaced
+from instep.schema.planning.projection import ColumnRead, Missing, TableRead, reads
+from instep.schema.selection.overrides import Sides, sides, with_switches
+from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
+from instep.store.store import Store
+from instep.sync.context import Pipe
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.filters import where_of
+from instep.sync.detection.table_renames import Places
+
+
+def chosen(selection: Selection, store: Store, connection: str) -> Selection:
+    """`selection` with what people have switched on top, under the names of the last detection."""
+    if not (switches := store.switches.of(connection)):
+        return selection
+    seen, accepted = store.discoveries.get(connection), store.accepted.catalog(connection)
+    source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
+    return with_switches(with_switches(selection, switches, accepted, identity), switches, source, identity)
+
+
+def sides_now(pipe: Pipe) -> Sides:
+    """What is selected by now: people may have switched something since the run began."""
+    if not (switches := pipe.store.switches.of(pipe.name)):
+        return Sides(pipe.said, pipe.said)
+    seen = pipe.store.discoveries.get(pipe.name)
+    source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
+    return sides(pipe.said, switches, source, pipe.store.accepted.catalog(pipe.name), identity)
+
+
+def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
+    """The reads, and the accepted tables that cannot be read with why. A column that is switched off has no source,
+    so that its old values stay; a table that is off under its name at the source is left out."""
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    seen, switches = detection.discovery, pipe.store.switches.of(pipe.name)
+    chosen = sides(pipe.said, switches, seen.catalog, accepted, seen.identity)
+    on = Catalog.of(t for t in accepted.tables if is_on(chosen.before, t)[0])
+    found, missing = reads(on, detection.discovery.catalog, held=detection.replaced)
+    now = (replace(r, where=where_of(pipe, r.table, r.source)) for r in found if is_on(chosen.now, r.source)[0])
+    return tuple(_switched(chosen, r) for r in now), tuple(_why(m, detection) for m in missing)
+
+
+def _why(missing: Missing, detection: Detection) -> Missing:
+    if denied := detection.denied.get(missing.table.ref):
+        return replace(missing, why=denied)
+    places = Places.of(detection.decisions)
+    held = (d for d in detection.decisions if isinstance(d.change, TableRemoved | TableReplaced) and not d.applied)
+    mine = next((d for d in held if places.before(d.change) == missing.table.ref), None)
+    return replace(missing, why=f"{missing.why}: {detection.state_of(mine)}") if mine else missing
+
+
+def _switched(chosen: Sides, read: TableRead) -> TableRead:
+    if not chosen.now.covers_columns:
+        return read
+    columns = tuple(_column(chosen, read, c) for c in read.columns)
+    off = {c.column.name for c in columns if c.source is None}
+    cursor = None if read.table.cursor in off else read.table.cursor
+    return replace(read, table=replace(read.table, cursor=cursor), columns=columns)
+
+
+def _column(chosen: Sides, read: TableRead, one: ColumnRead) -> ColumnRead:
+    """A column is off or hashed if it is so under its accepted name or under the source's."""
+    if one.source is None:
+        return one
+    names = ((chosen.before, read.table, one.column.name), (chosen.now, read.source, one.source.name))
+    if not all(_is_on(selection, table, one, name) for selection, table, name in names):
+        return replace(one, source=None)
+    return replace(one, hashed=any(hashed(s, table.ref, name) for s, table, name in names))
+
+
+def _is_on(selection: Selection, table: Table, one: ColumnRead, name: str) -> bool:
+    return column_is_on(selection, table, replace(one.column, name=name))[0]

@@ -1,0 +1,270 @@
+"""Columns that were switched on, hashed, shown or given another type since their table was loaded last.
+
+A cursor finds only what is newer, so that rows loaded before would keep what they had: old values, values in clear, or
+values as the old type writes them.
+What the last load of each table had is recorded with its cursor and compared when the next one is planned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from instep.errors import Blocked, ProjectError
+from instep.schema.catalog.catalog import Table
+from instep.schema.changes.kinds import ColumnAdded, ColumnRetyped, ColumnWidened
+from instep.schema.planning.projection import TableRead
+from instep.schema.planning.reread import (
+    LoadedColumn,
+    LoadedRules,
+    Turned,
+    is_read_again,
+    left_out,
+    loaded_columns,
+    turned,
+)
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.filters import filter_said, lost_filter
+from instep.sync.detection.table_renames import Places
+from instep.sync.schema_changes.selected import selected_reads
+from instep.sync.table_mode import choose
+
+_LATER = "rows that the source has deleted and older snapshots of the destination"
+
+
+def remember_loaded(pipe: Pipe, reads: Sequence[TableRead], whole: Collection[Ref]) -> None:
+    """Record what these reads have brought, those of the tables in `whole` every row. Belongs into the transaction that
+    records their cursors."""
+    filters = {r.table.ref: _rules(pipe, r) for r in reads}
+    known = pipe.store.loaded.of(pipe.name, filters)
+    filled = pipe.store.backfills.filled(pipe.name, known.keys() - set(whole))
+    columns = {
+        ref: loaded_columns(r, known.get(ref, ()), whole=ref in whole, filled=filled.get(ref, ()))
+        for ref, r in ((r.table.ref, r) for r in reads)
+    }
+    pipe.store.loaded.save(pipe.name, columns, filters)
+
+
+def _rules(pipe: Pipe, read: TableRead) -> LoadedRules:
+    try:
+        deletes = choose(read.table, pipe.settings(read.table)).deletes
+    except ProjectError:
+        deletes = pipe.settings(read.table).deletes
+    hashed = any(one.hashed for one in read.columns)
+    return LoadedRules(read.where, read.table.path, deletes, read.table.history, _digest(pipe.salt) if hashed else "")
+
+
+@cache
+def _digest(salt: bytes) -> str:
+    """Tells whether a salt is another one, and is slow to guess from."""
+    return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
+
+
+def _reruled(pipe: Pipe, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]]:
+    """Loaded tables of which rows landed by other rules than those of now, and that no read of some rows mends."""
+    before = pipe.store.loaded.filters(pipe.name)
+    for read in reads:
+        ref, old, now = read.table.ref, before.get(read.table.ref), _rules(pipe, read)
+        if old is None:
+            continue
+        if old.salt and now.salt and old.salt != now.salt:
+            yield ref, "the salt of its hashes is another one"
+        elif old.deletes == "ignore" != now.deletes and _follows_log(pipe, read.table):
+            yield ref, "rows that the source has deleted are not ignored any more"
+
+
+def _resalted(pipe: Pipe, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:
+    """Loaded tables whose rows another salt would make others beside the ones that are there: nothing is deleted of
+    those, or they end as versions though nothing has changed."""
+    before = pipe.store.loaded.filters(pipe.name)
+    for read in reads:
+        old, now = before.get(read.table.ref), _rules(pipe, read)
+        if old is None or not old.salt or not now.salt or old.salt == now.salt:
+            continue
+        keys = any(one.hashed and one.column.name in read.table.key for one in read.columns)
+        if read.table.history or (keys and now.deletes == "ignore"):
+            what = "versions that are there" if read.table.history else "keys that are there and never deleted"
+            hint = "take the salt back, or load the table through a new connection"
+            yield read.table.ref, Blocked(f"its hashes have another salt than the {what}", hint=hint)
+
+
+def owes_versions(pipe: Pipe, reads: Sequence[TableRead]) -> frozenset[Ref]:
+    """Loaded tables that keep their history from now on: their rows become versions though none of them has changed."""
+    before = pipe.store.loaded.filters(pipe.name)
+    history = {r.table.ref for r in reads if r.table.history}
+    return frozenset(ref for ref in history if ref in before and before[ref].history is False)
+
+
+def _follows_log(pipe: Pipe, table: Table) -> bool:
+    try:
+        return choose(table, pipe.settings(table)).mode == "log"
+    except ProjectError:
+        return False
+
+
+def want_again(pipe: Pipe, detection: Detection, reads: Sequence[TableRead]) -> dict[Ref, str]:
+    """Records the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
+    that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
+    known = pipe.store.loaded.of(pipe.name)
+    refused = {t.table.ref: str(_refusal(t)) for t in _turned(detection, reads, known) if _is_key(t) or _is_past(t)}
+    refiltered = [*_refiltered(pipe, reads, known)]
+    refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
+    refused |= {ref: str(why) for ref, why in _resalted(pipe, reads) if ref in known}
+    others = [(one.ref, one.why) for one in refiltered if one.ref not in refused]
+    others += [(ref, why) for ref, why in _reruled(pipe, reads) if ref in known and ref not in refused]
+    wanted = [t for t in _turned(detection, reads, known) if _read_again(pipe, t) and t.table.ref not in refused]
+    marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
+    less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
+    if wanted or less or others:
+        with pipe.transaction():
+            pipe.store.loaded.save(pipe.name, less)
+            for one in wanted:
+                pipe.store.backfills.want(pipe.name, one.table.ref, why=one.why)
+            for ref, why in others:
+                pipe.store.backfills.want(pipe.name, ref, why=why)
+    return refused
+
+
+@dataclass(frozen=True)
+class _Refiltered:
+    """A loaded table whose filter is another one now. `lost`: because the file gives it to the table's former name."""
+
+    read: TableRead
+    before: LoadedRules
+    lost: bool
+
+    @property
+    def ref(self) -> Ref:
+        return self.read.table.ref
+
+    @property
+    def why(self) -> str:
+        return "its filter is another one" if self.read.where else "it has no filter any more"
+
+
+def _refiltered(pipe: Pipe, reads: Sequence[TableRead], known: Mapping[Ref, object]) -> Iterator[_Refiltered]:
+    filters = pipe.store.loaded.filters(pipe.name)
+    for read in reads:
+        before = filters.get(read.table.ref, LoadedRules())
+        if read.table.ref in known and before.where != read.where:
+            moved = before.path != read.table.path and filter_said(pipe, read.table, read.source) is None
+            yield _Refiltered(read, before, bool(before.where) and moved)
+
+
+def _filter_text(pipe: Pipe, one: _Refiltered) -> str:
+    if one.lost:
+        return f"{lost_filter(one.read, one.before.path).message}: the table is not synced"
+    ignored = bool(one.read.table.key) and pipe.settings(one.read.table).deletes == "ignore"
+    gone = "stay, as `deletes: ignore` says" if ignored else "go as if they were deleted"
+    left = f"; rows that do not match any more {gone}" if one.read.where else ""
+    return f"{one.read.table.path}: {one.why}, so a sync reads the whole table{left}"
+
+
+def reselected_notes(pipe: Pipe, detection: Detection) -> Iterator[str]:
+    """One sentence a column; none about tables that are read as a whole anyway."""
+    known = pipe.store.loaded.of(pipe.name)
+    whole = {b.table for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "table"}
+    if not known:
+        return
+    reads = [_as_decided(detection, r) for r in selected_reads(pipe, detection)[0]]
+    yield from (_filter_text(pipe, one) for one in _refiltered(pipe, reads, known) if one.ref not in whole)
+    paths = {r.table.ref: r.table.path for r in reads}
+    refused = {ref for ref in dict(_resalted(pipe, reads)) if ref in known}
+    for ref, blocked in _resalted(pipe, reads):
+        if ref in refused:
+            yield f"{paths[ref]}: {blocked.message}: the table is not synced"
+    for ref, why in _reruled(pipe, reads):
+        if ref in known and ref not in whole and ref not in refused:
+            yield f"{paths[ref]}: {why}, so a sync reads the whole table"
+    for one in _turned(detection, reads, known):
+        if one.table.ref not in whole and (text := _text(pipe, one)):
+            yield f"{one.path}: {text}"
+
+
+def _as_decided(detection: Detection, read: TableRead) -> TableRead:
+    """With the types that are let in now: a plan has not applied them yet."""
+    let_in = {
+        d.change.before.name: d.change.after.type
+        for d in detection.applied
+        if isinstance(d.change, ColumnWidened | ColumnRetyped) and d.change.table in (read.table.ref, read.source.ref)
+    }
+    return replace(
+        read, columns=tuple(replace(c, column=replace(c.column, type=let_in.get(c.column.name, c.column.type)))
+                            for c in read.columns)
+    )  # fmt: skip
+
+
+def _text(pipe: Pipe, one: Turned) -> str:
+    if _is_key(one) or _is_past(one):
+        return f"{_refusal(one).message}: the table is not synced"
+    if one.what == "hashed":
+        return f"it is hashed now, so a sync reads the whole table; {_LATER} keep it in clear"
+    if one.what == "waiting":
+        return "it is to be hashed; rows loaded before have it in clear until its change of type is let in"
+    if one.what == "clear":
+        return f"it is not hashed any more, so a sync reads the whole table; {_LATER} keep the hashes"
+    if not _has_cursor(pipe, one):
+        return ""
+    if one.what == "retyped":
+        again = "its values may be written otherwise since its type changed, so a sync reads the whole table"
+        purged = "; rows that the source has deleted go" if pipe.settings(one.table).mode == "append" else ""
+        return again + purged
+    if _read_again(pipe, one):
+        return "it is on again with old values, so a sync reads the whole table"
+    return f"it is on again; rows that do not change keep what they had in it until `instep backfill {one.table.path}`"
+
+
+def _turned(
+    detection: Detection, reads: Sequence[TableRead], known: dict[Ref, tuple[LoadedColumn, ...]]
+) -> Iterator[Turned]:
+    """Without the columns that come in by this very detection: policy says what becomes of their old rows."""
+    places = Places.of(detection.decisions)
+    fresh = {
+        (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)
+    }
+    for read in reads:
+        for one in turned(read, known.get(read.table.ref, ())):
+            if (one.table.ref, one.column.name) not in fresh:
+                yield one
+
+
+def _read_again(pipe: Pipe, one: Turned) -> bool:
+    if one.what == "retyped" and not _has_cursor(pipe, one):
+        return False
+    return is_read_again(one.table.ref, one.column, one.what, pipe.policy, pipe.tags)
+
+
+def _is_key(one: Turned) -> bool:
+    return one.what not in ("on", "retyped") and one.column.name in one.table.key
+
+
+def _is_past(one: Turned) -> bool:
+    return one.what in ("hashed", "clear") and one.table.history
+
+
+def _refusal(one: Turned) -> Blocked:
+    """Rows of two keys never mix, and versions that have ended stay as they are."""
+    if not _is_key(one):
+        held = "in clear" if one.what == "hashed" else "as hashes"
+        return Blocked(
+            f"{one.path} is {'hashed now' if one.what == 'hashed' else 'not hashed any more'}, and the history of its "
+            f"table holds it {held}",
+            hint="take that back in instep.yml, or load the table through a new connection",
+        )
+    now, take = ("hashed", "out of") if one.what == "hashed" else ("not hashed any more", "back into")
+    return Blocked(
+        f"{one.path} is in the key of its loaded table and {now}: old and new rows would have different keys",
+        hint=f"take it {take} `hash` (or `exclude`) in instep.yml, or load the table through a new connection",
+    )
+
+
+def _has_cursor(pipe: Pipe, one: Turned) -> bool:
+    """Whether a sync reads some of the rows only. A stream sends what it sends."""
+    try:
+        choice = choose(one.table, pipe.settings(one.table))
+    except ProjectError:
+        return False
+    return choice.partial and (one.what != "retyped" or choice.mode != "stream")

@@ -1,0 +1,142 @@
+"""Puts the table properties, sort orders and partitions of the settings into a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from instep.destinations.base import Destination
+from instep.destinations.facets import LaidOut, Partitions
+from instep.destinations.shared import Shared
+from instep.errors import SchemaError
+from instep.model import TableSettings
+from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.layout import SortTerm, TableLayout, sort_term
+from instep.schema.catalog.partition import PartitionTerm, partition_term
+from instep.schema.catalog.types import Array, Struct
+from instep.schema.changes.describe import TableAdded, TableRenamed, TableReplaced
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.plan import Plan
+from instep.schema.planning.step import SetLayout, Step, step
+from instep.sync.context import Pipe, Ref
+
+_LATER = "its files are partitioned so by the next load that reads the whole table: `instep sync --full` is one"
+
+
+@dataclass(frozen=True)
+class _Wish:
+    table: Table
+    ref: Ref
+    layout: TableLayout
+    troubles: tuple[str, ...]
+    kept: bool = False
+
+    def after(self, before: TableLayout) -> TableLayout:
+        """What cannot be partitioned as the settings say stays as it is."""
+        return replace(self.layout, partition=before.partition) if self.kept else self.layout
+
+
+def with_layouts(pipe: Pipe, made: Plan) -> Plan:
+    """The plan with a step for each table whose layout is not the one that the settings say; what cannot be is noted
+    and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
+    tables = [t for t in made.after.tables if not t.retained]
+    said = [(t, pipe.settings(t)) for t in tables]
+    able = pipe.destination
+    if not isinstance(able, Partitions):
+        odd = [t for t, s in said if s.properties or s.sort or s.partition]
+        return _noted(made, [(t, _none(able)) for t in odd])
+    wishes = [_wish(pipe, able, table, settings) for table, settings in said]
+    today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
+    anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
+    there = able.layouts([today.get(w.ref, w.ref) for w in wishes])
+    steps, told = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
+    for wish in wishes:
+        before = TableLayout() if wish.ref in new else there.get(today.get(wish.ref, wish.ref))
+        if before is None or before == (after := wish.after(before)):
+            continue
+        if wish.table.ref not in made.refused or before.partition != after.partition:
+            steps.append(step(wish.ref, SetLayout(wish.ref, before, after)))
+            told += [(wish.table, _LATER)] if wish.ref not in anew and not isinstance(able, LaidOut) else []
+    return _noted(replace(made, steps=_joined(made.steps, steps)), told)
+
+
+def _none(able: Destination) -> str:
+    if isinstance(able, Shared):
+        return "`properties`, `sort` and `partition` are for tables of one connection alone, and it is shared"
+    which = "`properties` and `sort` are for Iceberg, `partition` for Iceberg and Delta"
+    return f"{which}, and its destination is {able.kind}"
+
+
+def _noted(made: Plan, told: list[tuple[Table, str]]) -> Plan:
+    return replace(made, remarks=(*made.remarks, *(f"{table.path}: {why}" for table, why in told))) if told else made
+
+
+def _today(made: Plan) -> dict[Ref, Ref]:
+    """Tables by the names that they get, to those that they have."""
+    found: dict[Ref, Ref] = {}
+    for change in (s.change for s in made.steps):
+        if isinstance(change, TableRenamed):
+            found[change.after.ref] = found.pop(change.before.ref, change.before.ref)
+    return found
+
+
+def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
+    """Each behind the last step of its table, so that both are one commit."""
+    if not more:
+        return steps
+    last = {s.table: place for place, s in enumerate(steps) if not isinstance(s.change, TableRenamed)}
+    behind = {last[s.table]: s for s in more if s.table in last}
+    joined = (one for place, s in enumerate(steps) for one in ((s, behind[place]) if place in behind else (s,)))
+    return (*joined, *(s for s in more if s.table not in last))
+
+
+def _wish(pipe: Pipe, able: Partitions, table: Table, settings: TableSettings) -> _Wish:
+    found, kept = list[str](), False
+    if isinstance(able, LaidOut):
+        troubles = {name: able.property_fault(name) for name in settings.properties}
+        found += [why for why in troubles.values() if why]
+        settings = replace(settings, properties={n: v for n, v in settings.properties.items() if not troubles[n]})
+    elif settings.properties or settings.sort:
+        found.append(f"`properties` and `sort` are for Iceberg, and its destination is {pipe.destination.kind}")
+        settings = replace(settings, properties={}, sort=())
+    terms, parts = list[SortTerm](), list[PartitionTerm]()
+    try:
+        terms = list(_terms(table, settings))
+    except SchemaError as error:
+        found.append(error.message)
+    try:
+        parts = list(_parts(able, table, settings))
+    except SchemaError as error:
+        found.append(error.message)
+        kept = True
+    return _Wish(
+        table,
+        destination_ref(table, pipe.naming),
+        TableLayout.of(settings.properties, terms, parts),
+        tuple(found),
+        kept,
+    )
+
+
+def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
+    """By destination columns; raises SchemaError for a column that rows cannot be sorted by."""
+    for text in settings.sort:
+        name, direction = sort_term(text)
+        column = table.by_name.get(name)
+        if column is None or column.retained:
+            raise SchemaError(f"its rows cannot be sorted by {name}: there is no such column")
+        if isinstance(column.type, Array | Struct):
+            raise SchemaError(f"its rows cannot be sorted by {name}: {column.type} has no order")
+        yield column.alias or name, direction
+
+
+def _parts(able: Partitions, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
+    """By destination columns; raises SchemaError for a column that rows cannot be partitioned by."""
+    for text in settings.partition:
+        term = partition_term(text)
+        column = table.by_name.get(term.column)
+        if column is None or column.retained:
+            raise SchemaError(f"it cannot be partitioned by {term.text}: there is no such column")
+        if why := able.partition_fault(term, column.type):
+            raise SchemaError(f"it cannot be partitioned by {term.text}: {why}")
+        yield replace(term, column=column.alias or term.column)

@@ -1,0 +1,111 @@
+"""What `table set-key` and `table set-cursor` have in common: the table on both sides, and the changes they settle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from instep.errors import Blocked, InstepError
+from instep.model import Review, TableSettings
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import widens
+from instep.schema.catalog.types import DataType
+from instep.schema.changes.diff import pair_columns
+from instep.schema.planning.projection import pair_tables
+from instep.suggest import did_you_mean
+from instep.sync.context import Pipe
+from instep.sync.detection.detect import look, record
+from instep.sync.detection.pause import resume
+
+
+@dataclass(frozen=True)
+class Found:
+    """An accepted table with the source's, as the source has it (without settings and choices). `settled`: with
+    them."""
+
+    connection: str
+    accepted: Catalog
+    table: Table
+    source: Table
+    settings: TableSettings
+    reviews: tuple[Review, ...]
+    settled: Table
+
+    def open(self, family: str) -> Iterator[Review]:
+        """Changes of the table that wait, or were answered and are not carried out, of this family (`key.`)."""
+        return (r for r in self.reviews if r.table in (self.table.ref, self.source.ref) and r.kind.startswith(family))
+
+    def column(self, name: str) -> tuple[Column, Column]:
+        """(as accepted, at the source) of an accepted column; InstepError or Blocked if it is not on both sides."""
+        column = self.table.by_name.get(name)
+        if column is None or column.retained:
+            raise self._unknown(name)
+        now = next((b for a, b in pair_columns(self.table, self.source).same if a.name == name), None)
+        if now is None:
+            raise Blocked(f"column {self.table.path}.{name} is not at the source any more", hint="name another one")
+        return column, now
+
+    def retyped(self, key: Sequence[str]) -> dict[str, DataType]:
+        """The types that the source has given to accepted columns of a key, by name; wider ones take all values."""
+        pairs = ((a, b) for a, b in pair_columns(self.table, self.settled).same if a.name in key)
+        return {a.name: b.type for a, b in pairs if a.type != b.type and not widens(a.type, b.type)}
+
+    def sources_of(self, names: Sequence[str]) -> tuple[str, ...]:
+        """These accepted columns as the source calls them."""
+        if not names or len(set(names)) != len(names):
+            raise InstepError("a key is one or more different columns", hint="separate them by commas: id,version")
+        return tuple(self.column(name)[1].name for name in names)
+
+    def _unknown(self, name: str) -> InstepError:
+        added = next((r for r in self.reviews if r.column == name and r.kind == "column.added"), None)
+        if added is not None and name in self.source.by_name:
+            return Blocked(
+                f"column {self.table.path}.{name} is not let in yet ({added.id})",
+                hint=f"`instep changes approve {added.id}`, then `instep apply`, then this again",
+            )
+        columns = [c.name for c in self.table.live]
+        hint = did_you_mean(name, columns, f"its columns: {', '.join(columns)}")
+        return InstepError(f"table {self.table.path} has no column {name}", hint=hint)
+
+
+def find_table(pipe: Pipe, path: str) -> Found:
+    """The accepted table of this path (`schema.table`), as it is at the source now.
+
+    Raises InstepError if there is none, Blocked if it is gone, renamed or replaced there and that is not decided.
+    """
+    detection = look(pipe, count=False)
+    reviews = record(pipe, detection, count=False)
+    known = {t.path: t for t in detection.accepted.tables if not t.retained}
+    if path not in known:
+        hint = did_you_mean(path, known, "write schema.table, as `instep status` shows it")
+        raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
+    table = known[path]
+    source = pair_tables(detection.accepted.tables, detection.discovery.catalog).get(table.ref)
+    if source is None:
+        raise Blocked(f"table {path} is not at the source", hint="see `instep changes list`")
+    if source.ref != table.ref:
+        raise Blocked(f"table {path} is called {source.path} now", hint="decide about its rename first")
+    if table.ref in detection.replaced:
+        raise Blocked(
+            f"table {path} was replaced by another one of that name",
+            hint="`instep changes approve` its replacement: the new table is read anew",
+        )
+    standing = tuple(reviews.values())
+    settled = pair_tables(detection.accepted.tables, detection.source).get(table.ref, source)
+    return Found(pipe.name, detection.accepted, table, source, pipe.settings(table), standing, settled)
+
+
+def recorded_tables(pipe: Pipe, changed: Catalog) -> Catalog:
+    """The destination's tables as they were recorded last, with these as they become."""
+    last = pipe.store.schemas.latest(pipe.name, "destination") or Catalog()
+    for table in changed.tables:
+        last = last.put(table)
+    return last
+
+
+def settle(pipe: Pipe, reviews: Iterable[Review]) -> None:
+    """These changes are answered: they wait no more, and what they have paused goes on, whatever the policy: a person
+    has said what is to be done."""
+    for review in reviews:
+        pipe.store.reviews.obsolete([review.id])
+        resume(pipe, review.id, f"settled by {pipe.who}")

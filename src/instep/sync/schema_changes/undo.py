@@ -1,0 +1,467 @@
+"""Takes applied changes back: says what that does, then does it as one run.
+
+The destination comes first, each table in one commit, then the accepted catalog with the explicit choice that keeps
+the next detection from applying the same change again. Interrupted in between, the next run finishes it: what is done
+already is no step any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit
+from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
+from instep.events import ChangeUndone
+from instep.model import Review, Run
+from instep.operations.repair.undo import UndoRequest
+from instep.operations.spec import Preview, Work
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import String
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRenamed,
+    TableAdded,
+    TableRenamed,
+    change_from_dict,
+    describe,
+    key,
+    reverse,
+    table_of,
+)
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.plan import Plan, desired, plan
+from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step, step
+from instep.schema.planning.undo import Applied, Undoing, undo
+from instep.schema.policy.policy import Modifiers, Removed, decide
+from instep.store.catalogs.undos import Undo
+from instep.sync.claim import claimed
+from instep.sync.context import Pipe, Ref
+from instep.sync.detection.detect import recall, record
+from instep.sync.detection.table_renames import Places
+from instep.sync.journal import Journal, applied_by, journal
+from instep.sync.schema_changes.apply import follow
+from instep.sync.two_people import two_people
+
+
+@dataclass(frozen=True)
+class Takeback:
+    """What an undo does. `revived` are accepted tables that come back whole, `limits` what cannot be restored, `left`
+    which of the changes stay applied and why, by id."""
+
+    reviews: tuple[Review, ...]
+    undoing: Undoing
+    plan: Plan
+    revived: tuple[Table, ...] = ()
+    limits: tuple[str, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Their ids."""
+        return tuple(r.id for r in self.reviews)
+
+    @property
+    def drops(self) -> tuple[Step, ...]:
+        """A policy's consent to drop what the source dropped is none to this."""
+        return tuple(s for s in self.plan.steps if s.destructive)
+
+    @property
+    def does(self) -> tuple[str, ...]:
+        """One line for each thing that is done at the destination and in the accepted schema."""
+        back = (f"bring back table {t.path} with its rows" for t in self.revived)
+        steps = (f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps)
+        return (*(describe(d.change) for d in self.undoing.decisions), *back, *steps)
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready; `summaries` are those of `changes`, `left` says by id why a change stays applied."""
+        return {
+            "changes": list(self.changes), "summaries": [r.summary for r in self.reviews], "does": list(self.does),
+            "drops": [s.object for s in self.drops], "limits": list(self.limits), "left": dict(self.left),
+        }  # fmt: skip
+
+
+def find(pipe: Pipe, what: str) -> list[Review]:
+    """The applied changes that `what` names: one by its id, those of a run (`r-...`) or of a stored plan (`p-...`).
+
+    Raises InstepError if there is none, Conflict for a change that was not applied.
+    """
+    if what.startswith("r-"):
+        return _some(_of_run(pipe, pipe.store.runs.get(what).id), what)
+    if what.startswith("p-"):
+        return [pipe.store.reviews.get(id) for id in applied_by(pipe, pipe.store.plans.get(what))]
+    review = pipe.store.reviews.get(what)
+    if review.connection != pipe.name:
+        raise InstepError(f"change {review.id} is one of connection {review.connection}", hint="name that connection")
+    if review.status != "applied":
+        raise Conflict(
+            f"change {review.id} is {review.status}, not applied: {review.summary}",
+            hint="only what was applied can be undone: see `instep changes list --all`",
+        )
+    if (version := undone(pipe, review.id)) is not None:
+        raise Conflict(
+            f"change {review.id} was undone before, with schema version {version}: {review.summary}",
+            hint="to have it again approve what the undo has rejected (`instep changes list --all`); a column that is "
+            "kept goes with `instep sync --full --drop-retained`",
+        )
+    return [review]
+
+
+def undone(pipe: Pipe, id: str) -> int | None:
+    """The accepted version that took this change back, unless it was applied again."""
+    types = ("change.applied", "change.undone")
+    events = pipe.store.events.latest(connection=pipe.name, types=types, limit=1_000_000)
+    last = next((e for e in events if e.data["change"] == id), None)
+    return int(last.data["version"]) if last is not None and last.type == "change.undone" else None
+
+
+def _some(found: Iterable[Review], what: str) -> list[Review]:
+    reviews = list(found)
+    if not reviews:
+        raise InstepError(f"{what} has applied no change", hint="see `instep history`")
+    return reviews
+
+
+def _of_run(pipe: Pipe, run: str) -> Iterator[Review]:
+    """What the events between the run's start and its end say was applied. A connection has one run at a time, but for
+    maintenance, which changes nothing of a schema."""
+    inside = False
+    for event in pipe.store.events.after(
+        0, connection=pipe.name, types=("run.started", "run.ended", "change.applied"), limit=1_000_000
+    ):
+        if event.type == "change.applied":
+            if inside:
+                yield pipe.store.reviews.get(event.data["change"])
+        elif event.data["run"] == run:
+            inside = event.type == "run.started" and event.data["kind"] != "maintain"
+
+
+class _Refused(IllegalChange):
+    """The destination cannot take this one change back."""
+
+    def __init__(self, change: str, message: str, *, hint: str) -> None:
+        self.change = change
+        super().__init__(f"{change} cannot be undone: {message}", hint=hint)
+
+
+def prepare(pipe: Pipe, reviews: Sequence[Review]) -> Takeback:
+    """What taking these changes back does; touches nothing. Reads the values of columns that get narrower.
+
+    Raises IllegalChange or Conflict, with the reason, if none of them can be taken back.
+    """
+    going, left = list(reviews), dict[str, str]()
+    while True:
+        try:
+            made = _prepare(pipe, going)
+        except _Refused as error:
+            going = [r for r in going if r.id != error.change]
+            if not going:
+                raise
+            left[error.change] = error.message
+        else:
+            return replace(made, left={**left, **made.left})
+
+
+def _prepare(pipe: Pipe, reviews: Sequence[Review]) -> Takeback:
+    now = pipe.store.accepted.catalog(pipe.name)
+    undoing = undo(_applied(pipe, reviews), now, pipe.naming)
+    wanted = desired(undoing.after, pipe.naming)
+    refs = {destination_ref(t, pipe.naming) for c in (now, undoing.after) for t in c.tables}
+    there = pipe.destination.inspect(sorted(refs))
+    able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+    made = plan(undoing.decisions, now, undoing.after, there, wanted, able, prefix=prefix)
+    if made.refused:
+        ref, why = next(iter(made.refused.items()))
+        raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
+    revived = tuple(_tables(pipe, undoing))
+    columns, limits = _columns(pipe, undoing, made, there)
+    return Takeback(
+        tuple(r for r in reviews if r.id in undoing.done), undoing, _with(made, columns), revived,
+        (*limits, *_limits(undoing)), undoing.left,
+    )  # fmt: skip
+
+
+def _tables(pipe: Pipe, undoing: Undoing) -> Iterator[Table]:
+    for change, (ref, name) in undoing.revived.items():
+        table = undoing.after.by_ref[ref]
+        if name:
+            continue
+        if not pipe.destination.dropped(destination_ref(table, pipe.naming), table.id):
+            raise _Refused(
+                change, f"the destination keeps table {table.path} no more",
+                hint="its time for undoing is over: restore a backup",
+            )  # fmt: skip
+        yield table
+
+
+def _applied(pipe: Pipe, reviews: Sequence[Review]) -> list[Applied]:
+    """The changes with the accepted catalogs around the version that brought each."""
+    events = pipe.store.events.latest(connection=pipe.name, types=("change.applied",), limit=1_000_000)
+    versions = {e.data["change"]: int(e.data["version"]) for e in reversed(events)}
+    catalogs: dict[int, Catalog] = {0: Catalog()}
+
+    def at(version: int) -> Catalog:
+        if version not in catalogs:
+            catalogs[version] = pipe.store.accepted.catalog(pipe.name, version)
+        return catalogs[version]
+
+    found = []
+    for review in reviews:
+        if (version := versions.get(review.id)) is None:
+            raise InstepError(f"change {review.id}: nothing says when it was applied", hint="see `instep history`")
+        change = change_from_dict(review.change)
+        found.append(Applied(review.id, change, at(version - 1), at(version), _removed(pipe, review, change)))
+    return found
+
+
+def _removed(pipe: Pipe, review: Review, change: Change) -> Removed:
+    """What taking something away did at the destination, or for an addition would do by policy."""
+    if change.kind.endswith(".added"):
+        return decide(reverse(change), pipe.policy, tags=pipe.tags).modifiers.removed
+    return Modifiers().over(review.modifiers).removed
+
+
+Extra = dict[Ref, list[tuple[Step, Column]]]
+
+
+def _columns(pipe: Pipe, undoing: Undoing, made: Plan, there: Catalog) -> tuple[Extra, list[str]]:
+    """The steps that no plan makes by itself, by destination table: dropped columns come back, wider ones narrow."""
+    extra: Extra = {}
+    limits: list[str] = []
+    for change, (ref, name) in undoing.revived.items():
+        table = undoing.after.by_ref[ref]
+        if not name:
+            continue
+        at, column = _desired_column(pipe, table, name)
+        found = _found(there, made, at)
+        if found is not None and column.name in found.by_name:
+            continue
+        limits += _back(pipe, change, found.ref if found else at, table, column)
+        extra.setdefault(at, []).append((step(at, ReviveColumn(at, column, column)), column))
+    for change, (ref, name) in undoing.narrowed.items():
+        table = undoing.after.by_ref[ref]
+        at, column = _desired_column(pipe, table, name)
+        found = _found(there, made, at)
+        old = _held(found, column, made, at) if found else None
+        if found is None or old is None or old.type == column.type:
+            continue
+        _check_fits(pipe, change, found.ref, old, column)
+        if isinstance(old.type, String) and isinstance(column.type, String):
+            continue
+        before = replace(column, type=old.type)
+        extra.setdefault(at, []).append((step(at, RewriteColumn(at, before, column)), column))
+        limits.append(f"{table.path}.{name}: every file of the table is written again")
+    return extra, limits
+
+
+def _desired_column(pipe: Pipe, table: Table, name: str) -> tuple[Ref, Column]:
+    wanted = desired(Catalog((table,)), pipe.naming).tables[0]
+    return wanted.ref, next(c for c in wanted.columns if c.alias == name)
+
+
+def _found(there: Catalog, made: Plan, ref: Ref) -> Table | None:
+    """The destination's table that will be called so, as it is."""
+    moved = {c.after.ref: c.before.ref for s in made.steps if isinstance(c := s.change, TableRenamed)}
+    return there.get(moved.get(ref, ref))
+
+
+def _held(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
+    """The column as the destination holds it today, whatever it will be called."""
+    moved = {
+        c.after.name: c.before.name for s in made.steps if s.table == ref and isinstance(c := s.change, ColumnRenamed)
+    }
+    return found.by_name.get(moved.get(column.name, column.name))
+
+
+def _back(pipe: Pipe, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:
+    back = pipe.destination.revival(ref, column.name)
+    path = f"{table.path}.{column.alias}"
+    if back.why_not:
+        raise _Refused(change, f"column {path} is gone: {back.why_not}", hint="restore a backup")
+    rows = back.written + back.rewritten
+    if rows and table.key and back.snapshot:
+        yield f"{path}: values of rows written since the drop come back by key; rows that are new have NULL in it"
+    elif back.written:
+        yield f"{path}: rows written since the drop ({back.written:,}) have NULL in it"
+    if back.rewritten and not (table.key and back.snapshot):
+        yield f"{path}: files that were rewritten since ({back.rewritten:,} rows) have lost its values"
+
+
+def _check_fits(pipe: Pipe, change: str, ref: Ref, old: Column, column: Column) -> None:
+    wide = pipe.destination.misfits(ref, old.name, column.type)
+    if wide.count:
+        raise _Refused(
+            change,
+            f"column {'.'.join(ref)}.{old.name} is {old.type}, and of its values "
+            f"{wide.count:,} do{'' if wide.count > 1 else 'es'} not fit {column.type}, such as {wide.example}",
+            hint="correct these values at the source and sync first, or keep the wider type",
+        )
+
+
+def _with(made: Plan, extra: Extra) -> Plan:
+    """The plan with these steps after those of the same table."""
+    steps, wanted = list(made.steps), made.wanted
+    for ref, more in extra.items():
+        last = max((i for i, s in enumerate(steps) if s.table == ref), default=len(steps) - 1)
+        steps[last + 1 : last + 1] = [s for s, _ in more]
+        if (table := wanted.get(ref)) is not None:
+            names = {c.name: c for _, c in more}
+            kept = [replace(c, type=names.pop(c.name).type) if c.name in names else c for c in table.columns]
+            wanted = wanted.put(replace(table, columns=(*kept, *names.values())))
+    return replace(made, steps=tuple(steps), wanted=wanted)
+
+
+def _limits(undoing: Undoing) -> Iterator[str]:
+    for decision in undoing.decisions:
+        change = decision.change
+        match change:
+            case ColumnRenamed() if not change.before.id or change.before.id != change.after.id:
+                was = change.before.name
+                yield (
+                    f"{describe(change)}: rows loaded since keep what {was} had at the source, new rows have NULL in "
+                    f"it; {was} itself is not read until it is approved (`instep changes list --all`)"
+                )
+            case ColumnAdded() | TableAdded():
+                yield f"{describe(change)}: it comes back as kept, nothing at the source feeds it"
+
+
+def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
+    """Does it, as one run; returns the accepted version.
+
+    Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
+    second person for it, StalePlan if accepted schema or destination have moved since `prepare`.
+    """
+    unnamed = [s for s in made.drops if not any(fnmatchcase(s.object, pattern) for pattern in allowed)]
+    if unnamed:
+        names = ", ".join(s.object for s in unnamed)
+        raise Blocked(f"this undo drops {names}", hint=f"name it: --allow-destructive '{unnamed[0].object}'")
+    with _asked(pipe, made), claimed(pipe, "undo") as run:
+        pipe = replace(pipe, run=run)
+        crashpoint("undo.before")
+        resume_undos(pipe, run, but=made.changes)
+        again = prepare(pipe, made.reviews)
+        if (again.plan, again.undoing) != (made.plan, made.undoing):
+            raise StalePlan("the schemas have moved since this undo was looked at", hint="look at it again")
+        wanted = pipe.store.undos.want(pipe.name, made.changes, (s.object for s in made.drops), pipe.who)
+        return _carry_out(pipe, run, made, wanted)
+
+
+def _asked(pipe: Pipe, made: Takeback) -> AbstractContextManager[None]:
+    """Whoever takes back without dropping anything needs nobody else."""
+    if not made.drops:
+        return nullcontext()
+    what = f"{', '.join(made.changes)}, which drops {', '.join(s.object for s in made.drops)}"
+    return two_people(pipe, "undo", what)
+
+
+def resume_undos(pipe: Pipe, run: Run, but: tuple[str, ...] = ()) -> None:
+    """Finishes what was interrupted, all `but` that of these changes. One that cannot be taken back any more, or drops
+    by now what nobody has named, is given up."""
+    for wanted in pipe.store.undos.waiting(pipe.name):
+        if wanted.changes == but:
+            continue
+        try:
+            made = prepare(pipe, [pipe.store.reviews.get(id) for id in wanted.changes])
+        except InstepError:
+            made = None
+        if made is None or any(s.object not in wanted.drops for s in made.drops):
+            pipe.store.undos.end(wanted.number)
+        else:
+            _carry_out(pipe, run, made, wanted)
+
+
+def _carry_out(pipe: Pipe, run: Run, made: Takeback, wanted: Undo) -> int:
+    for table in made.revived:
+        ref = destination_ref(table, pipe.naming)
+        pipe.destination.claim(ref, run.fence)
+        pipe.destination.revive(ref, table, Commit(run.id, run.fence))
+        crashpoint("undo.table")
+    with journal(pipe, run, made.plan) as record:
+        for group in made.plan.groups():
+            with record.taking(group.steps):
+                pipe.destination.claim(group.ref, run.fence)
+                commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
+                pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                crashpoint("undo.table")
+        for at, column in _revived_columns(pipe, made.undoing):
+            pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
+        crashpoint("undo.committed")
+        version = _accept(replace(pipe, who=wanted.who), made, record, wanted)
+    crashpoint("undo.accepted")
+    return version
+
+
+def _revived_columns(pipe: Pipe, undoing: Undoing) -> Iterator[tuple[Ref, Column]]:
+    for ref, name in undoing.revived.values():
+        if name:
+            yield _desired_column(pipe, undoing.after.by_ref[ref], name)
+
+
+def _accept(pipe: Pipe, made: Takeback, record: Journal, wanted: Undo) -> int:
+    """One transaction: the catalog, the events, and a rejection of what the next detection would find because of it."""
+    why = f"undo of {', '.join(r.id for r in made.reviews)}"
+    base, run = made.plan.base_accepted, pipe.run.id if pipe.run else ""
+    with pipe.transaction():
+        accepted, after = pipe.store.accepted, made.undoing.after
+        version = accepted.add(pipe.name, after, who=pipe.who, why=why, base=base, run=run).version
+        pipe.store.schemas.add(pipe.name, "destination", made.plan.wanted, run=run, accepted=version)
+        follow(pipe, Places.of(made.undoing.decisions).moves)
+        pipe.store.events.add(*(ChangeUndone(pipe.name, r.id, r.summary, version, pipe.who) for r in made.reviews))
+        _choose(pipe, made.undoing)
+        record.close(version, ())
+        pipe.store.undos.end(wanted.number)
+    return version
+
+
+def _choose(pipe: Pipe, undoing: Undoing) -> None:
+    """The source is still as it was: what differs from it now, in these tables, is a person's choice, and that two of
+    them are one rename is answered by now."""
+    seen = recall(pipe, {})
+    if seen is None:
+        return
+    touched, renames = undoing.tables, (ColumnRenamed, TableRenamed)
+    undone = {_names(reverse(d.change)) for d in undoing.decisions if isinstance(d.change, renames)}
+    mine = [d for d in seen.decisions if table_of(d.change) in touched and key(d.change) not in seen.reviews]
+    keys = {key(d.change) for d in mine}
+    said = (decide(d.change, pipe.policy, explicit="rejected", tags=pipe.tags) if d in mine else d
+            for d in seen.decisions)  # fmt: skip
+    reviews = record(pipe, replace(seen, decisions=tuple(said)), count=False)
+    keys |= {k for s in seen.doubt.proposals if _names(s.rename) in undone and (k := key(s.rename)) in reviews}
+    for one in keys:
+        pipe.store.reviews.decide(reviews[one].id, "rejected", pipe.who)
+
+
+def _names(rename: Change) -> tuple[object, ...]:
+    """A rename by the names before and after it."""
+    if isinstance(rename, TableRenamed):
+        return rename.before.ref, rename.after.ref
+    assert isinstance(rename, ColumnRenamed), "asked before"
+    return rename.table, rename.before.name, rename.after.name
+
+
+__all__ = ["Takeback", "find", "prepare", "resume_undos", "takeback"]
+
+
+class UndoChanges(Work):
+    """The work of the operation `undo`."""
+
+    def prepare(self, context: Pipe, request: UndoRequest) -> Preview:
+        """Find out what the undo does, with the errors of `prepare`."""
+        made = prepare(context, find(context, request.what))
+        return Preview(context.name, request, made.document(), made.does, prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Take the changes back; return the accepted version."""
+        return {"version": takeback(context, preview.prepared, allow)}
+
+    def already(self, context: Pipe, request: UndoRequest) -> Mapping[str, Any] | None:
+        """Return the version that has taken the change back already: an attempt that died, or somebody else, did so."""
+        if (version := undone(context, request.what)) is None:
+            return None
+        nothing: dict[str, Any] = {name: [] for name in ("changes", "summaries", "does", "drops", "limits")}
+        return {**nothing, "left": {}, "version": version}

@@ -1,0 +1,54 @@
+"""Removes what runs staged and no table refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from instep.destinations.base import LoadState
+from instep.errors import InstepError
+from instep.model import Run
+from instep.stage.files.place import remove
+from instep.sync.context import Pipe, Ref
+
+if TYPE_CHECKING:
+    from instep.sync.loading.table_load import Load
+
+PASSES = 3
+"""How often tables are read in one run at most: again when their schema moved while they were read."""
+
+
+def folder(run: str, attempt: int) -> str:
+    """Where one pass of a run stages the files of a table: no two passes share a folder."""
+    return run if attempt == 0 else f"{run}-{attempt}"
+
+
+def discard(pipe: Pipe, loads: Iterable[Load]) -> None:
+    """Removes the staged files of loads that will not be committed."""
+    for load in loads:
+        with suppress(InstepError):
+            target = pipe.destination.target(load.ref)
+            remove(f"{target.location}/{load.folder}", target.io)
+
+
+def dead_runs(pipe: Pipe, run: Run) -> list[Run]:
+    """Runs before this one that ended badly, as far as the history is worth looking at."""
+    known = pipe.store.runs.history(pipe.name, limit=100)
+    return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
+
+
+def sweep(pipe: Pipe, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
+    """Removes what dead runs wrote for a table and did not commit.
+
+    A run before the table's last data commit was swept before that commit. The run of that commit itself may have
+    died before it cleared what it had staged.
+    """
+    if left := uncommitted(dead, state):
+        pipe.destination.sweep(ref, left)
+
+
+def uncommitted(dead: Iterable[Run], state: LoadState | None) -> dict[str, int]:
+    """Fences by id of the runs that have not committed to a table, as far as its last data commit tells."""
+    last = state.fence if state else 0
+    return {r.id: r.fence for r in dead if r.fence > last or (r.fence == last and r.status == "failed")}

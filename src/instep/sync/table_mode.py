@@ -1,0 +1,154 @@
+"""How each table is synced: the mode, chosen from its key and cursor unless the project file says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from instep.errors import ProjectError
+from instep.model import Deletes, Mode, TableSettings
+from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.types import Date, Decimal, Int, Timestamp, TimestampTz
+
+_ORDERED = (Int, Decimal, Date, Timestamp, TimestampTz)
+_CURSOR_NAMES = ("updated_at", "modified_at", "last_modified", "last_updated", "changed_at", "update_time", "mtime")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`cursor` is a column name or None (read the whole table); `why` is shown by `plan`."""
+
+    mode: Mode
+    cursor: str | None
+    deletes: Deletes
+    why: str
+    suggestion: str = ""
+
+    @property
+    def partial(self) -> bool:
+        """Whether a sync reads some of the rows only: those that did not change keep what they had."""
+        return self.cursor is not None or self.mode in ("log", "stream")
+
+
+def choose(table: Table, settings: TableSettings) -> Choice:
+    """The way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
+    if not (table.history or settings.history):
+        return _choice(table, settings)
+    if (refused := why_no_history(table, settings)) is not None:
+        raise refused
+    made = _choice(table, settings)
+    return replace(made, why=f"{made.why}; every version is kept")
+
+
+def _choice(table: Table, settings: TableSettings) -> Choice:
+    cursor = _cursor(table, settings)
+    mode = settings.mode
+    if mode == "auto":
+        return _automatic(table, cursor, settings)
+    if mode == "upsert" and not table.key:
+        raise ProjectError(
+            f"table {table.path} has no primary key, so it cannot be synced by upsert",
+            hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or use full_refresh',
+        )
+    if mode == "stream":
+        key = ", ".join(table.key) or "none"
+        return Choice("stream", None, settings.deletes, f"key {key}; operations of the connector")
+    if mode == "log":
+        return _logged(table, settings)
+    if mode == "append" and cursor is None:
+        raise ProjectError(
+            f"table {table.path} cannot be appended to without a cursor",
+            hint="set `cursor:` to a column that only grows, or use upsert or full_refresh",
+        )
+    deletes: Deletes = settings.deletes if mode == "upsert" else "ignore"
+    return Choice(mode, cursor if mode != "full_refresh" else None, deletes, "set in the project file")
+
+
+def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None:
+    """What is wrong where versions of rows cannot be told or would be lost."""
+    if not table.key:
+        return ProjectError(
+            f"table {table.path} has no primary key, so that the versions of its rows cannot be told apart",
+            hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history`',
+        )
+    if settings.mode in ("append", "full_refresh"):
+        return ProjectError(
+            f"table {table.path}: `mode: {settings.mode}` compares no rows, so that it finds no versions for `history`",
+            hint="leave `mode` out, or use `mode: upsert` or `mode: log`",
+        )
+    if settings.deletes == "hard":
+        return ProjectError(
+            f"table {table.path}: `deletes: hard` removes rows, and `history: true` keeps their versions",
+            hint="leave `deletes` out: a row that leaves the source ends its version",
+        )
+    return None
+
+
+def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> Choice:
+    if not table.key:
+        if cursor is not None:
+            return Choice("append", cursor, "ignore", f"no primary key; cursor {cursor}")
+        return Choice("full_refresh", None, "ignore", "no primary key")
+    if cursor is not None:
+        return Choice("upsert", cursor, settings.deletes, f"key {', '.join(table.key)}; cursor {cursor}")
+    why = f"key {', '.join(table.key)}; whole-table compare"
+    return Choice("upsert", None, settings.deletes, why, _suggest(table))
+
+
+def _logged(table: Table, settings: TableSettings) -> Choice:
+    if not table.key:
+        return Choice("full_refresh", None, "ignore", "no primary key, so that the log cannot tell its rows apart")
+    return Choice("log", None, settings.deletes, f"key {', '.join(table.key)}; changes from the source's log")
+
+
+def _suggest(table: Table) -> str:
+    for column in table.live:
+        if column.name.lower() in _CURSOR_NAMES and not column.nullable and isinstance(column.type, _ORDERED):
+            return f"`cursor: {column.name}` would read only changed rows, if every change moves it"
+    return ""
+
+
+def _cursor(table: Table, settings: TableSettings) -> str | None:
+    if table.cursor is None:
+        return None
+    column = table.by_name[table.cursor]
+    if not isinstance(column.type, _ORDERED):
+        raise ProjectError(
+            f"column {table.path}.{column.name} is {column.type} and cannot be a cursor",
+            hint="a cursor is an integer, a decimal, a date or a timestamp",
+        )
+    return table.cursor
+
+
+def with_settings(source: Table, accepted: Table | None, settings: TableSettings) -> Table:
+    """The source table with the key and cursor that the settings name.
+
+    A cursor or key column that was renamed keeps its role: it is followed by the source's column id.
+    """
+    by_name = {c.name: c for c in source.columns}
+    cursor = _follow(settings.cursor, by_name, source, accepted, accepted.cursor if accepted else None)
+    columns = source.columns
+    if settings.key and not source.key:
+        before = accepted.key if accepted and len(accepted.key) == len(settings.key) else (None,) * len(settings.key)
+        keys = [_follow(k, by_name, source, accepted, b) for k, b in zip(settings.key, before, strict=True)]
+        places = {name: place for place, name in enumerate(keys, 1) if name}
+        if len(places) == len(settings.key):
+            columns = tuple(_keyed(c, places.get(c.name, 0)) for c in columns)
+    return replace(source, cursor=cursor, columns=columns)
+
+
+def _keyed(column: Column, place: int) -> Column:
+    return replace(column, key=place)
+
+
+def _follow(
+    name: str | None, by_name: dict[str, Column], source: Table, accepted: Table | None, before: str | None
+) -> str | None:
+    """`name` today; `before` is the accepted name of the same role, for a rename that was accepted earlier."""
+    if name is None or name in by_name:
+        return name
+    if accepted is None:
+        return None
+    old = accepted.by_name.get(name) or (accepted.by_name.get(before) if before else None)
+    if old is None or old.id is None:
+        return None
+    return next((c.name for c in source.columns if c.id == old.id), None)
