@@ -11,11 +11,13 @@ import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
+from xdist.scheduler import LoadGroupScheduling, Scheduling
 
 import samples
 from instep import logs, redaction
@@ -48,6 +50,8 @@ if not RANDOM:
 _numbers = itertools.count(1)
 SERVERS = {"make_world", "mariadb_server", "postgres_server", "s3_server"}
 """Fixtures whose tests talk to a real server: too slow for the tests that run all the time."""
+SESSIONS = {"spark", "spark_session"}
+"""Fixtures with the Spark session of a process: one process of a run starts it, and its code gets warm once."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -70,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+        if SESSIONS & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
     if not samples.FULL and not any("::" in str(place) for place in config.args):
         out = samples.left_out(items)
         config.hook.pytest_deselected(items=list(out))
@@ -79,6 +85,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if group := item.get_closest_marker("xdist_group"):
                 # what pytest-xdist does itself, in a way that pytest 9.2 does not see (pytest-xdist #1386)
                 item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")
+
+
+class _Scheduling(LoadGroupScheduling):
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        """Look no further back than to the last group that is done: a process runs its groups in order. pytest-xdist
+        looks at all that it ever gave to the process, after each of more than ten thousand tests."""
+        pending = 0
+        for group in reversed(workload.values()):
+            if not (left := list(group.values()).count(False)):
+                break
+            pending += left
+        return pending
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    return _Scheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

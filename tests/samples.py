@@ -82,8 +82,20 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 
 def _axes(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
-    """Number the values of each case; parameters that change together are one axis, one with one value is none."""
-    numbers = [case.callspec.indices for case in cases]
-    columns = {tuple(number[name] for number in numbers) for name in numbers[0]}
+    """Number the values of each case; parameters that change together are one axis, one with one value is none.
+
+    The values are compared themselves: beside a fixture with parameters, pytest counts those of a mark over all cases.
+    """
+    marks = (mark.args[0] for mark in cases[0].iter_markers("parametrize"))
+    marked = [tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(names) for names in marks]
+    others = cases[0].callspec.params.keys() - {name for names in marked for name in names}
+    columns = {_numbered(cases, names) for names in (*marked, *((name,) for name in others))}
     axes = sorted(column for column in columns if len(set(column)) > 1)
     return list(zip(*axes, strict=True)) if axes else [(position,) for position in range(len(cases))]
+
+
+def _numbered(cases: list[pytest.Function], names: tuple[str, ...]) -> tuple[int, ...]:
+    """Number the values that the cases have for these parameters, in the order in which they come."""
+    numbers: dict[tuple[int, ...], int] = {}
+    values = (tuple(id(case.callspec.params.get(name)) for name in names) for case in cases)
+    return tuple(numbers.setdefault(value, len(numbers)) for value in values)

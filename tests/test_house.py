@@ -160,14 +160,14 @@ def test_what_a_report_is_printed_with_is_loaded_beside_the_run(output: str, loa
     assert python(BESIDE, output) == [loaded]
 
 
-STORED = {"errors", "redaction", "crash", "sqlite_wal", "schema", "operations", "model", "events", "store"}
+STORED = {"errors", "suggest", "redaction", "crash", "sqlite_wal", "schema", "operations", "model", "events", "store"}
 IMPORTS = [
     ("instep.errors", {"errors", "redaction"}),
-    ("instep.schema.planning.plan", {"errors", "redaction", "schema"}),
+    ("instep.schema.planning.plan", {"errors", "redaction", "schema", "suggest"}),
     ("instep.store.store", STORED),
     ("instep.control.reviews", STORED | {"control"}),
     ("instep.control.pauses", STORED | {"control"}),
-    ("instep.project.load", {"errors", "redaction", "egress", "logs", "schema", "model", "project"}),
+    ("instep.project.load", {"errors", "suggest", "redaction", "egress", "logs", "schema", "model", "project"}),
     ("instep.bootstrap", {"errors", "redaction", "model", "bootstrap"}),
     (
         "instep.server.app",
@@ -186,8 +186,9 @@ IMPORTS = [
             "project",
             "control",
             "notify",
-            "ops",
-            "api",
+            "monitoring",
+            "server",
+            "suggest",
         },
     ),
 ]

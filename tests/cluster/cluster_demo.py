@@ -24,12 +24,14 @@ PARTS = (
 TABLES = 9 + 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Demo:
     """A demo in a folder; `env` is what its commands have beside this process's environment."""
 
     folder: Path
     env: Mapping[str, str]
+    loaded: int = 0
+    """How many tables of the connection `shop` have rows."""
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "instep.cli.main", "--project", str(self.folder), *words]
@@ -49,6 +51,18 @@ class Demo:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
         return done.stdout
+
+    def played(self) -> str:
+        """Its whole story."""
+        story = self.told("demo", "play")
+        self.loaded = TABLES - 1
+        return story
+
+    def load(self) -> None:
+        """Its tables have rows, by its story or by a sync."""
+        if not self.loaded:
+            self.told("sync", "shop")
+            self.loaded = TABLES - 2  # its story makes one more
 
     def change(self, pattern: str, to: str) -> None:
         """Writes `to` in place of the one line of instep.yml that fits."""

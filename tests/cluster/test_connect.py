@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from cluster_connector import SECRET, Shop
-from cluster_demo import PARTS, TABLES, Demo, made_demo
-from spark_cluster import ConnectServer, environment
+from cluster_demo import Demo
+from spark_cluster import ConnectServer
 
 import instep
 from instep.errors import SetupError
@@ -27,43 +25,16 @@ pytestmark = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ConnectServer]:
-    folder = Path(mkdtemp(prefix="instep-spark-"))
-    with ConnectServer(folder, environment(folder / "environment")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def demo(server: ConnectServer) -> Iterator[Demo]:
-    with made_demo({"remote": server.url}, JAVA_HOME="/nowhere") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def story(demo: Demo) -> str:
-    return demo.told("demo", "play")
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_the_story_is_that_of_one_machine(story: str, part: str) -> None:
-    assert part in story
-
-
-def test_it_ends_with_everything_equal(story: str) -> None:
-    verdicts = re.findall(r"^(equal|DIFFERS) +\w+\.(\w+)", story, re.MULTILINE)
-    assert [verdict for verdict, _ in verdicts] == ["equal"] * TABLES
-
-
-def test_a_merge_that_only_spark_can_do(demo: Demo, story: str) -> None:
+def test_a_merge_that_only_spark_can_do(on_connect: Demo) -> None:
     """In a session of its own on the server, with the catalog's settings from here."""
-    assert story
+    demo = on_connect
+    demo.load()
     demo.change(r"warehouse: lake\}", "warehouse: lake, upsert_rows: 0}")
     merged = demo.told("sync", "shop", "--full", "--table", "public.customer")
     assert re.search(r"public\.customer +upsert", merged), merged
     metadata = (demo.folder / "lake").rglob("*.metadata.json")
     assert any("spark.app.id" in file.read_text(encoding="utf-8") for file in metadata)
-    assert len(demo.equal("shop")) == TABLES - 1
+    assert len(demo.equal("shop")) == demo.loaded
 
 
 @pytest.mark.parametrize(
@@ -82,8 +53,9 @@ def test_a_server_that_cannot_merge_is_told_before_it_tries(server: ConnectServe
         session.stop()
 
 
-def test_a_setting_that_is_the_servers_own(demo: Demo, server: ConnectServer, story: str) -> None:
-    assert story
+def test_a_setting_that_is_the_servers_own(on_connect: Demo, server: ConnectServer) -> None:
+    demo = on_connect
+    demo.load()
     demo.spark(remote=f"{server.url}/;x-token=hush", conf={"spark.executor.memory": "2g"})
     refused = demo.run("sync", "till")
     assert refused.returncode == 1

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 
 import psutil
 import pytest
 from cluster_connector import SECRET, Shop
-from cluster_demo import PARTS, TABLES, Demo, made_demo
-from spark_cluster import Standalone, archive, environment
+from cluster_demo import Demo
+from spark_cluster import Standalone
 
 pytestmark = [
     pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster"),
@@ -22,54 +19,19 @@ pytestmark = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Standalone]:
-    with Standalone(Path(mkdtemp(prefix="instep-spark-"))) as running:
-        running.add_workers("one", "two")
-        yield running
-
-
-@pytest.fixture(scope="module")
-def demo(cluster: Standalone) -> Iterator[Demo]:
-    conf = {
-        "spark.archives": f"{archive(cluster.folder / 'environment')}#environment",
-        "spark.pyspark.python": "./environment/bin/python",
-    }
-    with made_demo({"master": cluster.url, "conf": conf}) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def story(demo: Demo) -> str:
-    return demo.told("demo", "play")
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_the_story_is_that_of_one_machine(story: str, part: str) -> None:
-    assert part in story
-
-
-def test_it_ends_with_everything_equal(story: str) -> None:
-    verdicts = re.findall(r"^(equal|DIFFERS) +\w+\.(\w+)", story, re.MULTILINE)
-    assert [verdict for verdict, _ in verdicts] == ["equal"] * TABLES
-
-
-def test_both_workers_worked(cluster: Standalone, story: str) -> None:
-    assert story
-    assert all(worker.finished() >= 2 for worker in cluster.workers), [w.finished() for w in cluster.workers]
-
-
-def test_tasks_ran_in_their_own_environment(cluster: Standalone, story: str) -> None:
+def test_tasks_ran_in_their_own_environment(cluster: Standalone, on_cluster: Demo) -> None:
     """The package came with the job, Python out of the archive."""
-    assert story
-    for worker in cluster.workers:
-        assert list(worker.folder.glob("work/app-*/*/environment/bin/python"))
-        assert list(worker.folder.glob("work/app-*/*/instep-*.zip"))
+    on_cluster.load()
+    apps = [app for worker in cluster.workers for app in worker.folder.glob("work/app-*/*")]
+    unpacked = [app for app in apps if (app / "environment/bin/python").exists()]
+    assert unpacked
+    assert all(list(app.glob("instep-*.zip")) for app in unpacked)
 
 
-def test_a_merge_that_only_spark_can_do(demo: Demo, story: str) -> None:
+def test_a_merge_that_only_spark_can_do(on_cluster: Demo) -> None:
     """The catalog's file is opened by the driver; Iceberg's jar travels to the executors."""
-    assert story
+    demo = on_cluster
+    demo.load()
     demo.change(r"warehouse: lake\}", "warehouse: lake, upsert_rows: 0}")
     demo.told("sync", "shop", "--full", "--table", "public.customer")
     metadata = (demo.folder / "lake").rglob("*.metadata.json")
@@ -77,8 +39,9 @@ def test_a_merge_that_only_spark_can_do(demo: Demo, story: str) -> None:
     demo.change(r"warehouse: lake, upsert_rows: 0\}", "warehouse: lake}")
 
 
-def test_an_executor_that_dies_in_the_middle_costs_nothing(cluster: Standalone, demo: Demo, story: str) -> None:
-    assert story
+def test_an_executor_that_dies_in_the_middle_costs_nothing(cluster: Standalone, on_cluster: Demo) -> None:
+    demo = on_cluster
+    demo.load()
     demo.change(r"(?m)^    database: shop$", "    database: shop\n    rows_per_second: 40000")
     before = [worker.started() for worker in cluster.workers]
     running = subprocess.Popen(
@@ -97,7 +60,7 @@ def test_an_executor_that_dies_in_the_middle_costs_nothing(cluster: Standalone, 
         running.kill()
         running.wait()
     assert running.returncode == 0, said
-    assert len(demo.equal("shop")) == TABLES - 1
+    assert len(demo.equal("shop")) == demo.loaded
 
 
 def _executor(folder: Path) -> psutil.Process:
@@ -111,8 +74,9 @@ def _executor(folder: Path) -> psutil.Process:
     return max(found, key=lambda one: one.info["create_time"])
 
 
-def test_a_cluster_without_room_is_told(cluster: Standalone, demo: Demo, story: str) -> None:
-    assert story
+def test_a_cluster_without_room_is_told(cluster: Standalone, on_cluster: Demo) -> None:
+    demo = on_cluster
+    demo.load()
     demo.spark(master=cluster.url, conf={"spark.executor.memory": "64g", "spark.instep.executorWait": 2})
     refused = demo.run("sync", "till")
     assert refused.returncode == 1
@@ -121,9 +85,8 @@ def test_a_cluster_without_room_is_told(cluster: Standalone, demo: Demo, story: 
 
 
 @pytest.fixture(scope="module")
-def shop(cluster: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    python = environment(cluster.folder / "plain")
-    conf = {"spark.pyspark.python": str(python), "spark.executor.memory": "600m"}
+def shop(cluster: Standalone, plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    conf = {"spark.pyspark.python": str(plain), "spark.executor.memory": "600m"}
     folder = tmp_path_factory.mktemp("connector")
     return Shop(folder, {"master": cluster.url, "driver_memory": "1g", "conf": conf})
 

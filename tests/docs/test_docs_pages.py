@@ -224,3 +224,13 @@ def test_the_pages_use_the_field_s_words() -> None:
         prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         found += [f"{page.name}: {match[0]}" for match in OURS_ALONE.finditer(prose)]
     assert found == []
+
+
+def test_every_decision_is_in_the_index_and_has_its_three_parts() -> None:
+    index = read("adr/index.md")
+    for page in sorted((DOCS / "adr").glob("0*.md")):
+        text = page.read_text(encoding="utf-8")
+        number, title = re.match(r"# (\d+)\. (.*)", text).groups()  # type: ignore[union-attr]
+        assert f"| {number} | [{title}]({page.name}) |" in index
+        assert int(number) == int(page.name[:4])
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"], page.name

@@ -30,7 +30,7 @@ FOLDER = Path(operations.__file__).parent
 
 
 def test_each_file_is_one_operation_or_a_part_of_all() -> None:
-    modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__", "spec", "registry", "values"}
+    modules = {path.stem for path in FOLDER.rglob("*.py")} - {"__init__", "spec", "registry", "values"}
     assert modules == {spec.name for spec in specs().values()} - {"refresh", "reload"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import instep
 from instep.errors import SetupError
 from instep.spark.given import GivenSession, own_settings
-from instep.spark.settings import SparkSettings
+from instep.spark.settings import OWN_WORKERS, SparkSettings
+from instep.stage.pandas_free import OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +96,12 @@ def test_settings_of_a_session_that_can_be_given(shop: Shop) -> None:
     assert conf["spark.sql.catalog.lake.warehouse"].endswith("/lake")
     assert "iceberg-spark-runtime" in conf["spark.jars"]
     assert own_settings(SparkSettings())["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_workers_of_our_own_sessions_are_known(spark_session: SparkSession) -> None:
+    found = spark_session.sparkContext.parallelize([0], 1).map(lambda _: OWN in os.environ).collect()
+    assert found == [True]
+    assert OWN == OWN_WORKERS
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import samples
 
+pytest_plugins = "pytester"
 SIZES = st.lists(st.integers(2, 6), min_size=1, max_size=3)
 
 
@@ -38,3 +39,34 @@ def test_the_seed_decides_and_many_of_them_cover_all(monkeypatch: pytest.MonkeyP
         assert chosen == samples.chosen(cases, "t")
         covered |= chosen
     assert covered == set(range(12))
+
+
+BESIDE = """
+import pytest
+
+@pytest.fixture(params=["x", "y", "z"])
+def place(request):
+    return request.param
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("case", "result"), [(n, object()) for n in range(5)])
+def test_one(place, case, result):
+    pass
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("result", [1, 2])
+@pytest.mark.parametrize("case, same", [(1, 1), (2, 1), (3, 1)])
+def test_two(place, case, same, result):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("test_one", {3, 5}), ("test_two", {2, 3})])
+def test_values_of_a_fixture_are_an_axis_beside_those_of_a_mark(
+    pytester: pytest.Pytester, name: str, sizes: set[int]
+) -> None:
+    cases = [i for i in pytester.getitems(BESIDE) if isinstance(i, pytest.Function) and i.originalname == name]
+    axes = list(zip(*samples._axes(cases), strict=True))
+    assert len(axes) == (2 if name == "test_one" else 3)
+    assert {len(set(axis)) for axis in axes} == sizes
+    assert samples.left_out(cases)

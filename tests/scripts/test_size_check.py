@@ -52,13 +52,13 @@ def test_a_tree_within_all_budgets_passes(tmp_path: Path, capsys: pytest.Capture
 
 
 SIZES = [
-    ("file just small enough for the median", {"src/a.py": lines(149), "tests/t.py": lines(149)}, None, ""),
-    ("file median", {"src/a.py": lines(150), "tests/t.py": lines(150)}, "file median", "src/a.py: 150 lines"),
+    ("file just small enough for the median", {"src/a.py": lines(400), "tests/t.py": lines(400)}, None, ""),
+    ("file median", {"src/a.py": lines(401), "tests/t.py": lines(401)}, "file median", "src/a.py: 401 lines"),
     (
         "one long file among short ones",
-        {"src/a.py": lines(501), "src/b.py": lines(5), "src/c.py": lines(5), "tests/t.py": lines(511)},
+        {"src/a.py": lines(601), "src/b.py": lines(5), "src/c.py": lines(5), "tests/t.py": lines(611)},
         "files over",
-        "src/a.py: 501 lines",
+        "src/a.py: 601 lines",
     ),
     (
         "function median",

@@ -36,7 +36,7 @@ class Plan:
     Example:
         plan = shop.plan()
         print("\\n".join(plan.lines))
-        plan.apply(allow=["main.orders.*"])
+        plan.apply(allow=["shop.orders.*"])
     """
 
     planned: Planned
@@ -61,8 +61,9 @@ class Plan:
     def apply(self, allow: Iterable[str] = ()) -> int:
         """Apply the plan to the destination's schema; return the accepted version. Rows follow at the next sync.
 
-        `allow`: patterns (`schema.table.column`) of what may be dropped. Raises Blocked if something would be dropped
-        that `allow` does not name, StalePlan if schemas or decisions have moved since the plan was made.
+        `allow`: patterns of what may be dropped, as it is called at the destination (`shop.orders.note`). Raises
+        Blocked if something would be dropped that `allow` does not name, StalePlan if schemas or decisions have moved
+        since the plan was made.
         """
         return self._desk.planning.apply(self.planned, tuple(allow))[0]
 
@@ -142,8 +143,8 @@ class Connection:
     def undo(self, what: str, allow: Iterable[str] = ()) -> int:
         """Take back a change (`c-...`), or all of a run (`r-...`) or a plan (`p-...`); return the accepted version.
 
-        `allow`: patterns of what may be dropped. The source is not touched, and the next sync does not apply the change
-        again. Raises Blocked with the reason if it cannot be taken back.
+        `allow`: patterns of what may be dropped at the destination. The source is not touched, and the next sync does
+        not apply the change again. Raises Blocked with the reason if it cannot be taken back.
         """
         whole, _ = self._desk.planning.owner(what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])

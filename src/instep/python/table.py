@@ -41,8 +41,11 @@ class Table:
 
         Raises InstepError for a column that there is not, RunInProgress while another run of the connection is alive.
         """
+        wanted = tuple(columns)
+        if wanted:
+            self.estimate_backfill(wanted)  # raises for an unknown column before anything is recorded
         with self._watch.reporting_to(on_progress):
-            return SyncResult.of(self._desk.rows.fill(self._connection, self.path, tuple(columns)))
+            return SyncResult.of(self._desk.rows.fill(self._connection, self.path, wanted))
 
     def estimate_backfill(self, columns: Iterable[str] = ()) -> BackfillEstimate:
         """Return the cost of a backfill of the table, or of `columns`; neither source nor files are opened."""

@@ -44,7 +44,6 @@ from instep.server.routes import (
     settings,
     status,
 )
-from instep.server.routes import health as metrics
 
 _WAYS: dict[str, dict[str, str]] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key's secret: instep_sk_..."},
@@ -94,9 +93,9 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 _ROOMS = (
     health, connections, detectors, settings, jobs, changes, runs, schemas, policies, resources, channels, events,
-    quarantine, keys, metrics, queue, status, rollouts, selections, operation_routes,
+    quarantine, keys, queue, status, rollouts, selections, operation_routes,
 )  # fmt: skip
-ROUTES = tuple(room.routes for room in _ROOMS)
+ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)
 _TITLE = "instep API"
 _ABOUT = "Connections, schema changes and runs of this server."
 
@@ -125,7 +124,7 @@ def create_app(
     check_matrix()
     for routes in ROUTES:  # as they are: including them builds each anew for every application, at its first request
         app.router.routes.extend(routes.routes)
-    metrics.add_alias(app)
+    health.add_alias(app)
     app.mount(PATH, compatible(opened, rates))
     app.openapi = describe(app)  # type: ignore[method-assign]
     _handle(app)

@@ -21,9 +21,8 @@ from instep.spark.connect import CLUSTER_HINT, connect
 from instep.spark.executors import wait_for_executors
 from instep.spark.java import LOGGING, Java, Jvm, JvmExited, find_java, launch
 from instep.spark.payload import THRESHOLD
-from instep.spark.settings import SparkSettings
+from instep.spark.settings import OWN_WORKERS, SparkSettings
 from instep.spark.ship import ship
-from instep.stage.pandas_free import OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +126,7 @@ _CONTEXT = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.-]?key",
     "spark.python.worker.reuse": "true",
-    f"spark.executorEnv.{OWN}": "1",
+    f"spark.executorEnv.{OWN_WORKERS}": "1",
     THRESHOLD: "1g",
 }
 _LOCAL_ONLY = {

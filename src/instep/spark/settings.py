@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+OWN_WORKERS = "INSTEP_OWN_WORKERS"
+"""The variable that workers of a session of instep's have, as `stage.pandas_free` reads it."""
+
 
 @dataclass(frozen=True)
 class SparkSettings:

@@ -20,11 +20,10 @@ from instep.store.catalogs.clones import Copy
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 from instep.suggest import did_you_mean
-from instep.sync.context import Pipe, Ref
-from instep.sync.table_mode import Choice, choose
 
 if TYPE_CHECKING:
-    from instep.sync.context import Pipe
+    from instep.sync.context import Pipe, Ref
+    from instep.sync.table_mode import Choice
 
     Opens = Callable[[str], Pipe]
 
@@ -65,6 +64,8 @@ def standing(pipe: Pipe, path: str) -> Standing:
 
 
 def _choice(pipe: Pipe, table: Table) -> tuple[Choice | None, str]:
+    from instep.sync.table_mode import choose
+
     found: Choice | None = None
     trouble = "it is kept after its removal and not read any more" if table.retained else ""
     if not table.retained:

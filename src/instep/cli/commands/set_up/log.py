@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.bootstrap.logs import log_of, log_status
 from instep.cli.context import confirm, emit, one_connection, open_app
 from instep.errors import Blocked, ProjectError
 
@@ -24,6 +23,8 @@ def show(
 ) -> None:
     """Where each connection stands in its log: how far behind it is, what the server keeps, whether it still can be
     read."""
+    from instep.bootstrap.logs import log_status
+
     with open_app() as app:
         names = app.project.selected([connection] if connection else [])
         found = [log_status(app, name) for name in names if app.project.follows_log(name)]
@@ -37,6 +38,8 @@ def drop(
 ) -> None:
     """Remove a connection's slot and its publication from a PostgreSQL source. Asks first: the next sync in `mode: log`
     needs --full, and reads its tables as a whole."""
+    from instep.bootstrap.logs import log_of
+
     with open_app() as app:
         name = one_connection(app, connection)
         found, names = log_of(app, name, slot)
@@ -58,6 +61,7 @@ def drop(
 
 def log_checks(app: App, source: str | None) -> list[Check]:
     """One check a connection that follows the log of this source (None: the only one)."""
+    from instep.bootstrap.logs import log_status
     from instep.model import Check
 
     chosen = [
