@@ -20,7 +20,7 @@ from instep.sources.connector.config import ConnectorConfig, Limits
 from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline
 from instep.sync.progress import Report, Silent
 from instep.sync.run import Wanted, sync
@@ -107,7 +107,7 @@ class ConnectorWorld(World):
         return DuckDbDestination(DuckDbConfig("duck", str(self.folder / "warehouse.db")))
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> SyncContext:
         place = self.folder / "connector"
         place.mkdir(exist_ok=True)
         (place / "connector.py").write_text(self.code)
@@ -118,7 +118,7 @@ class ConnectorWorld(World):
         source = ConnectorSource(config, str(self.folder / "spool"), self.store.connectors.of("shop"))
         reserved = self.destination.capabilities.reserved
         naming = Naming(namespace="shop", prefix=PREFIX, reserved=reserved)
-        return Pipe(
+        return SyncContext(
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
             naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings(mode="stream")),
             store=self.store, spark=SparkSettings(), salt=b"salt", who="test",

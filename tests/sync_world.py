@@ -17,7 +17,7 @@ from instep.schema.policy.policy import Policy, Rule
 from instep.schema.selection.selection import Selection
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline, OnSpark
 from instep.sync.operations.verify import Verdict, verify
 from instep.sync.progress import Report
@@ -53,11 +53,11 @@ class World:
         self.store.close()
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> SyncContext:
         source = self.case.source(restricted=self.restricted, include=self.include)
         reserved = self.destination.capabilities.reserved
         naming = Naming(namespace="shop", prefix=PREFIX, default_schema=self.case.schema, reserved=reserved)
-        return Pipe(
+        return SyncContext(
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
             naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings()), store=self.store,
             spark=SparkSettings(), salt=self.salt, who="test", backfill_limits=self.limits,

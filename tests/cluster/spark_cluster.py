@@ -73,9 +73,13 @@ def start(folder: Path, main: Sequence[str], memory: str = "256m", jars: Sequenc
     return Process(folder, process)
 
 
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+"""Of a JVM that lives for a minute: it compiles little."""
+
+
 def _options(memory: str) -> list[str]:
     quiet = [o for o in SPARK_OPTIONS if "log4j2" not in o]
-    return [*quiet, f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
+    return [*quiet, f"-Xmx{memory}", *QUICK]
 
 
 def environment(folder: Path) -> Path:
@@ -138,7 +142,8 @@ class Standalone:
                 "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1",
                 "--memory", memory, "--work-dir", str(folder / "work"), self.url,
             ]  # fmt: skip
-            begun = start(folder, main, SPARK_HOME=home, SPARK_SCALA_VERSION="2.13")
+            executors = {"JAVA_TOOL_OPTIONS": " ".join(QUICK)}  # they have the environment of their worker
+            begun = start(folder, main, SPARK_HOME=home, SPARK_SCALA_VERSION="2.13", **executors)
             self.workers.append(Worker(begun.folder, begun.process))
         for worker in self.workers:
             worker.wait_for(_REGISTERED)

@@ -64,7 +64,7 @@ def run(folder: Path, *words: str) -> str:
 
 def test_rows_go_through_the_bucket_alone(cluster: Standalone, plain: Path, bucket: Bucket, tmp_path: Path) -> None:
     finished = sum(worker.finished() for worker in cluster.workers)
-    conf = {"spark.pyspark.python": str(plain), "spark.executor.memory": "600m"}
+    conf = {"spark.pyspark.python": str(plain), "spark.executor.memory": "600m", "spark.cores.max": "1"}
     write_project(tmp_path, bucket, {"master": cluster.url, "driver_memory": "1g", "conf": conf})
     change(tmp_path, ORDERS)
     for name in ("iceberg", "delta", "duckdb"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
-from instep.destinations.base import Commit, Destination, Lends, Merge, Outcome
+from instep.destinations.base import Commit, Destination, Merge, Outcome, SharesStorage
 from instep.errors import Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import (
@@ -425,7 +425,7 @@ def test_a_retained_column_keeps_its_values_on_updated_rows(destination: Destina
 
 def test_there_is_room_for_files_of_no_table(destination: Destination) -> None:
     """Also before there is a table; and no table is seen in it."""
-    if not isinstance(destination, Lends):
+    if not isinstance(destination, SharesStorage):
         assert destination.kind == "memory"
         return
     room = destination.room()

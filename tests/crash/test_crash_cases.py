@@ -40,7 +40,7 @@ from instep import crash
 from instep.crash import Crashed, crashpoint, points
 from instep.errors import Fenced
 from instep.store.store import Store
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 
 @cache
@@ -85,7 +85,7 @@ def test_a_late_run_writes_nothing_to_the_store(tmp_path: Path) -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     with Store(f"sqlite:///{tmp_path / 'state.db'}", now=lambda: now[0]) as store:
         nothing: Any = None
-        pipe = Pipe("c", nothing, nothing, nothing, nothing, nothing, nothing, store, nothing)
+        pipe = SyncContext("c", nothing, nothing, nothing, nothing, nothing, nothing, store, nothing)
         with pipe.transaction():  # nobody holds the connection yet
             store.pauses.pause("c", "before")
         late = replace(pipe, run=store.runs.claim("c", "sync"))

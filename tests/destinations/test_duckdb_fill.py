@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from duckdb_world import META, Row, Warehouse
 
-from instep.destinations.base import Amendment, FillSize, Merge, Misfits
+from instep.destinations.base import FillSize, Merge, Misfits, RowUpdate
 from instep.destinations.overflow import Kept, Promoted
 from instep.errors import Conflict, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Column
@@ -139,10 +139,10 @@ def test_rows_that_were_met_are_amended(shop: Warehouse) -> None:
     new = pa.Table.from_pylist([{"id": 99, "name": "new", "tags": ["t"]}], met.rows.schema)
     state = shop.to.state(REF)
     assert state is not None
-    shop.to.amend(REF, met, Amendment([place], updated, new), shop.commit(cursor=state.cursor))
+    shop.to.amend(REF, met, RowUpdate([place], updated, new), shop.commit(cursor=state.cursor))
     assert shop.rows("id", "name", "tags") == [(1, "changed", None), (2, "b", None), (3, "c", None), (99, "new", ["t"])]
     with pytest.raises(Conflict, match="moved while"):
-        shop.to.amend(REF, met, Amendment([place], updated, new.slice(0, 0)), shop.commit())
+        shop.to.amend(REF, met, RowUpdate([place], updated, new.slice(0, 0)), shop.commit())
 
 
 def test_a_late_amendment_is_refused(shop: Warehouse) -> None:
@@ -150,7 +150,7 @@ def test_a_late_amendment_is_refused(shop: Warehouse) -> None:
     late = shop.commit()
     shop.commit()
     with pytest.raises(Fenced):
-        shop.to.amend(REF, met, Amendment([], met.rows.slice(0, 0), met.rows), late)
+        shop.to.amend(REF, met, RowUpdate([], met.rows.slice(0, 0), met.rows), late)
 
 
 def test_a_trial_tells_what_does_not_fit(shop: Warehouse) -> None:
@@ -196,7 +196,7 @@ def test_columns_may_be_called_as_names_of_ours(tmp_path: Path) -> None:
     shop.append({"id": 1, "filename": "f", "t": "t", "s": "s", "k0": 7})
     assert shop.merge({"id": 1, "t": "new", "s": "s"}, {"id": 2, "n": "n"}).inserted == 1
     met = shop.to.meet(REF, keys(1))
-    shop.to.amend(REF, met, Amendment([0], met.rows, met.rows.slice(0, 0)), shop.commit())
+    shop.to.amend(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "t", "s", "n") == [(1, "new", "s", None), (2, None, None, "n")]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.destinations.base import Amendment, Commit, Merge, Met
+from instep.destinations.base import Commit, Merge, RowLookup, RowUpdate
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Conflict, DestinationError, Fenced
 from lake import REF, column, create, rows_of, stage, table
@@ -34,13 +34,13 @@ def keys(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def renamed(met: Met, rows: list[int], *inserted: dict[str, Any]) -> Amendment:
+def renamed(met: RowLookup, rows: list[int], *inserted: dict[str, Any]) -> RowUpdate:
     """The rows with another name, and new ones."""
     updated = met.rows.take(pa.array(rows, pa.int64()))
     at = updated.schema.get_field_index("name")
     names = pa.array(["amended"] * len(rows), updated.schema.field(at).type)
     new = pa.Table.from_pylist(list(inserted), schema=met.rows.schema)
-    return Amendment(rows, updated.set_column(at, updated.schema.field(at), names), new)
+    return RowUpdate(rows, updated.set_column(at, updated.schema.field(at), names), new)
 
 
 def names(lake: IcebergDestination) -> dict[int, str]:

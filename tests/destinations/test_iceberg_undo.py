@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from instep.destinations.base import Commit, Misfits, Revival
+from instep.destinations.base import Commit, Misfits, UndropReport
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.evolve import undo as iceberg_undo
 from instep.errors import DestinationError, Fenced
@@ -72,13 +72,13 @@ def test_a_drop_is_remembered_with_its_tag(lake: IcebergDestination) -> None:
 def test_a_column_comes_back_under_its_own_field(lake: IcebergDestination) -> None:
     dropped(lake)
     loaded(lake, {"id": 3, "a": 3}, name="run-3")
-    assert lake.revival(REF, "b") == Revival("", written=1, rewritten=0, snapshot=True)
+    assert lake.revival(REF, "b") == UndropReport("", written=1, rewritten=0, snapshot=True)
     run(lake, AB, ReviveColumn(REF, B, B))
     assert sorted(r["b"] or "" for r in rows(lake)) == ["", "one", "two"]
     fields = {f["name"]: f["id"] for s in metadata(lake)["schemas"][-1:] for f in s["fields"]}
     assert fields["b"] == 3
     assert lake.inspect([REF]).tables[0].by_name["b"].id == B.id
-    assert lake.revival(REF, "b") == Revival()
+    assert lake.revival(REF, "b") == UndropReport()
 
 
 def test_of_two_dropped_columns_of_a_name_the_last_comes_back(lake: IcebergDestination) -> None:
@@ -93,7 +93,7 @@ def test_of_two_dropped_columns_of_a_name_the_last_comes_back(lake: IcebergDesti
 def test_what_was_rewritten_since_is_counted(lake: IcebergDestination) -> None:
     dropped(lake)
     lake.overwrite(REF, [stage(lake, REF, [{"id": 1, "a": 5}])], Commit("run-3", 1))
-    assert lake.revival(REF, "b") == Revival("", written=1, rewritten=2, snapshot=True)
+    assert lake.revival(REF, "b") == UndropReport("", written=1, rewritten=2, snapshot=True)
     run(lake, AB, ReviveColumn(REF, B, B))
     assert [r["b"] for r in rows(lake)] == [None]
     assert lake.refill(REF, "b", Commit("run-4", 1)) == 1

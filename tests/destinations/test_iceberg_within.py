@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from instep.destinations.base import Amendment, Commit, Ref
+from instep.destinations.base import Commit, Ref, RowUpdate
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.write import row_edits as iceberg_within
 from lake import ORDERS, REF, column, create, rows_of, stage, table
@@ -84,7 +84,7 @@ def test_no_other_file_is_read(tmp_path: Path) -> None:
     met = lake.meet(REF, pa.table({"id": pa.array([2])}))
     at = met.rows.schema.get_field_index("name")
     new = met.rows.set_column(at, met.rows.schema.field(at), pa.array(["y"], met.rows.schema.field(at).type))
-    lake.amend(REF, met, Amendment([0], new, new.slice(0, 0)), Commit("r-1", 1, "c1", "a1"))
+    lake.amend(REF, met, RowUpdate([0], new, new.slice(0, 0)), Commit("r-1", 1, "c1", "a1"))
     for path in (*files[:2], *files[3:]):
         path.with_suffix(".away").rename(path)
     assert [row[:2] for row in rows_of(lake)] == [(0, "x"), (1, "x"), (2, "y"), (3, "x"), (4, "x")]

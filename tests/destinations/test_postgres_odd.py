@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from postgres_world import META, Warehouse, database, shared
 from test_delta_laws import kinds
 
-from instep.destinations.base import Amendment, Commit
+from instep.destinations.base import Commit, RowUpdate
 from instep.destinations.postgres.server import PostgresConfig, clear, literal
 from instep.destinations.postgres.shape import (
     MAX_COLUMNS,
@@ -302,10 +302,10 @@ def test_rows_with_documents_for_keys_keep_what_waits(database: Database, tmp_pa
     met = shop.to.meet(REF, pa.table({"id": pa.array([two], pa.large_string())}))
     assert met.rows.column("size").to_pylist() == [5]
     better = met.rows.set_column(2, met.rows.schema.field("size"), pa.array([6], pa.int32()))
-    shop.to.amend(REF, met, Amendment([0], better, met.rows.slice(0, 0)), shop.commit())
+    shop.to.amend(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "size") == [(two, 6), ('{"a": 3}', None)]
     with pytest.raises(Conflict, match="moved"):
-        shop.to.amend(REF, met, Amendment([0], better, met.rows.slice(0, 0)), shop.commit())
+        shop.to.amend(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
 
 
 def test_a_replacement_takes_names_that_wait(database: Database, tmp_path: Path) -> None:

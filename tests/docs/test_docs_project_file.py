@@ -95,7 +95,7 @@ WORDS = [
     ("Policies", "preset", PRESETS),
     ("Policies", "backfill", get_args(policies.Backfill)),
     ("Policies", "removed", get_args(policies.Removed)),
-    ("Policies", "misfit", get_args(policies.Misfit)),
+    ("Policies", "misfit", get_args(policies.InvalidValue)),
     ("Policies: rules", "decide", get_args(policies.Action)),
     ("Connections: tables", "deletes", get_args(Deletes)),
     ("Connections: tables", "mode", get_args(models.TableSection.model_fields["mode"].annotation)),

@@ -13,7 +13,7 @@ import pytest
 
 from contract.destinations import DESTINATIONS
 from contract.destinations import postgres as to_postgres
-from instep.destinations.base import Amendment, Commit, Destination, Fill, Keeps, Merge
+from instep.destinations.base import Commit, Destination, Fill, Keeps, Merge, RowUpdate
 from instep.errors import Conflict, Fenced
 from instep.schema.changes.describe import TableRemoved
 from instep.schema.planning.step import step
@@ -44,7 +44,7 @@ def amend(to: Destination) -> Callable[[], Any]:
     met = to.meet(REF, pa.table({"id": pa.array([1], to.target(REF).schema.field("id").type)}))
     field = met.rows.schema.field("name")
     changed = met.rows.set_column(met.rows.schema.get_field_index("name"), field, pa.array(["late"], field.type))
-    return lambda: to.amend(REF, met, Amendment([0], changed, met.rows.slice(0, 0)), LATE)
+    return lambda: to.amend(REF, met, RowUpdate([0], changed, met.rows.slice(0, 0)), LATE)
 
 
 def keep(to: Destination) -> Callable[[], Any]:

@@ -12,7 +12,7 @@ from histories.oracle import agrees
 from instep.model import Review, TableSettings
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.planning.naming import destination_ref
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Auto, Engine, OnSpark
 from instep.sync.progress import Report
 from instep.sync.quarantine.quarantine import holdings
@@ -39,7 +39,7 @@ class HistoryWorld(World):
         return found
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> SyncContext:
         log = LOG_NAMES if self.live.follows_log else None
         return replace(super().pipe, log=log, settings=self.settings_of)
 

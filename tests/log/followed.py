@@ -12,7 +12,7 @@ from typing import Any, Self
 from contract.sources import Case, MakeSource
 from instep.model import LogNames, TableSettings
 from instep.sources.base import Source
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.progress import Report
 from memory.destination import MemoryDestination
 from sync_world import World
@@ -60,7 +60,7 @@ class Followed(World, ABC):
         return world
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> SyncContext:
         return replace(
             super().pipe, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES if self.follows else None
         )

@@ -15,20 +15,20 @@ import pyarrow.parquet as pq
 
 from instep.crash import crashpoint
 from instep.destinations.base import (
-    Amendment,
     Commit,
     Fill,
     Filled,
     FillSize,
     LoadState,
     Merge,
-    Met,
     Misfits,
     Outcome,
     Ref,
-    Revival,
+    RowLookup,
+    RowUpdate,
     Target,
     Trial,
+    UndropReport,
 )
 from instep.destinations.casts import tried
 from instep.errors import Conflict, DestinationError, StageError
@@ -213,15 +213,15 @@ class MemoryDestination:
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return ref in self.held or any(was == ref and h.table.id == source_id for was, h in self.parked)
 
-    def revival(self, ref: Ref, column: str) -> Revival:
+    def revival(self, ref: Ref, column: str) -> UndropReport:
         held = self.held.get(ref)
         if held is None:
-            return Revival(f"table {'.'.join(ref)} is not there")
+            return UndropReport(f"table {'.'.join(ref)} is not there")
         old = next((d for d in reversed(held.dropped) if d.column.name == column), None)
         if old is None:
-            return Revival() if column in held.ids else Revival(f"there never was a column {column}")
+            return UndropReport() if column in held.ids else UndropReport(f"there never was a column {column}")
         kept = sum(old.field in row for row in held.rows)
-        return Revival("", len(held.rows) - kept, max(len(old.rows) - kept, 0), snapshot=True)
+        return UndropReport("", len(held.rows) - kept, max(len(old.rows) - kept, 0), snapshot=True)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         held = self._get(ref)
@@ -331,7 +331,7 @@ class MemoryDestination:
 
         self._commit(ref, commit, change)
 
-    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         held = self._get(ref)
         if held.pending is not None or held.state is None:
             raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet")
@@ -340,9 +340,9 @@ class MemoryDestination:
         found = [(n, tuple(row.get(f) for f in fields)) for n, row in enumerate(held.rows)]
         places = [n for n, key in found if key in wanted]
         numbers = [wanted[key] for _, key in found if key in wanted]
-        return Met(held.arrow(held.rows[n] for n in places), numbers, (held.version, places))
+        return RowLookup(held.arrow(held.rows[n] for n in places), numbers, (held.version, places))
 
-    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
         held = self._get(ref)
         assert isinstance(met.places, tuple)
         version, places = met.places

@@ -30,7 +30,7 @@ from instep.spark.settings import SparkSettings
 from instep.stage.spec import Chunk
 from instep.store.store import Store
 from instep.store.tables.catalogs import runs
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline
 from instep.sync.progress import Report
 from instep.sync.run import Wanted, sync
@@ -114,10 +114,10 @@ class World:
         shutil.rmtree(self.folder)
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> SyncContext:
         destination: Destination = self.destination
         naming = Naming(NAME, default_schema=self.database.schema)
-        return Pipe(
+        return SyncContext(
             NAME, self.make_source(), Mortal(destination, self), self.policy, self.selection, naming,
             lambda t: self.settings.get(t.name, TableSettings()), self.store, SparkSettings(), who="test", salt=b"salt",
         )  # fmt: skip

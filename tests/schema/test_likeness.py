@@ -25,8 +25,8 @@ from instep.schema.policy.policy import Override, Policy, Rule
 from instep.schema.policy.removal import decide_all
 from instep.schema.policy.similarity import (
     Candidate,
+    RenameInference,
     Sample,
-    Suspicion,
     as_renames,
     assign,
     automatic,
@@ -229,7 +229,7 @@ def test_nothing_is_automatic_below_the_threshold(data: Sample, threshold: float
         assert data.rows >= 10
 
 
-def proven(now: str = "client:string", **more: object) -> Suspicion:
+def proven(now: str = "client:string", **more: object) -> RenameInference:
     return replace(weigh(candidate(now), sample()), **more)  # type: ignore[arg-type]
 
 
@@ -253,7 +253,7 @@ AUTOMATIC = [
 
 
 @pytest.mark.parametrize(("policy", "found", "expected"), [c[1:] for c in AUTOMATIC], ids=[c[0] for c in AUTOMATIC])
-def test_what_is_let_in_by_itself(policy: Policy, found: Suspicion, expected: bool) -> None:
+def test_what_is_let_in_by_itself(policy: Policy, found: RenameInference, expected: bool) -> None:
     changes = [found.removed, found.added]
     assert bool(automatic([found], changes, policy)) is expected
 
@@ -268,7 +268,7 @@ def test_columns_of_the_key_and_the_cursor_are_never_let_in_by_themselves() -> N
     assert automatic([replace(weigh(found, sample()), score=1.0)], moved, policy) == ()
 
 
-def chosen(before: Table, now: Table, agreement: dict[str, int], threshold: float = 0.8) -> dict[str, Suspicion]:
+def chosen(before: Table, now: Table, agreement: dict[str, int], threshold: float = 0.8) -> dict[str, RenameInference]:
     found = candidates(diff(catalog(before), catalog(now)))
     names = {key(c.rename): f"{c.rename.before.name}>{c.rename.after.name}" for c in found}
     data = {k: sample(agreement[n]) for k, n in names.items() if n in agreement}

@@ -15,7 +15,7 @@ from instep.schema.changes.describe import Change, TableAdded, TableRemoved, des
 from instep.schema.changes.diff import bare, diff
 from instep.schema.planning.accept import accept
 from instep.schema.planning.naming import assign
-from instep.schema.planning.undo import NEVER, Applied, Undoing, undo
+from instep.schema.planning.undo import NEVER, Applied, UndoPreview, undo
 from instep.schema.policy.policy import Decision, Modifiers, Removed
 
 T = table("t", "id:int32#1!", "a:int32#2", "b:int32#3", oid="10")
@@ -40,7 +40,7 @@ class Story:
     def now(self) -> Catalog:
         return self.versions[-1]
 
-    def undo(self, *ids: str) -> Undoing:
+    def undo(self, *ids: str) -> UndoPreview:
         return undo([a for a in self.applied if not ids or a.id in ids], self.now, NAMING)
 
 

@@ -17,7 +17,7 @@ from instep.schema.planning.plan import Group, Plan, desired, plan
 from instep.schema.planning.step import RecordIdentity, RewriteColumn, StepChange
 from instep.schema.policy.policy import Decision, Explicit, Policy
 from instep.schema.policy.removal import decide_all
-from instep.schema.policy.similarity import Suspicion
+from instep.schema.policy.similarity import RenameInference
 
 ICEBERG = Capabilities(
     "iceberg",
@@ -62,7 +62,7 @@ class World:
     accepted: Catalog = field(default_factory=Catalog)
     there: Catalog = field(default_factory=Catalog)
     decisions: tuple[Decision, ...] = ()
-    proposals: tuple[Suspicion, ...] = ()
+    proposals: tuple[RenameInference, ...] = ()
 
     def plan(self, source: Catalog, explicit: Answer = lambda change: None) -> Plan:
         decisions, self.proposals = decide_all(diff(self.accepted, source), self.policy, explicit=explicit)

@@ -14,7 +14,7 @@ from instep.destinations.shared import shard_column
 from instep.model import Review
 from instep.schema.catalog.catalog import Table
 from instep.store.store import Store
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.schema_changes.shards import of_shard
 from sync_world import PREFIX, Rows, World
 
@@ -45,7 +45,7 @@ class ShardWorld(World):
         return answer(self.store, found, status, "test")
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> SyncContext:
         self.destination = self.base
         pipe = of_shard(replace(super().pipe, name=self.shard, destination_name="lake"), self.shard)
         self.destination = pipe.destination

@@ -16,7 +16,7 @@ from instep.control.reviews import answer
 from instep.errors import Blocked
 from instep.model import Review
 from instep.schema.policy.policy import Policy, Rule
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.run import Wanted, sync
 from instep.sync.schema_changes.evolve import evolve, preview
 from instep.sync.schema_changes.undo import find, prepare, takeback
@@ -41,7 +41,7 @@ class Eyes:
         with closing(sqlite3.connect(self.app.project.root / "shop.db")) as connection:
             connection.executescript(script)
 
-    def by(self, who: str) -> Pipe:
+    def by(self, who: str) -> SyncContext:
         pipe = replace(self.app.pipe("shop"), who=who)
         return replace(pipe, policy=self.policy) if self.policy else pipe
 

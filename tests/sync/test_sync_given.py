@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from instep.schema.planning.custom_names import GivenNames
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from sync_world import MakeWorld, World
 
 KINDS = pytest.mark.parametrize("kind", ["postgres", "sqlite"])
@@ -22,7 +22,7 @@ class Named(World):
     given: dict[str, GivenNames] = field(default_factory=dict)
 
     @property
-    def pipe(self) -> Pipe:
+    def pipe(self) -> SyncContext:
         pipe = super().pipe
         return replace(pipe, naming=replace(pipe.naming, given=lambda ref: self.given.get(ref[1], GivenNames())))
 

@@ -11,7 +11,7 @@ import pytest
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.errors import DestinationError, InstepError, RunInProgress
 from instep.schema.maintenance import Maintenance
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Inline
 from instep.sync.operations.maintain import Order, maintain
 from instep.sync.progress import Silent
@@ -23,7 +23,7 @@ EAGER = Maintenance(min_files=3, keep_snapshots=2, max_snapshot_age=0)
 TEN = "INSERT INTO t SELECT i, i, 'v' || i FROM generate_series(1, 10) i"
 
 
-def eager(world: World, **more: Any) -> Pipe:
+def eager(world: World, **more: Any) -> SyncContext:
     return replace(world.pipe, maintenance=replace(EAGER, **more))
 
 

@@ -9,7 +9,7 @@ import pytest
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Blocked
 from instep.schema.planning.naming import Naming
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Inline
 from instep.sync.run import Wanted, sync
 from instep.sync.schema_changes.evolve import preview
@@ -25,7 +25,7 @@ def begun(world: World) -> World:
     return world
 
 
-def moved(world: World, namespace: str) -> Pipe:
+def moved(world: World, namespace: str) -> SyncContext:
     naming = Naming(namespace=namespace, prefix=world.pipe.naming.prefix, default_schema=world.case.schema)
     return replace(world.pipe, naming=naming)
 

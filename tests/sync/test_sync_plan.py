@@ -18,7 +18,7 @@ from instep.schema.changes.describe import ColumnAdded, ColumnRetyped, TableRemo
 from instep.schema.policy.policy import Decision
 from instep.schema.selection.selection import Selection, patterns
 from instep.sync.detection.access import restrict
-from instep.sync.detection.approval_fingerprint import Sight
+from instep.sync.detection.approval_fingerprint import ApprovalFingerprint
 from instep.sync.detection.detect import rebind
 from instep.sync.detection.table_renames import Places
 from instep.sync.loading.table_load import went_back
@@ -218,8 +218,8 @@ SEEN = [
 def test_what_an_approval_has_seen(source: Table, accepted: Table, sides: str) -> None:
     change = ColumnRetyped(T.ref, T.columns[1], WIDE)
     places = Places({T.ref: (accepted.ref, False)})
-    then = Sight(Catalog.of([T]), Catalog.of([T]), Places({})).fingerprint(change)
-    now = Sight(Catalog.of([source]), Catalog.of([accepted]), places).fingerprint(change)
+    then = ApprovalFingerprint(Catalog.of([T]), Catalog.of([T]), Places({})).fingerprint(change)
+    now = ApprovalFingerprint(Catalog.of([source]), Catalog.of([accepted]), places).fingerprint(change)
     assert [name for name, a, b in zip(SIDES, then.split(":"), now.split(":"), strict=True) if a != b] == (
         sides.split(" and ") if sides else []
     )

@@ -10,7 +10,7 @@ import pytest
 from instep.schema.selection.overrides import Switch
 from instep.schema.selection.pii import Protect
 from instep.schema.selection.selection import Selection, patterns
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.schema_changes.evolve import Preview, evolve, preview
 from instep.sync.schema_changes.selected import selected_reads
 from sync_world import MakeWorld, World
@@ -19,8 +19,8 @@ SOURCES = ["postgres", "mysql", "sqlite"]
 SECRET = "ann@example.org"
 
 
-def pipe(world: World, protect: Protect | None = None) -> Pipe:
-    made: Pipe = world.pipe
+def pipe(world: World, protect: Protect | None = None) -> SyncContext:
+    made: SyncContext = world.pipe
     return replace(made, protect=protect or Protect("on"))
 
 

@@ -13,7 +13,7 @@ import pytest
 from instep.destinations.facets import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
 from instep.model import TableSettings
-from instep.sync.operations.restore import Restoring, prepare, restore, savepoints
+from instep.sync.operations.restore import RestorePreview, prepare, restore, savepoints
 from sync_world import MakeWorld, World, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
@@ -30,12 +30,12 @@ def points(world: World) -> list[Savepoint]:
     return list(savepoints(world.pipe, world.accepted("t").path)[1])
 
 
-def looked_at(world: World, back: int = 1) -> Restoring:
+def looked_at(world: World, back: int = 1) -> RestorePreview:
     """At the savepoint that is `back` commits before the current one."""
     return prepare(world.pipe, world.accepted("t").path, points(world)[back].id)
 
 
-def put_back(world: World, back: int = 1) -> Restoring:
+def put_back(world: World, back: int = 1) -> RestorePreview:
     made = looked_at(world, back)
     restore(world.pipe, made, ["*.t"])
     return made

@@ -12,7 +12,7 @@ import pytest
 from instep.errors import Blocked
 from instep.project.load import load
 from instep.schema.changes.counts import Count
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.pause import reconsider
 from instep.sync.detection.recent_discovery import seen_now
 from sync_world import MakeWorld, World
@@ -112,11 +112,11 @@ def test_a_detection_counts(make_world: MakeWorld) -> None:
     assert found.schemas == Count(updated=1)
 
 
-def relying(world: World, seconds: float) -> Pipe:
+def relying(world: World, seconds: float) -> SyncContext:
     return replace(world.pipe, detect_every=seconds)
 
 
-def relied(pipe: Pipe) -> bool:
+def relied(pipe: SyncContext) -> bool:
     with pipe.source.snapshot() as snapshot:
         return seen_now(pipe, snapshot, rely=True)[1]
 

@@ -16,7 +16,7 @@ from instep.crash import Crashed
 from instep.errors import Blocked
 from instep.project.load import load
 from instep.store.store import Store
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.operations import drop_clones, restore, set_cursor, set_key
 from instep.sync.operations.delete_connection import leave
 from instep.sync.quarantine import quarantine
@@ -61,14 +61,14 @@ class Shop:
         with closing(sqlite3.connect(self.folder / "shop.db")) as connection:
             connection.executescript(script)
 
-    def alone(self) -> Pipe:
+    def alone(self) -> SyncContext:
         """One person is enough."""
         return replace(self.app.pipe("shop"), four_eyes=False)
 
     def sync(self) -> None:
         sync(self.alone(), Wanted(), engine=self.app.engine("shop"))
 
-    def by(self, who: str) -> Pipe:
+    def by(self, who: str) -> SyncContext:
         return replace(self.app.pipe("shop"), who=who)
 
     def runs(self) -> int:
@@ -80,41 +80,41 @@ class Shop:
         return [(e.type, e.data["who"]) for e in found]
 
 
-def _set_key(pipe: Pipe) -> None:
+def _set_key(pipe: SyncContext) -> None:
     set_key.carry_out(pipe, set_key.prepare(pipe, "main.item", ["sku"], "rekey"))
 
 
-def _set_cursor(pipe: Pipe, column: str | None = "id") -> None:
+def _set_cursor(pipe: SyncContext, column: str | None = "id") -> None:
     set_cursor.carry_out(pipe, set_cursor.prepare(pipe, "main.item", column))
 
 
-def _restore(pipe: Pipe) -> None:
+def _restore(pipe: SyncContext) -> None:
     point = restore.savepoints(pipe, "main.box")[1][1]
     restore.restore(pipe, restore.prepare(pipe, "main.box", point.id), ["*"])
 
 
-def _held(pipe: Pipe) -> list[str]:
+def _held(pipe: SyncContext) -> list[str]:
     return [e.id for h in quarantine.holdings(pipe) for e in h.held]
 
 
-def _discard(pipe: Pipe) -> None:
+def _discard(pipe: SyncContext) -> None:
     assert len(quarantine.discard(pipe, ids=_held(pipe))) == 1
 
 
-def _purge(pipe: Pipe) -> None:
+def _purge(pipe: SyncContext) -> None:
     drop_clones.purge(pipe, pipe.store.copies.standing("shop"))
 
 
-def _leave(pipe: Pipe) -> None:
+def _leave(pipe: SyncContext) -> None:
     assert leave(pipe, "keep", named="shop").kept
 
 
-def _undo(pipe: Pipe) -> None:
+def _undo(pipe: SyncContext) -> None:
     [added] = [r for r in pipe.store.reviews.find("shop", ("applied",)) if r.kind == "column.added"]
     assert undo.takeback(pipe, undo.prepare(pipe, [added]), ["*.more"]) > 0
 
 
-ACTS: dict[str, Callable[[Pipe], None]] = {
+ACTS: dict[str, Callable[[SyncContext], None]] = {
     "table set-key": _set_key, "table set-cursor": _set_cursor, "restore": _restore, "quarantine discard": _discard,
     "table purge": _purge, "connection delete": _leave, "undo": _undo,
 }  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
-from instep.sync.schema_changes.undo import Takeback, find, prepare, takeback
+from instep.sync.schema_changes.undo import UndoPlan, find, prepare, takeback
 from sync_world import MakeWorld, World, counts, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 10, 20), (2, 11, 21)")
@@ -20,11 +20,11 @@ def change(world: World, summary: str) -> str:
     return str(found[0].id)
 
 
-def looked_at(world: World, *ids: str) -> Takeback:
+def looked_at(world: World, *ids: str) -> UndoPlan:
     return prepare(world.pipe, [r for one in ids for r in find(world.pipe, one)])
 
 
-def undone(world: World, *summaries: str, allowed: tuple[str, ...] = ()) -> Takeback:
+def undone(world: World, *summaries: str, allowed: tuple[str, ...] = ()) -> UndoPlan:
     made = looked_at(world, *(change(world, s) for s in summaries))
     takeback(world.pipe, made, allowed)
     return made

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from instep.backends.local_rollouts import RolloutsHere
-from instep.backends.local_rows import RowsHere
-from instep.backends.local_settings import PoliciesHere, SelectionsHere
+from instep.backends.local_rollouts import LocalRollouts
+from instep.backends.local_rows import LocalRows
+from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
 from instep.errors import Blocked
 from instep.operations.registry import spec_for, work_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from instep.sync.schema_changes.answer import Outlook
 
 
-class OperationsHere:
+class LocalOperations:
     def __init__(self, app: App) -> None:
         self.app = app
 
@@ -48,7 +48,7 @@ class OperationsHere:
         return work
 
 
-class NoticesHere:
+class LocalNotifications:
     def __init__(self, app: App) -> None:
         self.app = app
 
@@ -70,7 +70,7 @@ class NoticesHere:
         return self.app.store.outbox.attempts(self.app.store.outbox.get(delivery).number)
 
 
-class DetectorsHere:
+class LocalDetectors:
     def __init__(self, app: App) -> None:
         self.app = app
 
@@ -94,7 +94,7 @@ class DetectorsHere:
         self.app.objects.put("connection", connection, merged(spec, patch(spec, options, table)), who=user())
 
 
-class PlansHere:
+class LocalPlans:
     def __init__(self, app: App) -> None:
         self.app = app
 
@@ -146,7 +146,7 @@ _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
 
 
-class Here:
+class LocalBackend:
     """Answers from the project of this machine, and works in this process.
 
     `watch` opens the display of progress; `notify_user` writes one line for the person who waits.
@@ -156,14 +156,14 @@ class Here:
         self.app = app
         self._notify = notify_user
         self.folder = app.project.root
-        self.planning = PlansHere(app)
-        self.rows = RowsHere(app, watch)
-        self.operations = OperationsHere(app)
-        self.selections = SelectionsHere(app)
-        self.rollouts = RolloutsHere(app, notify_user)
-        self.policies = PoliciesHere(app)
-        self.detectors = DetectorsHere(app)
-        self.notices = NoticesHere(app)
+        self.planning = LocalPlans(app)
+        self.rows = LocalRows(app, watch)
+        self.operations = LocalOperations(app)
+        self.selections = LocalSelections(app)
+        self.rollouts = LocalRollouts(app, notify_user)
+        self.policies = LocalPolicies(app)
+        self.detectors = LocalDetectors(app)
+        self.notices = LocalNotifications(app)
 
     def __enter__(self) -> Self:
         self.app.__enter__()
@@ -362,7 +362,7 @@ def entry_document(table: str, entry: Any) -> dict[str, Any]:
     return {**data, "table": table, "key": json.loads(entry.key), "original": original}
 
 
-__all__ = ["Here", "entry_document"]
+__all__ = ["LocalBackend", "entry_document"]
 
 
 def _plan_rows(store: Store, connection: str, limit: int) -> list[dict[str, Any]]:

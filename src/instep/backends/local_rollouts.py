@@ -123,7 +123,7 @@ class _ByWorkers:
         return now
 
 
-class RolloutsHere:
+class LocalRollouts:
     def __init__(self, app: App, notify_user: Callable[[str], None]) -> None:
         self.app = app
         self._notify = notify_user

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Watch = Callable[[], AbstractContextManager[Progress]]
 
 
-class RowsHere:
+class LocalRows:
     """`watch` shows what is told while rows are read."""
 
     def __init__(self, app: App, watch: Watch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from instep.backends.protocol import Switching, Turned
+from instep.backends.protocol import SelectionPreview, SelectionStep
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from instep.project.sections.policies import PolicySection
 
 
-class SelectionsHere:
+class LocalSelections:
     def __init__(self, app: App) -> None:
         self.app = app
 
@@ -33,15 +33,17 @@ class SelectionsHere:
         found = listed(place, columns=every)
         return tree(place, found), found
 
-    def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
+    def switching(
+        self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
+    ) -> SelectionPreview:
         from instep.control.selection.selections import wanted
 
         place = self._place(connection)
         turned = wanted(place, verb, objects, matching)
-        told = [Turned(step.target.path, not step.same, step.lines) for step in turned]
-        return Switching(connection, verb, told, (place, turned))
+        told = [SelectionStep(step.target.path, not step.same, step.lines) for step in turned]
+        return SelectionPreview(connection, verb, told, (place, turned))
 
-    def switch(self, made: Switching) -> None:
+    def switch(self, made: SelectionPreview) -> None:
         from instep.bootstrap import user
         from instep.control.selection.selections import switch
 
@@ -49,7 +51,7 @@ class SelectionsHere:
         switch(place, turned, user())
 
 
-class PoliciesHere:
+class LocalPolicies:
     def __init__(self, app: App) -> None:
         self.app = app
 

@@ -114,7 +114,7 @@ class OperationDesk(Protocol):
 
 
 @dataclass(frozen=True)
-class Turned:
+class SelectionStep:
     """What becomes of one object that is switched. `changed` is false where it stands so already; `lines` say for
     people what follows."""
 
@@ -124,12 +124,12 @@ class Turned:
 
 
 @dataclass(frozen=True)
-class Switching:
+class SelectionPreview:
     """Switches that are about to be turned. `made` is for the desk that has prepared it."""
 
     connection: str
     verb: Verb
-    objects: Sequence[Turned]
+    objects: Sequence[SelectionStep]
     made: Any = field(default=None, repr=False)
 
 
@@ -138,11 +138,13 @@ class SelectionDesk(Protocol):
         """(the tree as a schema config has it, the objects; `every`: all columns, not only touched ones)."""
         ...
 
-    def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
+    def switching(
+        self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
+    ) -> SelectionPreview:
         """By paths, and by patterns of tables and columns."""
         ...
 
-    def switch(self, made: Switching) -> None:
+    def switch(self, made: SelectionPreview) -> None:
         """All of them or none."""
         ...
 
@@ -299,7 +301,7 @@ class HeldThere:
     unreadable: Sequence[str] = ()
 
 
-class Desk(Protocol):
+class Backend(Protocol):
     """Use it in a `with` block. Errors are InstepErrors, of the same kinds and texts on both sides."""
 
     @property

@@ -13,9 +13,9 @@ from instep.backends.http.client import Client, part
 from instep.backends.http.problems import ServerRefused
 from instep.backends.protocol import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
-from instep.backends.remote_rollouts import RolloutsThere
-from instep.backends.remote_rows import RowsThere
-from instep.backends.remote_settings import PoliciesThere, SelectionsThere
+from instep.backends.remote_rollouts import RemoteRollouts
+from instep.backends.remote_rows import RemoteRows
+from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.control.detector import Standing, patch
 from instep.control.object_history import Trail
 from instep.control.resources.api_keys import Issued
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OperationsThere:
+class RemoteOperations:
     works: Works
 
     def prepare(self, connection: str, request: Request) -> Preview:
@@ -58,7 +58,7 @@ class OperationsThere:
 
 
 @dataclass(frozen=True)
-class NoticesThere:
+class RemoteNotifications:
     client: Client
 
     def test(self, channel: str) -> int:
@@ -74,7 +74,7 @@ class NoticesThere:
 
 
 @dataclass(frozen=True)
-class DetectorsThere:
+class RemoteDetectors:
     client: Client
 
     def standing(self, connection: str) -> Standing:
@@ -97,7 +97,7 @@ class DetectorsThere:
 
 
 @dataclass(frozen=True)
-class PlansThere:
+class RemotePlans:
     """`change` finds a change by its id, or how that begins."""
 
     works: Works
@@ -145,7 +145,7 @@ _STATUS_PAGE = 100
 _NAMED = 20
 
 
-class There:
+class RemoteBackend:
     """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters, `told`
     what became of a connection of a rollout. `folder`: where lock files are."""
 
@@ -159,14 +159,14 @@ class There:
     ) -> None:
         self._api, self._follower, self.folder = client, follower, folder
         self._works = works = Works(client, follower, say)
-        self.planning = PlansThere(works, self._review)
-        self.rows = RowsThere(works, self.report)
-        self.operations = OperationsThere(works)
-        self.selections = SelectionsThere(client)
-        self.rollouts = RolloutsThere(works, told, say)
-        self.policies = PoliciesThere(client)
-        self.detectors = DetectorsThere(client)
-        self.notices = NoticesThere(client)
+        self.planning = RemotePlans(works, self._review)
+        self.rows = RemoteRows(works, self.report)
+        self.operations = RemoteOperations(works)
+        self.selections = RemoteSelections(client)
+        self.rollouts = RemoteRollouts(works, told, say)
+        self.policies = RemotePolicies(client)
+        self.detectors = RemoteDetectors(client)
+        self.notices = RemoteNotifications(client)
 
     def __enter__(self) -> Self:
         return self

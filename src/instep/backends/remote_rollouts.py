@@ -18,7 +18,7 @@ from instep.store.work.rollouts import Draft
 
 
 @dataclass(frozen=True)
-class RolloutsThere:
+class RemoteRollouts:
     """`told` says what became of a connection, as it ends; `say` tells the user what else matters."""
 
     works: Works

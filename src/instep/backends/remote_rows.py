@@ -28,7 +28,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class RowsThere:
+class RemoteRows:
     """`report` is what a run did, by the id of its job."""
 
     works: Works

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
-from instep.backends.protocol import Switching, Turned
+from instep.backends.protocol import SelectionPreview, SelectionStep
 from instep.control.selection.listing import Listed
 from instep.control.selection.selections import Verb
 
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SelectionsThere:
+class RemoteSelections:
     client: Client
 
     def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
         found = dict(self.client.get(f"/connections/{part(connection)}/selection", columns=every))
         return found, [record(Listed, one) for one in found.pop("objects")]
 
-    def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
+    def switching(
+        self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
+    ) -> SelectionPreview:
         asked = {"verb": verb, "objects": list(objects), "matching": list(matching)}
         found = self._ask(connection, asked, dry_run=True)
-        return Switching(connection, verb, [record(Turned, one) for one in found["objects"]])
+        return SelectionPreview(connection, verb, [record(SelectionStep, one) for one in found["objects"]])
 
-    def switch(self, made: Switching) -> None:
+    def switch(self, made: SelectionPreview) -> None:
         """What was shown and no more: a pattern may fit other objects by now."""
         asked = {"verb": made.verb, "objects": [one.object for one in made.objects]}
         self._ask(made.connection, asked, dry_run=False)
@@ -45,7 +47,7 @@ _TIMES = frozenset({"first_seen"})
 
 
 @dataclass(frozen=True)
-class PoliciesThere:
+class RemotePolicies:
     client: Client
 
     def shown(self, connection: str) -> dict[str, Any]:

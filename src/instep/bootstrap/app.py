@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from instep.spark.settings import SparkSettings
     from instep.store.server.secrets import Secrets
     from instep.store.store import Store
-    from instep.sync.context import Pipe, Scope
+    from instep.sync.context import Scope, SyncContext
     from instep.sync.loading.engine import Engine
     from instep.temporary import Temporary
 
@@ -256,11 +256,11 @@ class App:
             raise ProjectError(f"which {what}?", hint=f"name one of: {', '.join(known) or 'none is defined'}")
         return next(iter(known))
 
-    def pipe(self, connection: str) -> Pipe:
+    def pipe(self, connection: str) -> SyncContext:
         """Everything that one connection's run needs."""
         self.traced()
         from instep.schema.planning.naming import Naming
-        from instep.sync.context import Pipe
+        from instep.sync.context import SyncContext
         from instep.sync.schema_changes.selected import chosen
         from instep.sync.schema_changes.shards import of_shard
 
@@ -280,7 +280,7 @@ class App:
             reserved=destination.capabilities.reserved,
             given=given_names(project, connection),
         )
-        pipe = Pipe(
+        pipe = SyncContext(
             name=connection,
             source=source,
             destination=destination,
@@ -378,12 +378,12 @@ class App:
 
     def engine(self, connection: str) -> Engine:
         """What reads this connection's rows. A Spark session ends with the process."""
-        from instep.sync.loading.engine import Auto, Here, Inline, OnSpark
+        from instep.sync.loading.engine import Auto, Inline, LocalBackend, OnSpark
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
         read_by_spark = kind == "jdbc"
         if kind == "connector" and self.project.works_elsewhere:
-            return Here(lambda: self._start(connection))  # its operations are in files of this machine
+            return LocalBackend(lambda: self._start(connection))  # its operations are in files of this machine
         match self.project.engine:
             case "inline" if read_by_spark:
                 raise ProjectError(

@@ -84,13 +84,13 @@ def source(
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:
     """Where a connection's program runs; None for this machine."""
-    from instep.destinations.base import Lends
+    from instep.destinations.base import SharesStorage
     from instep.sources.connector.cluster.runner import cluster_of
     from instep.stage.files.place import Place
 
     if not project.works_elsewhere:
         return None
-    room = into.room() if isinstance(into, Lends) else None
+    room = into.room() if isinstance(into, SharesStorage) else None
     own = room and Place(room.child(quote(connection, safe="")), room.io)
     return cluster_of(start, own, connection)
 

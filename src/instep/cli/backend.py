@@ -12,8 +12,8 @@ from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.backends.http.client import Client
-    from instep.backends.protocol import Desk
-    from instep.backends.remote import There
+    from instep.backends.protocol import Backend
+    from instep.backends.remote import RemoteBackend
 
 REMOTE = frozenset({
     "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
@@ -83,28 +83,28 @@ def refuse_local(command: str) -> None:
 
 
 @contextmanager
-def open_desk() -> Iterator[Desk]:
+def open_backend() -> Iterator[Backend]:
     """The desk that the global options name."""
     if options.server:
         yield open_there()
         return
-    from instep.backends.local import Here
+    from instep.backends.local import LocalBackend
     from instep.cli.render.live import watched
 
-    with Here(open_app(), watched, say) as desk:
+    with LocalBackend(open_app(), watched, say) as desk:
         yield desk
 
 
-def open_there() -> There:
+def open_there() -> RemoteBackend:
     """The desk at the server that is named."""
-    from instep.backends.remote import There
+    from instep.backends.remote import RemoteBackend
     from instep.backends.remote_jobs import Follower
     from instep.cli.render.live import watched
     from instep.control.rollouts.machine import member_line
 
     client = open_client()
     follower = Follower(client, watched, goes_on)
-    return There(client, follower, say, lambda member: say(member_line(member)), options.project)
+    return RemoteBackend(client, follower, say, lambda member: say(member_line(member)), options.project)
 
 
 def open_client() -> Client:

@@ -126,7 +126,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Revival:
+class UndropReport:
     """What of a dropped column comes back: `why_not` says why nothing does. `written`: rows written since its drop,
     which have no value in it; `rewritten`: rows of files that were replaced since and have lost theirs. `snapshot`:
     the rows from before the drop are kept, so that both get their values back by key."""
@@ -157,7 +157,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Met:
+class RowLookup:
     """Rows of a table, all of its columns, found by key: `numbers` are the keys' places in what was asked for, row by
     row. `places` is the destination's own."""
 
@@ -167,9 +167,11 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Amendment:
-    """What rows become: `updated` stand in the place of those that `rows` (places in `Met.rows`, none twice) names, in
-    the same order; `inserted` are new."""
+class RowUpdate:
+    """What rows become: `updated` replace those that `rows` (indexes into `RowLookup.rows`, none twice) names.
+
+    They stand in the same order; `inserted` are new.
+    """
 
     rows: Sequence[int]
     updated: pa.Table
@@ -292,7 +294,7 @@ class Destination(Protocol):
         """Whether the table of this name and source id was dropped and is still kept, or is back."""
         ...
 
-    def revival(self, ref: Ref, column: str) -> Revival:
+    def revival(self, ref: Ref, column: str) -> UndropReport:
         """What of a dropped column can come back."""
         ...
 
@@ -326,12 +328,12 @@ class Destination(Protocol):
         """Without `spark`, a merge that only Spark can do raises DestinationError."""
         ...
 
-    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         """The rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted ones
         included. Raises DestinationError for a table that holds no rows yet."""
         ...
 
-    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
         """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
         ...
 
@@ -359,7 +361,7 @@ class Opens(Protocol):
 
 
 @runtime_checkable
-class Bears(Protocol):
+class DefersCreate(Protocol):
     """A destination whose new tables can appear together with their first rows."""
 
     def born_with_rows(self) -> AbstractContextManager[None]:
@@ -378,7 +380,7 @@ class Guarded(Protocol):
 
 
 @runtime_checkable
-class Speaks(Protocol):
+class RendersDdl(Protocol):
     """A destination whose steps can be written as SQL."""
 
     def ddl(self, steps: Sequence[Step]) -> Sequence[str]:
@@ -387,7 +389,7 @@ class Speaks(Protocol):
 
 
 @runtime_checkable
-class Lends(Protocol):
+class SharesStorage(Protocol):
     """A destination with room for files that belong to a connection and to no table."""
 
     def room(self) -> Place | None:

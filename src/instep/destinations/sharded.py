@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pyarrow as pa
 
 from instep.destinations.base import (
-    Amendment,
     Commit,
     Destination,
     Fill,
@@ -28,16 +27,17 @@ from instep.destinations.base import (
     Guarded,
     LoadState,
     Merge,
-    Met,
     Misfits,
     OnDisk,
     Opens,
     Outcome,
     PartChange,
     Ref,
-    Revival,
+    RowLookup,
+    RowUpdate,
     Target,
     Trial,
+    UndropReport,
 )
 from instep.destinations.facets import KeepsDropped, LaidOut, Layout, Maintained, Maintains, Upkeep, Vacuums
 from instep.destinations.overflow import Kept, Promoted, Promotes
@@ -241,7 +241,7 @@ class Sharded:
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return self.base.dropped(ref, None)
 
-    def revival(self, ref: Ref, column: str) -> Revival:
+    def revival(self, ref: Ref, column: str) -> UndropReport:
         """What other shards have is still there, with this shard's values."""
         return self.base.revival(ref, column)
 
@@ -296,10 +296,10 @@ class Sharded:
     def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
         return self.part.promote(ref, columns, extra, commit) if isinstance(self.part, Promotes) else Promoted()
 
-    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         return self.part.meet(ref, self._of_shard(keys, pa.field(self.column, pa.string())))
 
-    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
         schema = self.part.target(ref).schema
         field = next(f for f in schema if value_of(f) is not None)
         inserted, updated = (self._filled(t, field) for t in (change.inserted, change.updated))

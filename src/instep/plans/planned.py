@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.errors import InstepError
 from instep.model import Review
 from instep.schema.changes.describe import KeyChanged, KeyRemoved, change_from_dict
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.operations.set_key import offers
 from instep.sync.schema_changes.key_counts import Count, KeyCount, count_destination, count_source
 from instep.sync.schema_changes.table_setting import Found, find_table
@@ -25,10 +25,10 @@ DdlLine = tuple[str, str]
 
 def ddl_of(app: App, connection: str, found: Preview) -> list[str]:
     """The statements of a plan; none for a destination without SQL."""
-    from instep.destinations.base import Speaks
+    from instep.destinations.base import RendersDdl
 
     destination = app.destination(app.project.destination_of(connection))
-    return list(destination.ddl(found.plan.steps)) if isinstance(destination, Speaks) else []
+    return list(destination.ddl(found.plan.steps)) if isinstance(destination, RendersDdl) else []
 
 
 def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:
@@ -59,7 +59,7 @@ class KeyReport:
         return (*(f"{self.review}: key ({key}) {line}" for line in self.counts.lines), *self.offers)
 
 
-def key_report(pipe: Pipe, review: Review) -> KeyReport | None:
+def key_report(pipe: SyncContext, review: Review) -> KeyReport | None:
     """None for a change that is not about a key, or that is answered. Reads the key's columns; what cannot be read is
     said, not raised."""
     change = change_from_dict(review.change)
@@ -75,7 +75,7 @@ def key_report(pipe: Pipe, review: Review) -> KeyReport | None:
     return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
 
 
-def _at_source(pipe: Pipe, found: Found, key: tuple[str, ...]) -> Count:
+def _at_source(pipe: SyncContext, found: Found, key: tuple[str, ...]) -> Count:
     absent = [name for name in key if name not in found.source.by_name]
     return Count(why_not=f"{absent[0]} is gone") if absent else count_source(pipe, found.source, key)
 

@@ -19,7 +19,7 @@ from instep.python.selection import Selection
 from instep.python.table import Table
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
     from instep.control.schema_history import Side
     from instep.model import Review
     from instep.operations.spec import Preview, Request
@@ -41,7 +41,7 @@ class Plan:
 
     planned: Planned
     """The record that the command `instep plan` prints."""
-    _desk: Desk = field(repr=False)
+    _desk: Backend = field(repr=False)
 
     @property
     def lines(self) -> list[str]:
@@ -84,7 +84,7 @@ class Connection:
     server cannot be reached.
     """
 
-    def __init__(self, name: str, desk: Desk, watch: Watch) -> None:
+    def __init__(self, name: str, desk: Backend, watch: Watch) -> None:
         self.name, self._desk, self._watch = name, desk, watch
 
     def __repr__(self) -> str:

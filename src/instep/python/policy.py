@@ -12,7 +12,7 @@ from instep.errors import InstepError, ProjectError
 from instep.python.results import Document, grid
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
     from instep.project.files.policy_files import Located
 
 
@@ -100,7 +100,7 @@ class Policy:
         shop.policy.test("policy-cases.yml").raise_for_failure()
     """
 
-    def __init__(self, connection: str, desk: Desk) -> None:
+    def __init__(self, connection: str, desk: Backend) -> None:
         self._connection, self._desk = connection, desk
 
     def show(self) -> Document:

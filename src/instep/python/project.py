@@ -17,7 +17,7 @@ from instep.python.results import Changes, Document, QueryResult, Records
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
     from instep.bootstrap import App
     from instep.control.reviews import Answer
     from instep.model import Review
@@ -38,11 +38,11 @@ def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Proj
     Raises ProjectError if there is no project or if it is wrong, SetupError for a session that is stopped or of another
     version of Spark.
     """
-    from instep.backends.local import Here
+    from instep.backends.local import LocalBackend
     from instep.bootstrap import open_project
 
     watch, app = Watch(), open_project(Path(folder), spark)
-    return Project(Here(app, watch, watch.step), watch, app)
+    return Project(LocalBackend(app, watch, watch.step), watch, app)
 
 
 def spark_conf(folder: str | Path = ".") -> dict[str, str]:
@@ -75,7 +75,7 @@ def connect(url: str, key: str | None = None) -> Project:
     from instep.backends.http.client import Client
     from instep.backends.http.credentials import VARIABLE
     from instep.backends.http.credentials import key as found_key
-    from instep.backends.remote import There
+    from instep.backends.remote import RemoteBackend
     from instep.backends.remote_jobs import Follower
 
     def ignore(_: object) -> None:
@@ -83,7 +83,7 @@ def connect(url: str, key: str | None = None) -> Project:
 
     secret = found_key(os.environ if key is None else {VARIABLE: key})
     watch, client = Watch(), Client(url, secret, version("instep"), ignore)
-    return Project(There(client, Follower(client, watch, ignore), ignore, ignore, Path()), watch)
+    return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, ignore, Path()), watch)
 
 
 class Project(AbstractContextManager["Project"]):
@@ -99,7 +99,7 @@ class Project(AbstractContextManager["Project"]):
     Errors are those of `instep.errors`.
     """
 
-    def __init__(self, desk: Desk, watch: Watch, app: App | None = None) -> None:
+    def __init__(self, desk: Backend, watch: Watch, app: App | None = None) -> None:
         self._desk, self._watch, self._app = desk, watch, app
 
     def __enter__(self) -> Self:

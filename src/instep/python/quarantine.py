@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from instep.python.results import Document, Records
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
 
 
 class Quarantine:
@@ -20,7 +20,7 @@ class Quarantine:
         shop.quarantine.replay()
     """
 
-    def __init__(self, connection: str, desk: Desk) -> None:
+    def __init__(self, connection: str, desk: Backend) -> None:
         self._connection, self._desk = connection, desk
 
     def entries(self, table: str | None = None, *, all: bool = False) -> Records[Document]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from instep.python.results import Records
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk, Turned
+    from instep.backends.protocol import Backend, SelectionStep
     from instep.control.selection.listing import Listed
     from instep.control.selection.selections import Verb
 
@@ -24,30 +24,30 @@ class Selection:
     next sync acts on it. Raises Blocked where instep.yml says otherwise of that very object.
     """
 
-    def __init__(self, connection: str, desk: Desk) -> None:
+    def __init__(self, connection: str, desk: Backend) -> None:
         self._connection, self._desk = connection, desk
 
     def objects(self, *, all_columns: bool = False) -> Records[Listed]:
         """Return schemas, tables and the columns that are switched or hashed, by name. `all_columns`: all columns."""
         return Records(self._desk.selections.listed(self._connection, every=all_columns)[1])
 
-    def on(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+    def on(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
         """Switch objects on; `matching`: also tables and columns that fit a pattern. Returns what follows of each."""
         return self._switch("on", objects, matching)
 
-    def off(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+    def off(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
         """Switch objects off: they are not read any more, and nothing is dropped."""
         return self._switch("off", objects, matching)
 
-    def hash(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+    def hash(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
         """Let columns reach the destination as salted SHA-256 only."""
         return self._switch("hash", objects, matching)
 
-    def unhash(self, *objects: str, matching: Iterable[str] = ()) -> Records[Turned]:
+    def unhash(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
         """Let hashed columns reach the destination in clear again."""
         return self._switch("unhash", objects, matching)
 
-    def _switch(self, verb: Verb, objects: Iterable[str], matching: Iterable[str]) -> Records[Turned]:
+    def _switch(self, verb: Verb, objects: Iterable[str], matching: Iterable[str]) -> Records[SelectionStep]:
         made = self._desk.selections.switching(self._connection, verb, tuple(objects), tuple(matching))
         self._desk.selections.switch(made)
         return Records(made.objects)

@@ -13,7 +13,7 @@ from instep.python.progress import ProgressCallback, Watch
 from instep.python.results import BackfillEstimate, Records, SyncResult
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk, Ref
+    from instep.backends.protocol import Backend, Ref
     from instep.control.backfills import Cancelled
     from instep.control.object_history import Entry
     from instep.destinations.facets import Savepoint
@@ -30,7 +30,7 @@ class Table:
         orders.restore(orders.savepoints()[1].id, allow=["main.orders"])
     """
 
-    def __init__(self, path: str, ref: Ref, connection: str, desk: Desk, watch: Watch) -> None:
+    def __init__(self, path: str, ref: Ref, connection: str, desk: Backend, watch: Watch) -> None:
         self.path, self._ref, self._connection, self._desk, self._watch = path, ref, connection, desk, watch
 
     def __repr__(self) -> str:

@@ -101,5 +101,5 @@ def denied(
     return ""
 
 
-Who = Annotated[Caller, Depends(caller)]
-The = Annotated[Server, Depends(server_of)]
+CallerDep = Annotated[Caller, Depends(caller)]
+ServerDep = Annotated[Server, Depends(server_of)]

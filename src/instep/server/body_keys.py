@@ -69,7 +69,7 @@ _DESTINATION = _each(
 _WAVES = _each(name="connections destinations tags matching")
 
 COMPATIBLE: Mapping[type[BaseModel], Words] = {
-    connection_bodies.Said: _SAID,
+    connection_bodies.ConnectionFields: _SAID,
     connection_bodies.NewConnection: {
         **_SAID, **_each(name="group_id", spec="service config",
                          setting="paused sync_frequency daily_sync_time schedule_type"),
@@ -124,7 +124,7 @@ OWN: Mapping[type[BaseModel], Words] = {
     rollouts.StopRollout: _each(reason="reason"),
     rollouts.Skip: _each(name="connections", reason="reason"),
     rollouts.RollBack: _each(setting="wave", name="connections"),
-    selections.Switching: _each(setting="verb", name="objects matching"),
+    selections.SwitchRequest: _each(setting="verb", name="objects matching"),
     models.Leaving: _each(name="table columns"),
     **{
         request_model(spec.request): _of_record(spec.request)

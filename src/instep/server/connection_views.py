@@ -13,10 +13,10 @@ from instep.errors import ProjectError
 from instep.model import Pause, Run
 from instep.server import resources
 from instep.server.context import Caller, Server
-from instep.server.models import Asked, Dry, Name, RunOut, Said
+from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel, RunOut
 
 
-class ConnectionOut(Said):
+class ConnectionOut(ResponseModel):
     """`status` is processing (a detection runs), paused, running, failing, waiting (for a person), idle, or new (never
     run)."""
 
@@ -32,7 +32,7 @@ class ConnectionOut(Said):
     managed_by: Literal["file", "server"]
 
 
-class PauseOut(Said):
+class PauseOut(ResponseModel):
     reason: str
     since: datetime
     change: str
@@ -43,16 +43,16 @@ class ConnectionWithPauses(ConnectionOut):
     pauses: list[PauseOut]
 
 
-class Pausing(Asked):
+class Pausing(RequestModel):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
     table: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
 
 
-class Resuming(Asked):
+class Resuming(RequestModel):
     table: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
 
 
-class Paused(Dry):
+class Paused(DryRunResult):
     """`changed`: this request has done it."""
 
     paused: bool

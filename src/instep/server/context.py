@@ -17,7 +17,7 @@ from instep.store.store import Store
 
 if TYPE_CHECKING:
     from instep.notify.channel import Channel
-    from instep.sync.context import Pipe
+    from instep.sync.context import SyncContext
 
 
 class Opened(Protocol):
@@ -34,7 +34,7 @@ class Opened(Protocol):
 
     def channel(self, name: str) -> Channel: ...
 
-    def pipe(self, connection: str) -> Pipe: ...
+    def pipe(self, connection: str) -> SyncContext: ...
 
 
 @dataclass(frozen=True)

@@ -10,27 +10,27 @@ from pydantic import BaseModel, ConfigDict, Field
 T = TypeVar("T")
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(max_length=1000)]
-Few = Annotated[list[Name], Field(max_length=100)]
+NameList = Annotated[list[Name], Field(max_length=100)]
 
 
-class Said(BaseModel):
+class ResponseModel(BaseModel):
     """What the server says."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """What a client asks for: unknown fields are mistakes."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
-class Page(Said, Generic[T]):
+class Page(ResponseModel, Generic[T]):
     items: list[T]
     next_cursor: str | None
 
 
-class ProblemOut(Said):
+class ProblemOut(ResponseModel):
     """RFC 9457."""
 
     type: str
@@ -42,13 +42,13 @@ class ProblemOut(Said):
     docs: str
 
 
-class Dry(Said):
+class DryRunResult(ResponseModel):
     """A write that was only rehearsed says so."""
 
     dry_run: bool = False
 
 
-class TableRunOut(Said):
+class TableRunOut(ResponseModel):
     """`ref` is the table's schema and name."""
 
     table: str
@@ -65,7 +65,7 @@ class TableRunOut(Said):
     error: str
 
 
-class RunOut(Said):
+class RunOut(ResponseModel):
     id: str
     connection: str
     kind: str
@@ -81,7 +81,7 @@ class RunWithTables(RunOut):
     tables: list[TableRunOut]
 
 
-class StepOut(Said):
+class StepOut(ResponseModel):
     number: int
     step: str
     at_table: str
@@ -94,7 +94,7 @@ class StepOut(Said):
     error: str
 
 
-class PlanOut(Said):
+class PlanOut(ResponseModel):
     id: str
     connection: str
     at: datetime
@@ -114,7 +114,7 @@ class PlanWithSteps(PlanOut):
     steps: list[StepOut]
 
 
-class JobOut(Dry):
+class JobOut(DryRunResult):
     """`fresh` false: it was there before this request. `note`: what stands in its way, such as that no worker runs."""
 
     id: str
@@ -138,14 +138,14 @@ class JobDone(JobOut):
     result: dict[str, Any] = Field({})
 
 
-class Leaving(Asked):
+class Leaving(RequestModel):
     """`table` is schema.table by its accepted name; no `columns`: all that is wanted of it."""
 
     table: Name
-    columns: Few = Field([])
+    columns: NameList = Field([])
 
 
-class EstimateOut(Said):
+class EstimateOut(ResponseModel):
     """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
     of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it. `whole`: why it
     is the whole table (no `columns`) although columns were asked for."""
@@ -163,7 +163,7 @@ class EstimateOut(Said):
     whole: str
 
 
-class BackfillOut(Said):
+class BackfillOut(ResponseModel):
     """`column` is empty for a whole table; `change` has asked for it, if one did."""
 
     number: int
@@ -179,7 +179,7 @@ class BackfillOut(Said):
     ended: datetime | None
 
 
-class BackfillsLeft(Dry):
+class BackfillsLeft(DryRunResult):
     """`jobs` that waited or ran for them are cancelled, too."""
 
     backfills: list[BackfillOut]

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from instep.operations.registry import specs
 from instep.operations.spec import OperationSpec, Request
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, Server
 from instep.server.models import JobOut
 from instep.server.requests import requested
@@ -34,7 +34,9 @@ _CHECKS: dict[str, tuple[Check, ...]] = {"apply": (check_allow, check_plan), "un
 def _add(routes: APIRouter, spec: OperationSpec) -> None:
     method, path = spec.route.split(" ")
 
-    def endpoint(the: The, who: Who, connection: ConnectionName, asked: Request, writes: Writes) -> Response:
+    def endpoint(
+        the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Request, writes: Writes
+    ) -> Response:
         name = the.connection(who, connection)
         for check in _CHECKS.get(spec.name, ()):
             check(the, who, name, asked)

@@ -14,10 +14,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import create_model
 
 from instep.operations.spec import Request
-from instep.server.models import Asked
+from instep.server.models import RequestModel
 
 
-class Requested(Asked):
+class Requested(RequestModel):
     """The body of a request for an operation."""
 
 

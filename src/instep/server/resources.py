@@ -18,7 +18,7 @@ from instep.project.documents import InvalidObject
 from instep.project.sections.foreign_settings import is_word
 from instep.project.text.problems import near
 from instep.server.context import Caller, Server, links_of_groups
-from instep.server.models import Asked, Dry, Name, Said
+from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel
 from instep.server.problems import Problem, unknown
 from instep.server.writes import Answer, Write
 from instep.store.server.resources import Link
@@ -27,7 +27,7 @@ Spec = Annotated[dict[str, Any], Field(description="As the object's section in i
 Tags = Annotated[list[Name] | None, Field(max_length=100, description="None: as they are. A connection's: in `spec`.")]
 
 
-class ObjectOut(Said):
+class ObjectOut(ResponseModel):
     """`spec` is the object's section, stars for secrets. What the project file says has version 0 and no times."""
 
     id: str
@@ -43,7 +43,7 @@ class ObjectOut(Said):
     updated_by: str
 
 
-class ObjectWhole(Asked):
+class ObjectWhole(RequestModel):
     spec: Spec
     tags: Tags = None
 
@@ -52,18 +52,18 @@ class NewObject(ObjectWhole):
     name: Annotated[str, Field(min_length=1, max_length=63)]
 
 
-class ObjectChange(Asked):
+class ObjectChange(RequestModel):
     """`spec` is a merge patch (RFC 7396): null takes a key away."""
 
     spec: Spec = Field(default_factory=dict)
     tags: Tags = None
 
 
-class ObjectWritten(Dry):
+class ObjectWritten(DryRunResult):
     object: ObjectOut
 
 
-class Deleted(Dry):
+class Deleted(DryRunResult):
     deleted: str
 
 

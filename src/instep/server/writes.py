@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.encoders import jsonable_encoder
 from starlette.responses import JSONResponse, Response
 
-from instep.server.access import The, Who, route_name
+from instep.server.access import CallerDep, ServerDep, route_name
 from instep.server.context import Caller
 from instep.server.problems import MEDIA_TYPE, Problem
 from instep.store.server.idempotency import Given
@@ -116,7 +116,9 @@ class Write:
         return JSONResponse(jsonable_encoder(body), status, {**self.headers, **(more or {})}, media)
 
 
-async def write(request: Request, who: Who, the: The, dry_run: DryRun = False, token: Token = None) -> Write:
+async def write(
+    request: Request, who: CallerDep, the: ServerDep, dry_run: DryRun = False, token: Token = None
+) -> Write:
     asked = json.dumps([request.method, _address(request), str(dry_run), (await request.body()).decode()])
     return Write(the.store, who, asked.encode(), token, None, dry_run, request.state.limit_headers)
 

@@ -18,7 +18,7 @@ from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import DataType
 from instep.stage.partition import Partition, Partitioning
 
-Misfit = Literal["quarantine", "null", "fail"]
+InvalidValue = Literal["quarantine", "null", "fail"]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class StageSpec:
     quarantine: str
     run: str
     synced: int
-    misfit: Misfit = "quarantine"
+    misfit: InvalidValue = "quarantine"
     read_at: int = 0
     file_bytes: int = 256 << 20
     io: Mapping[str, str] = field(default_factory=dict, repr=False)

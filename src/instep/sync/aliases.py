@@ -18,19 +18,19 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 NONE: Mapping[int, str] = {}
 
 
-def why_none(pipe: Pipe) -> str:
+def why_none(pipe: SyncContext) -> str:
     """Why the destination can show no old names; "" if it can."""
     if isinstance(pipe.destination, HoldsViews):
         return pipe.destination.why_no_views
     return f"no views are kept in a {pipe.destination.kind} destination"
 
 
-def remember(pipe: Pipe, made: Plan, batch: str) -> None:
+def remember(pipe: SyncContext, made: Plan, batch: str) -> None:
     """To be called in the transaction that opens the record of a plan. Old names that are there follow its renames,
     also where nothing is to be kept by now."""
     known = pipe.store.old_names.of(pipe.name)
@@ -39,7 +39,7 @@ def remember(pipe: Pipe, made: Plan, batch: str) -> None:
         pipe.store.old_names.add(pipe.name, names)
 
 
-def _renamed(pipe: Pipe, made: Plan, batch: str) -> Iterator[OldName]:
+def _renamed(pipe: SyncContext, made: Plan, batch: str) -> Iterator[OldName]:
     """What a plan renames, with the time that its table's settings give to old names: none, if they give none."""
     now, found = pipe.store.old_names.now(), renames(made.groups())
     tables = {destination_ref(t, pipe.naming): t for t in made.after.tables if t.alias}
@@ -51,11 +51,11 @@ def _renamed(pipe: Pipe, made: Plan, batch: str) -> Iterator[OldName]:
             yield OldName(at, new, old, _until(pipe, tables[at], now), now, batch=batch)
 
 
-def _until(pipe: Pipe, table: Table, now: datetime) -> datetime:
+def _until(pipe: SyncContext, table: Table, now: datetime) -> datetime:
     return now + timedelta(seconds=pipe.settings(table).keep_old_names)
 
 
-def make_room(pipe: Pipe, made: Plan) -> None:
+def make_room(pipe: SyncContext, made: Plan) -> None:
     """Before a plan is carried out: a name that a table is to have is not kept for an old one."""
     if not isinstance(pipe.destination, HoldsViews) or not pipe.store.old_names.of(pipe.name):
         return
@@ -67,7 +67,7 @@ def make_room(pipe: Pipe, made: Plan) -> None:
     crashpoint("old_names.room")
 
 
-def refresh(pipe: Pipe, run: Run, *, last: bool = False, ended: Mapping[int, str] = NONE) -> None:
+def refresh(pipe: SyncContext, run: Run, *, last: bool = False, ended: Mapping[int, str] = NONE) -> None:
     """Brings the views in step with the accepted tables and the old names that are alive, and ends what is over. What
     cannot be shown says so; it never fails a run. `last`: all renames of the run are through, so that one that has not
     come about never will. `ended`: why some, by number, end before their time."""
@@ -88,7 +88,7 @@ def refresh(pipe: Pipe, run: Run, *, last: bool = False, ended: Mapping[int, str
             pipe.store.events.add(*_events(pipe, names, alive, over))
 
 
-def _show(pipe: Pipe, wanted: Mapping[Ref, View], there: Catalog, run: Run) -> dict[Ref, str]:
+def _show(pipe: SyncContext, wanted: Mapping[Ref, View], there: Catalog, run: Run) -> dict[Ref, str]:
     """What keeps each of the views from being there. Those of the connection that are not wanted any more go."""
     assert isinstance(pipe.destination, HoldsViews), "asked before"
     fold, trouble = pipe.naming.fold, dict[Ref, str]()
@@ -124,7 +124,9 @@ def _told(name: OldName, trouble: Mapping[Ref, str]) -> OldName:
     return replace(name, shown="" if why else ".".join(name.view), trouble=why)
 
 
-def _events(pipe: Pipe, was: Iterable[OldName], now: Iterable[OldName], over: Mapping[int, str]) -> Iterator[Event]:
+def _events(
+    pipe: SyncContext, was: Iterable[OldName], now: Iterable[OldName], over: Mapping[int, str]
+) -> Iterator[Event]:
     before, after = {n.number: n for n in was}, {n.number: n for n in now}
     for number, name in after.items():
         if name.shown and not before[number].shown:
@@ -135,7 +137,7 @@ def _events(pipe: Pipe, was: Iterable[OldName], now: Iterable[OldName], over: Ma
             yield OldNameEnded(pipe.name, ".".join(name.table), name.old, name.shown, why)
 
 
-def of_table(pipe: Pipe, path: str, only: str = "") -> list[OldName]:
+def of_table(pipe: SyncContext, path: str, only: str = "") -> list[OldName]:
     """The old names of the accepted table of this path and of its columns; InstepError if there is no such table, or
     none that is called `only`."""
     known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias}
@@ -150,7 +152,7 @@ def of_table(pipe: Pipe, path: str, only: str = "") -> list[OldName]:
     return [n for n in found if only in ("", n.old)]
 
 
-def settle_names(pipe: Pipe, names: Iterable[OldName], until: datetime | None) -> None:
+def settle_names(pipe: SyncContext, names: Iterable[OldName], until: datetime | None) -> None:
     """Old names stay until another time, or end now (None); as a run of its own. RunInProgress while another one of the
     connection is alive."""
     names = list(names)
@@ -162,13 +164,13 @@ def settle_names(pipe: Pipe, names: Iterable[OldName], until: datetime | None) -
         refresh(pipe, run, ended=dict.fromkeys((n.number for n in names), why) if until is None else NONE)
 
 
-def troubles(pipe: Pipe) -> list[str]:
+def troubles(pipe: SyncContext) -> list[str]:
     """Old names that cannot be shown, and why."""
     found = (n for n in pipe.store.old_names.of(pipe.name) if n.trouble)
     return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in found]
 
 
-def announced(pipe: Pipe, made: Plan) -> tuple[str, ...]:
+def announced(pipe: SyncContext, made: Plan) -> tuple[str, ...]:
     """What a plan does to old names, for people: which stay readable until when, which end; touches nothing."""
     known = pipe.store.old_names.of(pipe.name)
     new = [n for n in _renamed(pipe, made, "planned") if n.until > n.at]

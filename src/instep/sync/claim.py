@@ -14,11 +14,11 @@ from instep.model import Run, RunKind, RunStatus, TableRun
 from instep.spans import span, tell
 from instep.store.work.heartbeat import Heartbeat
 from instep.store.work.runs import SYNCS
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 
 @contextmanager
-def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[Run]:
+def claimed(pipe: SyncContext, kind: RunKind, *, paused_too: bool = False) -> Iterator[Run]:
     """A run of the connection, kept alive by a heartbeat and ended with what became of it. `paused_too`: it may run
     while the connection is paused."""
     if (paused := pipe.store.pauses.connection(pipe.name)) and not paused_too:
@@ -48,7 +48,7 @@ def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[
         crashpoint("sync.done.after")
 
 
-def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
+def _end(pipe: SyncContext, run: Run, status: RunStatus, error: str) -> None:
     with pipe.store.transaction():
         pipe.store.runs.finish(run, status, error)
         pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))

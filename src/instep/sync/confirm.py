@@ -8,10 +8,10 @@ from instep.errors import DestinationError
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import TableRenamed, TableReplaced
 from instep.schema.planning.plan import Group, Plan
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 
-def confirm(pipe: Pipe, made: Plan) -> None:
+def confirm(pipe: SyncContext, made: Plan) -> None:
     """Raises DestinationError if a table is not as the plan leaves it. Names that tables only pass through are not
     looked at; of a table that is replaced the old generation is seen until the next load."""
     led: dict[Ref, Group] = {ref: group for group in made.groups() for ref in refs_of(group)}

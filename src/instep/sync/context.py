@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import Bears, Destination, Opens
+from instep.destinations.base import DefersCreate, Destination, Opens
 from instep.model import LogNames, Run, TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.limits import BackfillLimits
@@ -42,7 +42,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Pipe:
+class SyncContext:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
     holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
     `destination_name` is what the project file calls the destination; `log` is there if some table may follow one.
@@ -94,7 +94,7 @@ class Pipe:
 
     def tables_born(self) -> AbstractContextManager[None]:
         """For a whole run: tables that it makes appear with their first rows where the destination can do that."""
-        return self.destination.born_with_rows() if isinstance(self.destination, Bears) else nullcontext()
+        return self.destination.born_with_rows() if isinstance(self.destination, DefersCreate) else nullcontext()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

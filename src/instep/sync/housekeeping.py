@@ -9,22 +9,22 @@ from instep.errors import InstepError
 from instep.model import Run
 from instep.schema.planning.naming import destination_ref
 from instep.sync.aliases import refresh
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 
-def is_first_today(pipe: Pipe, run: Run) -> bool:
+def is_first_today(pipe: SyncContext, run: Run) -> bool:
     """Whether no sync before this run has ended well on its day (UTC)."""
     last = next((r for r in pipe.store.runs.history(pipe.name, kind="sync") if r.status in ("done", "partial")), None)
     return last is None or last.started.date() != run.started.date()
 
 
-def forget_old_names(pipe: Pipe, run: Run) -> None:
+def forget_old_names(pipe: SyncContext, run: Run) -> None:
     """Ends old names whose time is over, and shows the others as the tables are by now. Not only once a day: a load may
     have brought a table of another shape."""
     refresh(pipe, run, last=True)
 
 
-def forget_dropped(pipe: Pipe, run: Run) -> list[str]:
+def forget_dropped(pipe: SyncContext, run: Run) -> list[str]:
     """Lets go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
     cannot be let go now is tried again the next day."""
     if not isinstance(pipe.destination, KeepsDropped) or not is_first_today(pipe, run):

@@ -11,7 +11,7 @@ from instep.errors import InstepError
 from instep.model import Measure, RunOutcome, TableHealth
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine
 from instep.sync.progress import Report
 from instep.sync.run import sync
@@ -28,7 +28,7 @@ class InProcess:
     outcome, and no error; only what ends the process comes through."""
 
     lanes: ClassVar[int] = 1
-    pipe: Callable[[str], Pipe]
+    pipe: Callable[[str], SyncContext]
     engine: Callable[[str], Engine]
 
     def detect(self, connection: str, key: str) -> RunOutcome:
@@ -56,19 +56,19 @@ def _outcome(run: Callable[[], RunOutcome]) -> RunOutcome:
         return RunOutcome("", "failed", f"{type(error).__name__}: {error}")
 
 
-def _looked(pipe: Pipe) -> RunOutcome:
+def _looked(pipe: SyncContext) -> RunOutcome:
     preview(pipe, count=True, pauses=True)
     return RunOutcome("", "done")
 
 
-def undo(pipe: Pipe, change: str) -> RunOutcome:
+def undo(pipe: SyncContext, change: str) -> RunOutcome:
     """Takes an applied change back; done, too, if it was taken back before. Raises what an undo raises."""
     if undone(pipe, change) is None:
         takeback(pipe, prepare(pipe, find(pipe, change)))
     return RunOutcome("", "done")
 
 
-def measured_sync(pipe: Pipe, engine: Engine, *, nulls: bool) -> RunOutcome:
+def measured_sync(pipe: SyncContext, engine: Engine, *, nulls: bool) -> RunOutcome:
     """One sync with what it did to each table's rows. Raises what a sync raises."""
     before = measures(pipe, nulls=nulls)
     report = sync(pipe, engine=engine)
@@ -83,7 +83,7 @@ def _error(report: Report) -> str:
     return "; ".join(f"{'.'.join(filter(None, t.table))}: {t.error}" for t in failed)
 
 
-def measures(pipe: Pipe, *, nulls: bool) -> dict[str, Measure]:
+def measures(pipe: SyncContext, *, nulls: bool) -> dict[str, Measure]:
     """Path -> rows at the destination, for the accepted tables that were loaded; with `nulls` how many rows have NULL
     in each column, of tables that are not large."""
     tables = [t for t in pipe.store.accepted.catalog(pipe.name).tables if not t.retained]
@@ -91,7 +91,7 @@ def measures(pipe: Pipe, *, nulls: bool) -> dict[str, Measure]:
         return {t.path: found for t in tables if (found := _measure(pipe, t, nulls)) is not None}
 
 
-def _measure(pipe: Pipe, table: Table, nulls: bool) -> Measure | None:
+def _measure(pipe: SyncContext, table: Table, nulls: bool) -> Measure | None:
     ref = destination_ref(table, pipe.naming)
     state = pipe.destination.state(ref)
     if state is None:
@@ -99,7 +99,7 @@ def _measure(pipe: Pipe, table: Table, nulls: bool) -> Measure | None:
     return Measure(state.rows, _nulls(pipe, ref) if nulls and state.rows <= COUNTED_ROWS else {})
 
 
-def _nulls(pipe: Pipe, ref: tuple[str, str]) -> dict[str, int]:
+def _nulls(pipe: SyncContext, ref: tuple[str, str]) -> dict[str, int]:
     rows = pipe.destination.read(ref)
     counts = {name: 0 for name in rows.schema.names if not name.startswith(pipe.naming.prefix)}
     for batch in rows:

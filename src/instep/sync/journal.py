@@ -23,7 +23,7 @@ from instep.schema.planning.step import RewriteColumn, Step
 from instep.store.catalogs.plans import PlannedStep, StoredPlan
 from instep.sync.aliases import make_room, refresh, remember
 from instep.sync.confirm import carried_out, refs_of
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 
 def plan_id(connection: str, version: int, made: Plan) -> str:
@@ -37,7 +37,7 @@ class Journal:
     """The record of one plan that is being applied; `id` is empty where nothing is to be recorded. `done` are steps
     that are through and not yet written down as such: that goes with the next write."""
 
-    pipe: Pipe
+    pipe: SyncContext
     id: str = ""
     done: list[str] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ class Journal:
 
 
 @contextmanager
-def journal(pipe: Pipe, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
+def journal(pipe: SyncContext, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
     """Settles what dead runs left behind and opens the record of `made`, under `id` if it has one already. A plan that
     does nothing leaves no record."""
     pipe = replace(pipe, run=run)
@@ -91,7 +91,7 @@ def journal(pipe: Pipe, run: Run, made: Plan, id: str = "") -> Iterator[Journal]
     refresh(pipe, run)
 
 
-def _open(pipe: Pipe, run: Run, made: Plan, id: str) -> str:
+def _open(pipe: SyncContext, run: Run, made: Plan, id: str) -> str:
     latest = pipe.store.accepted.latest(pipe.name)
     found = id or plan_id(pipe.name, latest.version if latest else 0, made)
     planned = [_planned(pipe, step) for step in made.steps]
@@ -104,13 +104,13 @@ def _open(pipe: Pipe, run: Run, made: Plan, id: str) -> str:
     return opened.id
 
 
-def _planned(pipe: Pipe, step: Step) -> PlannedStep:
+def _planned(pipe: SyncContext, step: Step) -> PlannedStep:
     state = pipe.destination.state(step.table) if isinstance(step.change, RewriteColumn) else None
     rows = state.rows if state else 0
     return PlannedStep(step.id, ".".join(filter(None, step.table)), step.change.kind, step.text, rows)
 
 
-def settle(pipe: Pipe) -> None:
+def settle(pipe: SyncContext) -> None:
     """Closes the records of runs that are over: each step that was under way was done, or it was not."""
     for plan in pipe.store.plans.unfinished(pipe.name):
         if plan.status != "running" or (pipe.run and plan.run == pipe.run.id):
@@ -125,27 +125,27 @@ def settle(pipe: Pipe) -> None:
     crashpoint("journal.settled")
 
 
-def _done(pipe: Pipe, plan: StoredPlan) -> set[str]:
+def _done(pipe: SyncContext, plan: StoredPlan) -> set[str]:
     """The steps whose table is as they leave it."""
     groups = plan_from_dict(plan.plan).groups()
     done = (g for g in groups if carried_out(g, _there(pipe, refs_of(g))))
     return {s.id for g in done for s in g.steps}
 
 
-def _there(pipe: Pipe, refs: Iterable[Ref]) -> Catalog:
+def _there(pipe: SyncContext, refs: Iterable[Ref]) -> Catalog:
     try:
         return pipe.destination.inspect(sorted(refs))
     except DestinationError:
         return Catalog()
 
 
-def touched(pipe: Pipe) -> frozenset[Ref]:
+def touched(pipe: SyncContext) -> frozenset[Ref]:
     """The destination tables that plans have been at since one ended well: they may be half way between two states."""
     plans = (plan_from_dict(stored.plan) for stored in pipe.store.plans.unfinished(pipe.name))
     return frozenset(ref for plan in plans for group in plan.groups() for ref in refs_of(group))
 
 
-def unborn(pipe: Pipe, tables: frozenset[Ref]) -> frozenset[Ref]:
+def unborn(pipe: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
     """Those of these destination tables that were added last by a run that has not ended well, and never loaded."""
     known = pipe.store.loaded.of(pipe.name) if tables else {}
     loaded = {destination_ref(t, pipe.naming) for t in pipe.store.accepted.catalog(pipe.name).tables if t.ref in known}
@@ -157,7 +157,7 @@ def unborn(pipe: Pipe, tables: frozenset[Ref]) -> frozenset[Ref]:
     return frozenset(ref for ref, run in found.items() if not ended[run])
 
 
-def applied_by(pipe: Pipe, plan: StoredPlan) -> tuple[str, ...]:
+def applied_by(pipe: SyncContext, plan: StoredPlan) -> tuple[str, ...]:
     """The ids of the changes that a plan has applied; InstepError with the reason if it has applied none."""
     if plan.changes:
         return plan.changes

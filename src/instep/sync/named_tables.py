@@ -9,7 +9,7 @@ from instep.schema.selection.overrides import sides
 from instep.schema.selection.selection import is_on
 from instep.sources.base import Discovery
 from instep.suggest import did_you_mean
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 
 def unknown_table(said: str, name: str, known: Collection[str]) -> InstepError:
@@ -18,7 +18,7 @@ def unknown_table(said: str, name: str, known: Collection[str]) -> InstepError:
     return InstepError(f"{said} {name}", hint=hint)
 
 
-def check_named(pipe: Pipe, names: Collection[str], seen: Discovery) -> None:
+def check_named(pipe: SyncContext, names: Collection[str], seen: Discovery) -> None:
     """Raises InstepError for paths that are neither accepted nor at the source and switched on; writes nothing."""
     if not names:
         return

@@ -24,7 +24,7 @@ from instep.spans import span, tell
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.aliases import troubles
 from instep.sync.claim import claimed, status_of
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import settle
 from instep.sync.detection.detect import Detection, asked, detect, record
 from instep.sync.detection.pause import hold, reconsider
@@ -62,7 +62,7 @@ ALL = Wanted()
 
 
 def sync(
-    pipe: Pipe,
+    pipe: SyncContext,
     wanted: Wanted = ALL,
     progress: Progress | None = None,
     engine: Engine | None = None,
@@ -108,7 +108,7 @@ def sync(
     )
 
 
-def _check_log(pipe: Pipe) -> None:
+def _check_log(pipe: SyncContext) -> None:
     """Raise Blocked if the slot is another connection's: each would move it on, and take changes from the other."""
     if pipe.log is not None and (other := pipe.log_taken()):
         raise Blocked(
@@ -117,7 +117,7 @@ def _check_log(pipe: Pipe) -> None:
         )
 
 
-def on_spark(pipe: Pipe) -> OnSpark:
+def on_spark(pipe: SyncContext) -> OnSpark:
     """A session as the project file sets it up."""
     from instep.spark.session import start
 
@@ -126,7 +126,7 @@ def on_spark(pipe: Pipe) -> OnSpark:
 
 @dataclass(frozen=True)
 class _Sync:
-    pipe: Pipe
+    pipe: SyncContext
     run: Run
     wanted: Wanted
     told: Progress
@@ -359,7 +359,7 @@ def _ref(pattern: str) -> Ref:
     return (schema, name) if name and Pattern(pattern).is_exact else ("", pattern)
 
 
-def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:
+def _event(pipe: SyncContext, run: Run, result: TableRun) -> TableFailed | TableLoaded:
     """Of a table that ran, or should have: one that is paused has told so when it was."""
     path = ".".join(filter(None, result.table))
     if result.status != "done":

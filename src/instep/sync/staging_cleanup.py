@@ -10,7 +10,7 @@ from instep.destinations.base import LoadState
 from instep.errors import InstepError
 from instep.model import Run
 from instep.stage.files.place import remove
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 if TYPE_CHECKING:
     from instep.sync.loading.table_load import Load
@@ -24,7 +24,7 @@ def folder(run: str, attempt: int) -> str:
     return run if attempt == 0 else f"{run}-{attempt}"
 
 
-def discard(pipe: Pipe, loads: Iterable[Load]) -> None:
+def discard(pipe: SyncContext, loads: Iterable[Load]) -> None:
     """Removes the staged files of loads that will not be committed."""
     for load in loads:
         with suppress(InstepError):
@@ -32,13 +32,13 @@ def discard(pipe: Pipe, loads: Iterable[Load]) -> None:
             remove(f"{target.location}/{load.folder}", target.io)
 
 
-def dead_runs(pipe: Pipe, run: Run) -> list[Run]:
+def dead_runs(pipe: SyncContext, run: Run) -> list[Run]:
     """Runs before this one that ended badly, as far as the history is worth looking at."""
     known = pipe.store.runs.history(pipe.name, limit=100)
     return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
 
 
-def sweep(pipe: Pipe, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
+def sweep(pipe: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
     """Removes what dead runs wrote for a table and did not commit.
 
     A run before the table's last data commit was swept before that commit. The run of that commit itself may have

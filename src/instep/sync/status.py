@@ -22,10 +22,10 @@ from instep.store.store import Store
 from instep.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from instep.sync.context import Pipe, Ref
+    from instep.sync.context import Ref, SyncContext
     from instep.sync.table_mode import Choice
 
-    Opens = Callable[[str], Pipe]
+    Opens = Callable[[str], SyncContext]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Standing:
     old_names: tuple[OldName, ...] = ()
 
 
-def standing(pipe: Pipe, path: str) -> Standing:
+def standing(pipe: SyncContext, path: str) -> Standing:
     """The accepted table of this path; InstepError if there is none."""
     store, accepted = pipe.store, pipe.store.accepted.catalog(pipe.name)
     known = {t.path: t for t in accepted.tables}
@@ -63,7 +63,7 @@ def standing(pipe: Pipe, path: str) -> Standing:
     )  # fmt: skip
 
 
-def _choice(pipe: Pipe, table: Table) -> tuple[Choice | None, str]:
+def _choice(pipe: SyncContext, table: Table) -> tuple[Choice | None, str]:
     from instep.sync.table_mode import choose
 
     found: Choice | None = None
@@ -76,7 +76,7 @@ def _choice(pipe: Pipe, table: Table) -> tuple[Choice | None, str]:
     return found, trouble
 
 
-def _key_from(pipe: Pipe, table: Table) -> str:
+def _key_from(pipe: SyncContext, table: Table) -> str:
     settings, chosen = pipe.settings(table), pipe.store.choices.of(pipe.name).get((table.ref, "key"))
     own: tuple[str, ...] = ()
     if (seen := pipe.store.discoveries.get(pipe.name)) is not None:
@@ -91,7 +91,7 @@ def _key_from(pipe: Pipe, table: Table) -> str:
     return "instep.yml" if settings.key else "the source, which has none by now"
 
 
-def _cursor_from(pipe: Pipe, table: Table) -> str:
+def _cursor_from(pipe: SyncContext, table: Table) -> str:
     settings, chosen = pipe.settings(table), pipe.store.choices.of(pipe.name).get((table.ref, "cursor"))
     if settings.cursor is not None:
         return "instep.yml"

@@ -15,7 +15,7 @@ from instep.errors import Blocked
 from instep.events import ActAskedFor, ActDone, ConnectionDeleted
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.store.store import Store
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 COUNTS = timedelta(days=7)
 DROP = "drop columns"
@@ -73,7 +73,7 @@ def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
     store.events.add(ActDone(act.connection, act.name, act.what, who))
 
 
-def two_people(pipe: Pipe, name: str, what: str) -> AbstractContextManager[None]:
+def two_people(pipe: SyncContext, name: str, what: str) -> AbstractContextManager[None]:
     """The same for a connection, if four_eyes are on."""
     if not pipe.four_eyes:
         return nullcontext()

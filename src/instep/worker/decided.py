@@ -9,7 +9,7 @@ from typing import Any, Literal
 from instep.bootstrap import App
 from instep.errors import InstepError
 from instep.model import Job
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 
 def make_plan(app: App, job: Job) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     return asdict(left)
 
 
-def pipe_of(app: App, job: Job) -> Pipe:
+def pipe_of(app: App, job: Job) -> SyncContext:
     """In the name of who has asked for the job."""
     return replace(app.pipe(job.connection), who=job.who or "worker")
 

@@ -24,7 +24,7 @@ from instep.operations.registry import spec_of, work_of
 from instep.operations.spec import OperationSpec, Work
 from instep.redaction import blot
 from instep.spans import span, tell
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 if TYPE_CHECKING:
     from instep.sync.detection.detect import Detection
@@ -53,7 +53,7 @@ def given_up(app: App, job: Job, why: str) -> None:
         stop(app.store, job.key, "worker", why)
 
 
-def measured(app: App, job: Job, pipe: Pipe) -> RunOutcome:
+def measured(app: App, job: Job, pipe: SyncContext) -> RunOutcome:
     """One sync with what it did to each table: what the gates of a rollout look at."""
     from instep.sync.in_process import measured_sync
 
@@ -147,7 +147,7 @@ def _after(app: App, job: Job, error: Exception) -> None:
         given_up(app, job, _text(error))
 
 
-def _pipe(app: App, job: Job) -> Pipe:
+def _pipe(app: App, job: Job) -> SyncContext:
     return replace(app.pipe(job.connection), who=job.who or job.why or "worker")
 
 
@@ -210,7 +210,7 @@ def detect(app: App, job: Job) -> Ended:
     return Ended(result={**result, **missing, "changes": [r.id for r in reviews.values()], "pending": pending})
 
 
-def _seen(app: App, pipe: Pipe, job: Job) -> tuple[Detection, bool]:
+def _seen(app: App, pipe: SyncContext, job: Job) -> tuple[Detection, bool]:
     """(the detection, whether another connection of the source had looked for it)."""
     from instep.sync.detection import detect as detection
 
@@ -221,7 +221,7 @@ def _seen(app: App, pipe: Pipe, job: Job) -> tuple[Detection, bool]:
     return detection.look(pipe), False
 
 
-def _propagate(pipe: Pipe, job: Job) -> int:
+def _propagate(pipe: SyncContext, job: Job) -> int:
     """What policy lets in, unless something of it has paused the connection; answers the accepted version."""
     from instep.sync.schema_changes.evolve import evolve, preview
 

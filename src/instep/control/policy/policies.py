@@ -30,7 +30,17 @@ from instep.schema.changes.describe import (
     table_of,
 )
 from instep.schema.policy.new_objects import object_of
-from instep.schema.policy.policy import Decision, Explicit, Modifiers, Policy, Rule, Trace, Voice, decide, trace
+from instep.schema.policy.policy import (
+    Decision,
+    Explicit,
+    Modifiers,
+    Policy,
+    Rule,
+    RuleEvaluation,
+    Trace,
+    decide,
+    trace,
+)
 from instep.schema.policy.presets import KINDS, choice, effect_of
 from instep.schema.selection.selection import column_is_on, is_on
 from instep.store.catalogs.reviews import STANDING
@@ -38,7 +48,7 @@ from instep.store.store import Store
 from instep.suggest import did_you_mean
 
 
-def place_of(project: Project, connection: str, voice: Voice) -> str:
+def place_of(project: Project, connection: str, voice: RuleEvaluation) -> str:
     """Where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer. Of an
     option that is not written, the line around it."""
     base: Place = project.policy_place(connection)
@@ -106,7 +116,7 @@ def shown(project: Project, connection: str) -> PolicyShown:
     """What stands for a connection. ProjectError for an unknown one."""
     policy = project.policy(connection)
 
-    def rules(found: tuple[Rule, ...], voice: Voice) -> tuple[RuleShown, ...]:
+    def rules(found: tuple[Rule, ...], voice: RuleEvaluation) -> tuple[RuleShown, ...]:
         voices = (voice._replace(number=n, rule=r) for n, r in enumerate(found, 1))
         return tuple(
             RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(voices, found, strict=True)
@@ -116,9 +126,9 @@ def shown(project: Project, connection: str) -> PolicyShown:
         connection,
         policy,
         tuple(project.connection(connection).tags),
-        place_of(project, connection, Voice("", "preset")),
-        rules(policy.rules, Voice("", "policy")),
-        {o.match: rules(o.rules, Voice("", "override", o.match)) for o in policy.overrides},
+        place_of(project, connection, RuleEvaluation("", "preset")),
+        rules(policy.rules, RuleEvaluation("", "policy")),
+        {o.match: rules(o.rules, RuleEvaluation("", "override", o.match)) for o in policy.overrides},
         Modifiers().over(policy.modifiers),
         tuple(_kind(kind, policy) for kind in KINDS),
     )
@@ -311,7 +321,7 @@ def _trace(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _voice(voice: Voice, place: str) -> dict[str, Any]:
+def _voice(voice: RuleEvaluation, place: str) -> dict[str, Any]:
     return {
         "name": voice.name, "level": voice.level, "where": place, "decided": not voice.misses,
         "rule": _rule(voice.rule) if voice.rule else None, "misses": [asdict(m) for m in voice.misses],

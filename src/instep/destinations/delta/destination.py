@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.destinations.base import (
-    Amendment,
     Commit,
     Fill,
     Filled,
     FillSize,
     LoadState,
     Merge,
-    Met,
     Misfits,
     Outcome,
     Ref,
-    Revival,
+    RowLookup,
+    RowUpdate,
     Target,
     Trial,
+    UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
 from instep.destinations.delta import ddl, keep, load, merge, partition, promote, restore, rows
@@ -180,7 +180,7 @@ class DeltaDestination:
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return keep.is_kept(self.warehouse, ref, source_id)
 
-    def revival(self, ref: Ref, column: str) -> Revival:
+    def revival(self, ref: Ref, column: str) -> UndropReport:
         return keep.revival(self.warehouse, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
@@ -274,10 +274,10 @@ class DeltaDestination:
     ) -> Outcome:
         return merge.merge(self.warehouse, ref, files, merge_by, commit, self.config.prefix)
 
-    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         return rows.meet(self.warehouse, ref, keys)
 
-    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
         return rows.amend(self.warehouse, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
-from instep.destinations.base import Commit, Ref, Revival
+from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.delta.change import Change, begin
 from instep.destinations.delta.ddl import drop
 from instep.destinations.delta.files import io_of, path_of
@@ -31,17 +31,17 @@ def is_kept(warehouse: Warehouse, ref: Ref, source_id: str | None) -> bool:
     return find(warehouse, ref) is not None or warehouse.parked(ref, source_id) is not None
 
 
-def revival(warehouse: Warehouse, ref: Ref, column: str) -> Revival:
+def revival(warehouse: Warehouse, ref: Ref, column: str) -> UndropReport:
     """A dropped column waits in the files: rows that came since have no value in it, but the version before the drop
     is kept, too."""
     held = find(warehouse, ref)
     if held is None:
-        return Revival(f"table {named(ref)} is not there")
+        return UndropReport(f"table {named(ref)} is not there")
     old = latest(held.record.parked, column)
     if old is None:
         back = column in held.record.table.by_name.keys() & {f.name for f in held.fields}
-        return Revival() if back else Revival(f"no column {column!r} is kept any more")
-    return Revival(written=old.written, snapshot=version_before(held, held.parked[old.place].version) is not None)
+        return UndropReport() if back else UndropReport(f"no column {column!r} is kept any more")
+    return UndropReport(written=old.written, snapshot=version_before(held, held.parked[old.place].version) is not None)
 
 
 def version_before(held: Held, version: int) -> Held | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
+from instep.destinations.base import Commit, Misfits, Outcome, Ref, RowLookup, RowUpdate, Trial
 from instep.destinations.casts import misfits_in, tried
 from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import engine, fields_by_name, table_rows
@@ -71,7 +71,7 @@ class _Seen:
     at: Places
 
 
-def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> Met:
+def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike)."""
     held, _ = loaded(warehouse, ref)
     fields = fields_by_name(held, keys.column_names)
@@ -84,10 +84,10 @@ def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> Met:
         found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
     at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
     rows = take(held, at, held.fields).cast(_plain(held.fields))
-    return Met(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.paths), at))
+    return RowLookup(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.paths), at))
 
 
-def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+def amend(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     seen = met.places
     assert isinstance(seen, _Seen), "`meet` made it"

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.destinations.base import (
-    Amendment,
     Commit,
     Fill,
     Filled,
     FillSize,
     LoadState,
     Merge,
-    Met,
     Misfits,
     Outcome,
     Ref,
-    Revival,
+    RowLookup,
+    RowUpdate,
     Target,
     Trial,
+    UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
 from instep.destinations.duckdb import ddl, keep, load, promote, rows
@@ -180,7 +180,7 @@ class DuckDbDestination:
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return keep.is_kept(self.file, ref, source_id)
 
-    def revival(self, ref: Ref, column: str) -> Revival:
+    def revival(self, ref: Ref, column: str) -> UndropReport:
         return keep.revival(self.file, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
@@ -272,10 +272,10 @@ class DuckDbDestination:
             by = replace(merge, keys=tuple(keys), asked=tuple(asked))
             return load.merge(self.file, ref, here, by, commit, self.config.prefix)
 
-    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         return rows.meet(self.file, ref, keys)
 
-    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
         return rows.amend(self.file, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from instep.destinations.base import Commit, Ref, Revival
+from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.duckdb.ddl import make, now_ms, parked, with_types
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.load import loading, rows
@@ -23,7 +23,7 @@ def is_kept(file: DatabaseFile, ref: Ref, source_id: str | None) -> bool:
         return session is not None and (find(session, ref) is not None or parked(session, ref, source_id) is not None)
 
 
-def revival(file: DatabaseFile, ref: Ref, column: str) -> Revival:
+def revival(file: DatabaseFile, ref: Ref, column: str) -> UndropReport:
     with file.reading() as session:
         if session is None:
             return revived(ref, None, column, ())

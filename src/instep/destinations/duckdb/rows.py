@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
+from instep.destinations.base import Commit, Misfits, Outcome, Ref, RowLookup, RowUpdate, Trial
 from instep.destinations.casts import misfits_in, tried
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.load import loading, rows
@@ -70,7 +70,7 @@ def _table(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([as_read(b, schema) for b in reader], schema)
 
 
-def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> Met:
+def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike)."""
     with file.reading() as session:
         record = _present(session, ref)
@@ -87,10 +87,10 @@ def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> Met:
         numbers = found.column(0).to_pylist()
         schema = arrow_schema(record)
         met = _table(found.remove_column(0).to_reader(), schema)
-    return Met(met, numbers, (record.version, rows_key(record, keys.column_names)))
+    return RowLookup(met, numbers, (record.version, rows_key(record, keys.column_names)))
 
 
-def amend(file: DatabaseFile, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+def amend(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     assert isinstance(met.places, tuple), "`meet` made it"
     version, key = met.places

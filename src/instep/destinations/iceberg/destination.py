@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.base import (
-    Amendment,
     Commit,
     Fill,
     Filled,
     FillSize,
     LoadState,
     Merge,
-    Met,
     Misfits,
     Outcome,
     Ref,
-    Revival,
+    RowLookup,
+    RowUpdate,
     Target,
     Trial,
+    UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch
 from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
@@ -234,7 +234,7 @@ class IcebergDestination:
         there = self.lake.metadata([ref]).get(ref)
         return there is not None or iceberg_undo.parked(self.lake, ref, source_id) is not None
 
-    def revival(self, ref: Ref, column: str) -> Revival:
+    def revival(self, ref: Ref, column: str) -> UndropReport:
         from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
         return iceberg_undo.revival(self.lake, ref, column)
@@ -395,12 +395,12 @@ class IcebergDestination:
     def quarantine_days(self) -> int:
         return self.config.quarantine_days
 
-    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         from instep.destinations.iceberg.write import row_edits as iceberg_quarantine
 
         return iceberg_quarantine.meet(self.lake, ref, keys)
 
-    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
         from instep.destinations.iceberg.write import row_edits as iceberg_quarantine
 
         return iceberg_quarantine.amend(self.lake, ref, met, change, commit)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from instep.destinations.base import Commit, Ref, Revival
+from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.postgres.ddl import make, now_ms, parked, with_types
 from instep.destinations.postgres.dependants import dependants
 from instep.destinations.postgres.index import index
@@ -25,7 +25,7 @@ def is_kept(server: Server, ref: Ref, source_id: str | None) -> bool:
         return find(session, ref) is not None or parked(session, ref, source_id) is not None
 
 
-def revival(server: Server, ref: Ref, column: str) -> Revival:
+def revival(server: Server, ref: Ref, column: str) -> UndropReport:
     with server.reading() as session:
         relation = relations(session, [ref]).get(ref)
         return revived(ref, find(session, ref), column, [p.name for p in relation.columns] if relation else [])

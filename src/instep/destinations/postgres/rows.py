@@ -9,7 +9,7 @@ from contextlib import closing
 import pyarrow as pa
 from adbc_driver_manager.dbapi import Connection
 
-from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
+from instep.destinations.base import Commit, Misfits, Outcome, Ref, RowLookup, RowUpdate, Trial
 from instep.destinations.casts import misfits_in, tried
 from instep.destinations.postgres.ingest import Staging, whole
 from instep.destinations.postgres.load import fitting, known, loading, rows
@@ -76,7 +76,7 @@ def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def meet(server: Server, ref: Ref, keys: pa.Table) -> Met:
+def meet(server: Server, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike)."""
     record = present(server, ref)
     if record.state is None:
@@ -93,7 +93,7 @@ def meet(server: Server, ref: Ref, keys: pa.Table) -> Met:
         found = arrow.call(lambda: _asked(arrow.connection, asked, sql)).combine_chunks()
     numbers = found.column(0).to_pylist()
     met = [as_read(b, record, schema) for b in found.remove_column(0).to_batches()]
-    return Met(pa.Table.from_batches(met, schema), numbers, (record.version, rows_key(record, keys.column_names)))
+    return RowLookup(pa.Table.from_batches(met, schema), numbers, (record.version, rows_key(record, keys.column_names)))
 
 
 def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
@@ -103,12 +103,12 @@ def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
         return cursor.fetch_arrow_table()
 
 
-def amend(server: Server, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+def amend(server: Server, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     return fitting(server, ref, lambda: _amend(server, ref, met, change, commit))
 
 
-def _amend(server: Server, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+def _amend(server: Server, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
     assert isinstance(met.places, tuple), "`meet` made it"
     version, key = met.places
     record = known(server, ref, commit)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
-from instep.destinations.base import Ref, Revival
+from instep.destinations.base import Ref, UndropReport
 from instep.destinations.sql.evolve import latest
 from instep.destinations.sql.records import Record
 from instep.errors import Conflict, DestinationError
@@ -14,15 +14,15 @@ from instep.errors import Conflict, DestinationError
 DAY_MS = 86_400_000
 
 
-def revived(ref: Ref, record: Record | None, column: str, there: Collection[str]) -> Revival:
+def revived(ref: Ref, record: Record | None, column: str, there: Collection[str]) -> UndropReport:
     """A dropped column waits in the table itself: only rows that came since have no value in it. `there` are the
     columns that the table has."""
     if record is None:
-        return Revival(f"table {'.'.join(ref)} is not there")
+        return UndropReport(f"table {'.'.join(ref)} is not there")
     if (old := latest(record.parked, column)) is not None:
-        return Revival(written=old.written)
+        return UndropReport(written=old.written)
     back = column in record.table.by_name and column in there
-    return Revival() if back else Revival(f"no column {column!r} is kept any more")
+    return UndropReport() if back else UndropReport(f"no column {column!r} is kept any more")
 
 
 def copy_of(record: Record, place: Ref) -> Record:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from instep.errors import SchemaError
 from instep.project.sections.values import Patterns, Section, Words
-from instep.schema.policy.policy import Action, Backfill, Misfit, Modifiers, Override, Policy, Removed, Rule
+from instep.schema.policy.policy import Action, Backfill, InvalidValue, Modifiers, Override, Policy, Removed, Rule
 from instep.schema.policy.presets import preset_named
 
 _MODIFIERS = ("backfill", "removed", "misfit", "rename_threshold")
@@ -45,7 +45,7 @@ class ModifierSection(Section):
 
     backfill: Annotated[Backfill, BeforeValidator(_backfill)] | None = None
     removed: Removed | None = None
-    misfit: Misfit | None = None
+    misfit: InvalidValue | None = None
     rename_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
 
     def modifiers(self) -> Mapping[str, Any]:

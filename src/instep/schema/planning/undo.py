@@ -65,7 +65,7 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Undoing:
+class UndoPreview:
     """What taking changes back leads to. `decisions` are the reverse changes, in an order that `accept` can follow;
     `after` is the accepted catalog then, `done` the ids of the changes, in the same order. By id: `revived` are the
     (table, column) that were dropped and come back, a column of "" is the table itself; `narrowed` those whose type
@@ -101,7 +101,7 @@ class _Back:
     mapped: Column | None = None
 
 
-def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> Undoing:
+def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> UndoPreview:
     """The accepted catalog `now` without `applied`.
 
     Raises IllegalChange for a change that nothing can take back and Conflict for one whose object has moved on; of
@@ -121,7 +121,7 @@ def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> Undoing:
     return replace(_made(ordered, now, naming), left={i: error.message for i, error in left.items()})
 
 
-def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> Undoing:
+def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> UndoPreview:
     backs = tuple(ordered.values())
     decisions = tuple(Decision(b.change, "apply", RULE, "taken back", Modifiers(removed=b.removed)) for b in backs)
     for decision in settle(decisions, now):
@@ -130,7 +130,7 @@ def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> Undoing
     after = accept(decisions, now, Catalog())
     for back in backs:
         after = _finished(after, back)
-    return Undoing(
+    return UndoPreview(
         decisions,
         assign(after, naming),
         done=tuple(ordered),

@@ -42,7 +42,7 @@ from instep.schema.policy.presets import (
 
 Backfill = Literal["none", "column", "table"]
 Removed = Literal["retain", "drop"]
-Misfit = Literal["quarantine", "null", "fail"]
+InvalidValue = Literal["quarantine", "null", "fail"]
 Explicit = Literal["on", "off", "hashed", "mapped", "typed", "approved", "rejected"]
 TYPES = "types"
 """`Decision.rule` where the project file chooses the column's type."""
@@ -52,7 +52,7 @@ OPTION = "option "
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "backfill": get_args(Backfill),
     "removed": get_args(Removed),
-    "misfit": get_args(Misfit),
+    "misfit": get_args(InvalidValue),
 }
 
 
@@ -63,7 +63,7 @@ class Modifiers:
 
     backfill: Backfill = "none"
     removed: Removed = "retain"
-    misfit: Misfit = "quarantine"
+    misfit: InvalidValue = "quarantine"
     rename_threshold: float = 0.8
 
     def over(self, changes: Mapping[str, Any]) -> Modifiers:
@@ -80,7 +80,7 @@ class Modifiers:
 
 
 @dataclass(frozen=True)
-class Miss:
+class Mismatch:
     """Why a rule does not match a change: which part of it (`kind`, `schema`, `table`, `column` or `tag`), in words."""
 
     part: str
@@ -113,14 +113,14 @@ class Rule:
     def matches(self, change: Change, tags: Collection[str] = ()) -> bool:
         return self._has_kind(change) and self._has_name(change) and not self._absent(tags)
 
-    def misses(self, change: Change, tags: Collection[str] = ()) -> Iterator[Miss]:
+    def misses(self, change: Change, tags: Collection[str] = ()) -> Iterator[Mismatch]:
         """All that keeps this rule from deciding about `change`; nothing if it matches."""
         if not self._has_kind(change):
-            yield Miss("kind", f"it is about {', '.join(self.on)}")
+            yield Mismatch("kind", f"it is about {', '.join(self.on)}")
         if not self._has_name(change):
-            yield Miss(_named_by(change), f"{', '.join(self.match)} does not name {' or '.join(_paths(change))}")
+            yield Mismatch(_named_by(change), f"{', '.join(self.match)} does not name {' or '.join(_paths(change))}")
         if absent := self._absent(tags):
-            yield Miss("tag", f"the connection has no tag {', '.join(absent)}")
+            yield Mismatch("tag", f"the connection has no tag {', '.join(absent)}")
 
     def _has_kind(self, change: Change) -> bool:
         return any(_is_kind(pattern, change.kind) or pattern == family(change) for pattern in self.on)
@@ -204,7 +204,7 @@ class Decision:
 Level = Literal["person", "override", "policy", "preset"]
 
 
-class Voice(NamedTuple):
+class RuleEvaluation(NamedTuple):
     """Who was asked about a change: `name` as in `Decision.rule`, the `level`, for an override what it `match`es, and
     for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are made."""
 
@@ -213,7 +213,7 @@ class Voice(NamedTuple):
     match: str = ""
     number: int = 0
     rule: Rule | None = None
-    misses: tuple[Miss, ...] = ()
+    misses: tuple[Mismatch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Trace:
     modifier (`default` where nobody did)."""
 
     decision: Decision
-    asked: tuple[Voice, ...]
+    asked: tuple[RuleEvaluation, ...]
     origins: Mapping[str, str]
 
 
@@ -234,7 +234,7 @@ def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, 
 
 def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Trace:
     """What `decide` answers, and why."""
-    asked: list[Voice] = []
+    asked: list[RuleEvaluation] = []
     for voice, pick in _asked(change, policy, explicit, tags):
         if pick is not None:
             asked.append(voice)
@@ -323,7 +323,7 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] |
 
 def _asked(
     change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
-) -> Iterator[tuple[Voice, Choice | None]]:
+) -> Iterator[tuple[RuleEvaluation, Choice | None]]:
     """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has. A
     person who approves or switches on says yes to what the policy would do: its modifiers hold."""
     if said := _explicit(change, explicit):
@@ -331,24 +331,24 @@ def _asked(
         if explicit in ("approved", "on", "hashed", "typed"):
             ruled = next(p for _, p in _ruled(change, policy, tags) if p is not None)
             pick = replace(pick, modifiers=ruled.modifiers)
-        yield Voice(name, "person"), pick
+        yield RuleEvaluation(name, "person"), pick
     yield from _ruled(change, policy, tags)
 
 
-def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tuple[Voice, Choice | None]]:
+def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tuple[RuleEvaluation, Choice | None]]:
     of = f" of policy {policy.name}" if policy.name else ""
     override = override_of(change, policy)
     if override:
         name = f"override {override.match}{of}"
         for number, rule in enumerate(override.rules, 1):
-            voice = Voice(f"rule {number} of {name}", "override", override.match, number, rule)
+            voice = RuleEvaluation(f"rule {number} of {name}", "override", override.match, number, rule)
             yield voice, _picked(rule, change, tags)
         if override.preset:
-            yield Voice(name, "override", override.match), _cell(change, override.preset)
+            yield RuleEvaluation(name, "override", override.match), _cell(change, override.preset)
     for number, rule in enumerate(policy.rules, 1):
         name = f"{OPTION}{rule.option}" if rule.option else f"rule {number}{of}"
-        yield Voice(name, "policy", number=number, rule=rule), _picked(rule, change, tags)
-    yield Voice(f"preset {policy.preset}", "preset"), _cell(change, policy.preset)
+        yield RuleEvaluation(name, "policy", number=number, rule=rule), _picked(rule, change, tags)
+    yield RuleEvaluation(f"preset {policy.preset}", "preset"), _cell(change, policy.preset)
 
 
 def _picked(rule: Rule, change: Change, tags: Collection[str]) -> Choice | None:
@@ -430,7 +430,30 @@ def check_patterns(patterns: Collection[str]) -> None:
 
 
 __all__ = [
-    "ACTIONS", "LISTED_OFF", "OPTION", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Level",
-    "Misfit", "Miss", "Modifiers", "Override", "Policy", "Removed", "Rule", "Trace", "Voice", "check_patterns",
-    "decide", "is_by_policy", "is_listed_off", "names", "override_of", "trace",
+    "ACTIONS",
+    "LISTED_OFF",
+    "OPTION",
+    "PRESETS",
+    "Action",
+    "Backfill",
+    "Decision",
+    "Effect",
+    "Explicit",
+    "InvalidValue",
+    "Level",
+    "Mismatch",
+    "Modifiers",
+    "Override",
+    "Policy",
+    "Removed",
+    "Rule",
+    "RuleEvaluation",
+    "Trace",
+    "check_patterns",
+    "decide",
+    "is_by_policy",
+    "is_listed_off",
+    "names",
+    "override_of",
+    "trace",
 ]  # fmt: skip

@@ -29,7 +29,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.policy.policy import Decision, Explicit, Policy, decide, is_reordered_key, override_of
 from instep.schema.policy.presets import SUSPECTED, choice
-from instep.schema.policy.similarity import Suspicion, candidates, suspicions, threshold_of
+from instep.schema.policy.similarity import RenameInference, candidates, suspicions, threshold_of
 
 MASS_REMOVAL = "mass removal limit"
 MASS = 0.30
@@ -121,8 +121,8 @@ def decide_all(
     *,
     explicit: Callable[[Change], Explicit | None] = lambda change: None,
     tags: Collection[str] = (),
-    suspected: Sequence[Suspicion] | None = None,
-) -> tuple[tuple[Decision, ...], tuple[Suspicion, ...]]:
+    suspected: Sequence[RenameInference] | None = None,
+) -> tuple[tuple[Decision, ...], tuple[RenameInference, ...]]:
     """One decision for each change, and the suspected renames as open proposals (`suspected`; None: by schema alone).
 
     Both sides of a suspected rename are decided at once like any removal and addition, with the old side retained
@@ -203,7 +203,7 @@ def _columns_in_use(change: Change) -> tuple[str, ...]:
     return ()
 
 
-def _suspected(decision: Decision, proposal: Suspicion, policy: Policy) -> Decision:
+def _suspected(decision: Decision, proposal: RenameInference, policy: Policy) -> Decision:
     override = override_of(decision.change, policy)
     preset = (override and override.preset) or policy.preset
     doubt = f"may be one rename ({proposal.pair})"

@@ -137,7 +137,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Suspicion:
+class RenameInference:
     """A removal and an addition without ids that look like one rename; a question, never an answer. `score` is 0 to
     1, `evidence` says what it is made of (never values). `proven`: values that tell something were compared by key.
     `tied`: another pair is as likely."""
@@ -283,10 +283,10 @@ def _table_pair(gone: TableRemoved, new: TableAdded) -> Candidate:
     return Candidate(gone, new, score, tuple(signs))
 
 
-def weigh(candidate: Candidate, sample: Sample | None = None) -> Suspicion:
+def weigh(candidate: Candidate, sample: Sample | None = None) -> RenameInference:
     """The pair with what its data says. Columns that are all NULL, constant or flags gain nothing by their data; values
     that differ count against every pair."""
-    made = Suspicion(
+    made = RenameInference(
         candidate.removed, candidate.added, candidate.rename, candidate.schema, candidate.signs, sample=sample
     )
     if sample is None:
@@ -343,7 +343,7 @@ def _data_lines(sample: Sample) -> Iterator[str]:
 
 def suspicions(
     found: Iterable[Candidate], threshold: Callable[[Change], float], samples: Samples | None = None
-) -> tuple[Suspicion, ...]:
+) -> tuple[RenameInference, ...]:
     """The pairs with the best total score, each change in at most one, those below the threshold left out."""
     weighed = [weigh(c, (samples or {}).get(key(c.rename))) for c in found]
     good = [s for s in weighed if s.score >= threshold(s.rename)]
@@ -352,11 +352,11 @@ def suspicions(
     return tuple(sorted(chosen, key=lambda s: (-s.score, s.line)))
 
 
-def _group(suspicion: Suspicion) -> tuple[str, str]:
+def _group(suspicion: RenameInference) -> tuple[str, str]:
     return suspicion.rename.table if isinstance(suspicion.rename, ColumnRenamed) else ("", "")
 
 
-def _chosen(group: Sequence[Suspicion]) -> Iterator[Suspicion]:
+def _chosen(group: Sequence[RenameInference]) -> Iterator[RenameInference]:
     rows = list(dict.fromkeys(s.sides[0] for s in group))
     columns = list(dict.fromkeys(s.sides[1] for s in group))
     cells = {(rows.index(s.sides[0]), columns.index(s.sides[1])): s for s in group}
@@ -366,7 +366,7 @@ def _chosen(group: Sequence[Suspicion]) -> Iterator[Suspicion]:
             yield _with_ties(one, [s for at, s in cells.items() if at != (i, j) and (at[0] == i or at[1] == j)])
 
 
-def _with_ties(one: Suspicion, others: Sequence[Suspicion]) -> Suspicion:
+def _with_ties(one: RenameInference, others: Sequence[RenameInference]) -> RenameInference:
     near = [s for s in others if s.score > one.score - NEAR]
     if not near:
         return one
@@ -387,8 +387,8 @@ def threshold_of(policy: Policy) -> Callable[[Change], float]:
 
 
 def automatic(
-    found: Iterable[Suspicion], changes: Iterable[Change], policy: Policy, tags: Collection[str] = ()
-) -> tuple[Suspicion, ...]:
+    found: Iterable[RenameInference], changes: Iterable[Change], policy: Policy, tags: Collection[str] = ()
+) -> tuple[RenameInference, ...]:
     """The renames of columns that a rule lets in: one that decides `apply` about `column.renamed` and names a
     `rename_threshold` itself, reached by evidence from data. Never a tie, never a column of the key or cursor."""
     in_use = _in_use(changes)
@@ -408,7 +408,7 @@ def _in_use(changes: Iterable[Change]) -> frozenset[tuple[tuple[str, str], str]]
     return frozenset(keys | {(c.table, c.before) for c in changes if isinstance(c, CursorRemoved)})
 
 
-def _lets_in(suspicion: Suspicion, policy: Policy, tags: Collection[str]) -> bool:
+def _lets_in(suspicion: RenameInference, policy: Policy, tags: Collection[str]) -> bool:
     told = trace(suspicion.rename, policy, tags=tags)
     rule = told.asked[-1].rule
     if rule is None or not told.decision.applied or "rename_threshold" not in rule.modifiers:
@@ -416,7 +416,7 @@ def _lets_in(suspicion: Suspicion, policy: Policy, tags: Collection[str]) -> boo
     return suspicion.score >= float(rule.modifiers["rename_threshold"])
 
 
-def as_renames(changes: Iterable[Change], renames: Iterable[Suspicion]) -> tuple[Change, ...]:
+def as_renames(changes: Iterable[Change], renames: Iterable[RenameInference]) -> tuple[Change, ...]:
     """The changes with each of these pairs as one rename, followed by what else is different about the column."""
     by_removed = {s.sides[0]: s for s in renames}
     added = {s.sides[1] for s in by_removed.values()}
@@ -431,7 +431,7 @@ def as_renames(changes: Iterable[Change], renames: Iterable[Suspicion]) -> tuple
     return (*out[: last + 1], *edits, *out[last + 1 :])
 
 
-def _edits(suspicion: Suspicion) -> tuple[Change, ...]:
+def _edits(suspicion: RenameInference) -> tuple[Change, ...]:
     rename, added = suspicion.rename, suspicion.added
     assert isinstance(rename, ColumnRenamed)
     assert isinstance(added, ColumnAdded)
@@ -461,6 +461,6 @@ def crossing(old: TypeChange, new: TypeChange) -> Candidate:
 
 
 __all__ = [
-    "ENOUGH", "NEAR", "NOWHERE", "PROPOSAL", "SAMPLE", "TELLING", "Candidate", "Sample", "Samples", "Suspicion",
+    "ENOUGH", "NEAR", "NOWHERE", "PROPOSAL", "SAMPLE", "TELLING", "Candidate", "RenameInference", "Sample", "Samples",
     "TypeChange", "as_renames", "automatic", "candidates", "crossed", "crossing", "suspicions", "threshold_of", "weigh",
 ]  # fmt: skip

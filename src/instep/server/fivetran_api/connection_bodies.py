@@ -13,7 +13,7 @@ from instep.project.documents import masked
 from instep.server.fivetran_api.http.envelope import Refusal
 from instep.server.fivetran_api.http.ports import Ports
 from instep.server.fivetran_api.http.request_body import Truth, Wire
-from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.services import (
     DEFAULT,
     FREQUENCIES,
@@ -39,7 +39,7 @@ WAYS = (*AGENTS, "external_secrets_manager_id")
 """Ways to a source, or to its secrets, that there are none of here."""
 
 
-class Said(Wire):
+class ConnectionFields(Wire):
     """What may be said at any time."""
 
     pause_after_trial: Truth | None = None
@@ -63,7 +63,7 @@ class Said(Wire):
         return {name: value for name in TOLD if (value := getattr(self, name)) is not None}
 
 
-class NewConnection(Said):
+class NewConnection(ConnectionFields):
     group_id: str = Field(min_length=1)
     service: str = Field(min_length=1, max_length=100)
     config: dict[str, Any] = Field(default_factory=dict)
@@ -73,7 +73,7 @@ class NewConnection(Said):
     schedule_type: Schedule = "auto"
 
 
-class Change(Said):
+class Change(ConnectionFields):
     group_id: str | None = None
     service: str | None = None
     config: dict[str, Any] | None = None
@@ -98,7 +98,7 @@ def check_config(service: str, config: Mapping[str, Any]) -> None:
         )
 
 
-def check_way(said: Said, way: str) -> None:
+def check_way(said: ConnectionFields, way: str) -> None:
     """Refusal for what would have its source reached otherwise than by `way`, the networking method that it has."""
     fields = said.model_dump(by_alias=True)
     if ids := [name for name in WAYS if fields[name]]:
@@ -141,7 +141,7 @@ def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Map
     return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.several("noted", [*by_document])}
 
 
-def note(desk: Desk, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
+def note(desk: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
     """Adds to what is noted of an object, as a JSON merge patch does."""
     if fields:
         with desk.ports.store.transaction():

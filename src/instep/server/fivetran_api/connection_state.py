@@ -11,8 +11,8 @@ from instep.server.fivetran_api.connection import MOVES
 from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import StateOut
 from instep.server.fivetran_api.http.request_body import Wire, parse
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Body, Name, says
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
 
 router = APIRouter(prefix="/connections/{id}")
 
@@ -24,7 +24,7 @@ class StateBody(Wire):
 
 
 @router.get("/state", **says(StateOut))
-def state(id: Name, desk: Asked) -> JSONResponse:
+def state(id: Name, desk: RequestContextDep) -> JSONResponse:
     _check(desk, id)
     found = desk.ports.store.connectors.get(id)
     if found.at is None:
@@ -33,7 +33,7 @@ def state(id: Name, desk: Asked) -> JSONResponse:
 
 
 @router.patch("/state", **says(StateOut, takes=StateBody))
-def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """Its next sync begins from there: a person says so, while nothing runs."""
     _check(desk, id)
     wanted = parse(StateBody, body)
@@ -48,7 +48,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return success(wanted.remark(f"The state of connection '{id}' has been updated"), {"state": said})
 
 
-def _check(desk: Desk, id: str) -> None:
+def _check(desk: RequestContext, id: str) -> None:
     item = desk.connection(id)
     if item.kind != "foreign":
         project = desk.ports.project(id)

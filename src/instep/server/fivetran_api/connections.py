@@ -33,9 +33,9 @@ from instep.server.fivetran_api.http.models import ConnectionOut, TestedConnecti
 from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import MAX_NAMED, TEST_ONLY, fields_of, no_effect, parse, without_null
-from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.roles import of_change
-from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
 from instep.server.fivetran_api.http.services import NAMES, TYPES, cron, early, is_set_up, source_spec
 from instep.server.fivetran_api.setup_tests import at_once, connection_tests
 
@@ -52,11 +52,11 @@ _TIED = {"group_id", "service"}
 
 
 @router.get("/connections", **lists(ConnectionOut, "group_id", "schema"))
-def connections(request: Request, desk: Asked) -> JSONResponse:
+def connections(request: Request, desk: RequestContextDep) -> JSONResponse:
     return listing(request, desk, request.query_params.get("group_id") or "")
 
 
-def listing(request: Request, desk: Desk, group: str) -> JSONResponse:
+def listing(request: Request, desk: RequestContext, group: str) -> JSONResponse:
     """A page of the connections of a group, or of all that the key may see."""
     seen = window(request)
     found = desk.ports.objects.connections(
@@ -68,12 +68,12 @@ def listing(request: Request, desk: Desk, group: str) -> JSONResponse:
 
 
 @router.get("/connections/{id}", **says(ConnectionOut))
-def retrieve(id: Name, desk: Asked) -> JSONResponse:
+def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
     return success("", _view(desk, desk.connection(id)))
 
 
 @router.post("/connections", **says(TestedConnection, takes=NewConnection, status=201))
-def create(desk: Asked, body: Body) -> JSONResponse:
+def create(desk: RequestContextDep, body: Body) -> JSONResponse:
     wanted = parse(NewConnection, body)
     group = wanted.group_id
     ready = desk.ports.objects.get("destination", group) is not None
@@ -95,7 +95,7 @@ def create(desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.patch("/connections/{id}", **says(TestedConnection, takes=Change))
-def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """All of it is changed, or nothing. It is tested again only if that was asked for."""
     item = desk.connection(id)
     wanted = parse(Change, body)
@@ -112,7 +112,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.delete("/connections/{id}", **says())
-def delete(id: Name, desk: Asked) -> JSONResponse:
+def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
     item = desk.connection(id)
     act = _act(desk, item)
     if act is not None:
@@ -130,7 +130,7 @@ def delete(id: Name, desk: Asked) -> JSONResponse:
     return success(f"Connection with id '{id}' has been deleted")
 
 
-def _act(desk: Desk, item: Item) -> Act | None:
+def _act(desk: RequestContext, item: Item) -> Act | None:
     """What two people have to ask for with four_eyes: to delete what has run."""
     if item.kind != "connection" or item.in_file or not desk.ports.project(item.name).model.four_eyes:
         return None
@@ -140,7 +140,7 @@ def _act(desk: Desk, item: Item) -> Act | None:
     return Act(item.name, DELETION, leaving("keep", abandon=False))
 
 
-def _leave_log(desk: Desk, name: str) -> None:
+def _leave_log(desk: RequestContext, name: str) -> None:
     """A worker takes its slot away at the source, which would keep its log for ever, and then the connection."""
     source = desk.ports.project(name).source_of(name)
     for job in desk.ports.jobs.unfinished([name])[name]:
@@ -152,7 +152,7 @@ def _leave_log(desk: Desk, name: str) -> None:
 
 
 @router.post("/connections/{id}/connect-card", **says())
-def connect_card(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def connect_card(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """A card is a page of the service that runs connections for others, where its customers type their secrets."""
     desk.connection(id)
     hint = f'set it up by PATCH /v1/connections/{id} with {{"config": ...}}'
@@ -169,12 +169,12 @@ def _answer(message: str, view: dict[str, Any], strange: list[str], status: int)
     return success(f"{message}. {said}", view, status=status)
 
 
-def _view(desk: Desk, item: Item) -> dict[str, Any]:
+def _view(desk: RequestContext, item: Item) -> dict[str, Any]:
     [found] = shown(desk.ports, [item])
     return found
 
 
-def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
+def _create_ours(desk: RequestContext, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
     objects, who = desk.ports.objects, desk.caller.name
     namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
     manual = wanted.schedule_type == "manual"
@@ -190,13 +190,13 @@ def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | Non
     return item
 
 
-def _create_foreign(desk: Desk, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
+def _create_foreign(desk: RequestContext, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
     """All fields are kept as they were sent."""
     spec = _kept_fields(body, wanted, TEST_ONLY | _OURS)
     return desk.ports.objects.create("foreign", name, spec, desk.caller.name)
 
 
-def _free_name(desk: Desk, service: str, config: Mapping[str, Any]) -> str:
+def _free_name(desk: RequestContext, service: str, config: Mapping[str, Any]) -> str:
     """From the name at the destination, made different from all names in use."""
     text = next((str(config[key]) for key in NAMES if config.get(key)), service)
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:50] or "connection"
@@ -207,12 +207,12 @@ def _free_name(desk: Desk, service: str, config: Mapping[str, Any]) -> str:
     return name
 
 
-def _taken(desk: Desk, name: str) -> bool:
+def _taken(desk: RequestContext, name: str) -> bool:
     get = desk.ports.objects.get
     return bool(get("connection", name) or get("foreign", name) or get("source", name))
 
 
-def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
+def _change_ours(desk: RequestContext, item: Item, wanted: Change) -> Item:
     """Change a connection with a source. Call it in a transaction: what is refused at the end is not half done."""
     objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
     source = str(item.spec["source"])
@@ -241,7 +241,7 @@ def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
     return item
 
 
-def _service(desk: Desk, item: Item) -> str:
+def _service(desk: RequestContext, item: Item) -> str:
     source = desk.ports.objects.get("source", str(item.spec["source"]))
     type = source.spec["type"] if source else ""
     return next((service for service, of in TYPES.items() if of == type), "postgres")
@@ -266,7 +266,7 @@ def _beside(config: Mapping[str, Any], wanted: NewConnection | Change) -> dict[s
     return {**found, **({"config": told} if (told := early(config)) else {})}
 
 
-def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+def _change_foreign(desk: RequestContext, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
     """One of a service that has sources gets its own as soon as it has settings. A request that came first may have
     brought them."""
     with desk.ports.store.transaction():
@@ -276,7 +276,7 @@ def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, A
     return _change_ours(desk, item, wanted)
 
 
-def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+def _change_kept(desk: RequestContext, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
     service = str(item.spec.get("service"))
     check_permanent(wanted, item.group, service)
     check_config(service, wanted.config or {})
@@ -295,7 +295,7 @@ def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]
     return _create_ours(desk, item.name, whole, item)
 
 
-def complete_waiting(desk: Desk, group: str) -> None:
+def complete_waiting(desk: RequestContext, group: str) -> None:
     """Give the connections of a group that has a destination by now their sources; one that cannot have it says why in
     a task."""
     after = ""

@@ -19,8 +19,8 @@ from instep.server.fivetran_api.http.models import DestinationOut, TestedDestina
 from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
 from instep.server.fivetran_api.http.services import MASK
 from instep.server.fivetran_api.setup_tests import at_once, destination_tests
 from instep.store.server.connection_tests import UNTESTED
@@ -103,14 +103,14 @@ class NewDestination(DestinationChange):
 
 
 @router.get("/destinations", **lists(DestinationOut))
-def destinations(request: Request, desk: Asked) -> JSONResponse:
+def destinations(request: Request, desk: RequestContextDep) -> JSONResponse:
     seen = window(request)
     items, cursor = seen.cut(named(desk, ("destination",), seen.after, seen.limit + 1), lambda item: item.name)
     return page("Destinations retrieved successfully", _shown(desk, items), cursor)
 
 
 @router.post("/destinations", **says(TestedDestination, takes=NewDestination, status=201))
-def create(desk: Asked, body: Body) -> JSONResponse:
+def create(desk: RequestContextDep, body: Body) -> JSONResponse:
     wanted, objects, who = parse(NewDestination, body), desk.ports.objects, desk.caller.name
     type, config = type_of(wanted.service), understood(wanted.service, wanted.config)
     _check_way(wanted)
@@ -135,12 +135,12 @@ def create(desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.get("/destinations/{id}", **says(DestinationOut))
-def retrieve(id: Name, desk: Asked) -> JSONResponse:
+def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
     return success("", _view(desk, existing(desk, "Destination", id)))
 
 
 @router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
-def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """It is tested again if its settings came, or the test was asked for by name."""
     item, wanted = existing(desk, "Destination", id), parse(DestinationChange, body)
     _check_way(wanted)
@@ -158,7 +158,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.delete("/destinations/{id}", **says())
-def delete(id: Name, desk: Asked) -> JSONResponse:
+def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
     """Its group stays, without a destination."""
     item = existing(desk, "Destination", id)
     name = group_names(desk, [item])[id]
@@ -169,7 +169,7 @@ def delete(id: Name, desk: Asked) -> JSONResponse:
 
 
 @router.post("/destinations/{id}/test", **says(TestedDestination))
-def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """A scratch table is made, written, altered and dropped."""
     item = existing(desk, "Destination", id)
     tests = destination_tests(desk, id, recorded=True)
@@ -193,12 +193,12 @@ def _told(config: Understood) -> dict[str, Any]:
     return {"config": dict(config.told)} if config.told else {}
 
 
-def _view(desk: Desk, item: Item) -> dict[str, Any]:
+def _view(desk: RequestContext, item: Item) -> dict[str, Any]:
     [found] = _shown(desk, [item])
     return found
 
 
-def _shown(desk: Desk, items: Sequence[Item]) -> list[dict[str, Any]]:
+def _shown(desk: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:
     names = [item.name for item in items]
     said, wrong = noted(desk.ports, "destination", names), desk.ports.store.setups.destinations(names)
     return [_destination(item, said.get(item.name, {}), wrong.get(item.name, "")) for item in items]

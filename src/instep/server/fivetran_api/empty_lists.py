@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 
 from instep.server.fivetran_api.http.envelope import not_found, page
 from instep.server.fivetran_api.http.paging import window
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Name, lists
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Name, RequestContextDep, lists
 from instep.server.fivetran_api.users import user_id
 
 router = APIRouter()
@@ -36,7 +36,7 @@ class Plural(Convertor[str]):
 register_url_convertor("plural", Plural())
 
 
-def _nothing(request: Request, desk: Asked) -> JSONResponse:
+def _nothing(request: Request, desk: RequestContextDep) -> JSONResponse:
     window(request)
     return page("List retrieved successfully", [], None)
 
@@ -49,13 +49,13 @@ router.add_api_route("/{any:plural}", _nothing, methods=["GET"], include_in_sche
 
 
 @router.get("/{parents:plural}/{id}/{any:plural}", include_in_schema=False)
-def below(parents: Name, id: Name, request: Request, desk: Asked) -> JSONResponse:
+def below(parents: Name, id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
     """Of something that is there."""
     _check_parent(desk, parents, id)
     return _nothing(request, desk)
 
 
-def _check_parent(desk: Desk, parents: str, id: str) -> None:
+def _check_parent(desk: RequestContext, parents: str, id: str) -> None:
     get = desk.ports.objects.get
     match parents:
         case "connections":

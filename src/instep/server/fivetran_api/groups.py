@@ -19,8 +19,8 @@ from instep.server.fivetran_api.http.models import ConnectionOut, GroupOut, User
 from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item, Kind
 from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
 
 router = APIRouter()
 _KINDS: tuple[Kind, ...] = ("destination", "group")
@@ -31,14 +31,14 @@ class NewGroup(Wire):
 
 
 @router.get("/groups", **lists(GroupOut))
-def groups(request: Request, desk: Asked) -> JSONResponse:
+def groups(request: Request, desk: RequestContextDep) -> JSONResponse:
     seen = window(request)
     items, cursor = seen.cut(named(desk, _KINDS, seen.after, seen.limit + 1), lambda item: item.name)
     return page("Groups retrieved successfully", _shown(desk, items), cursor)
 
 
 @router.post("/groups", **says(GroupOut, takes=NewGroup, status=201))
-def create_group(desk: Asked, body: Body) -> JSONResponse:
+def create_group(desk: RequestContextDep, body: Body) -> JSONResponse:
     wanted = parse(NewGroup, body)
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", wanted.name)
     with desk.ports.store.transaction():
@@ -48,12 +48,12 @@ def create_group(desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.get("/groups/{id}", **says(GroupOut))
-def group(id: Name, desk: Asked) -> JSONResponse:
+def group(id: Name, desk: RequestContextDep) -> JSONResponse:
     return success("", _shown(desk, [existing(desk, "Group", id)])[0])
 
 
 @router.patch("/groups/{id}", **says(GroupOut, takes=NewGroup))
-def change_group(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def change_group(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """The name changes, the id that everything refers to stays."""
     found, wanted = existing(desk, "Group", id), parse(NewGroup, body)
     with desk.write(body):
@@ -65,37 +65,37 @@ def change_group(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.delete("/groups/{id}", **says())
-def delete_group(id: Name, desk: Asked) -> JSONResponse:
+def delete_group(id: Name, desk: RequestContextDep) -> JSONResponse:
     with desk.write():
         remove(desk, existing(desk, "Group", id))
     return success(f"Group with id '{id}' has been deleted")
 
 
 @router.get("/groups/{id}/connections", **lists(ConnectionOut, "schema"))
-def connections_of(id: Name, request: Request, desk: Asked) -> JSONResponse:
+def connections_of(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
     existing(desk, "Group", id)
     return listing(request, desk, id)
 
 
 @router.get("/groups/{id}/users", **lists(UserOut))
-def users_of(id: Name, request: Request, desk: Asked) -> JSONResponse:
+def users_of(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
     existing(desk, "Group", id)
     return users.members(request, desk, id)
 
 
 @router.post("/groups/{id}/users", **says(takes=users.NewMember))
-def add_user(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def add_user(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     existing(desk, "Group", id)
     return users.add(desk, id, body)
 
 
 @router.delete("/groups/{id}/users/{user}", **says())
-def remove_user(id: Name, user: Name, desk: Asked) -> JSONResponse:
+def remove_user(id: Name, user: Name, desk: RequestContextDep) -> JSONResponse:
     existing(desk, "Group", id)
     return users.remove(desk, id, user)
 
 
-def named(desk: Desk, kinds: Sequence[Kind], after: str, limit: int) -> list[Item]:
+def named(desk: RequestContext, kinds: Sequence[Kind], after: str, limit: int) -> list[Item]:
     """Several kinds as one list by name, of what the key may see; a key that sees few names them itself."""
     objects = desk.ports.objects
     if desk.caller.groups:
@@ -106,7 +106,7 @@ def named(desk: Desk, kinds: Sequence[Kind], after: str, limit: int) -> list[Ite
     return sorted(found, key=lambda item: item.name)[:limit]
 
 
-def existing(desk: Desk, what: str, id: str) -> Item:
+def existing(desk: RequestContext, what: str, id: str) -> Item:
     kinds = ("destination",) if what == "Destination" else _KINDS
     found = next((item for kind in kinds if (item := desk.ports.objects.get(kind, id))), None)
     if found is None or not desk.sees(id):
@@ -114,20 +114,20 @@ def existing(desk: Desk, what: str, id: str) -> Item:
     return found
 
 
-def remove(desk: Desk, item: Item) -> None:
+def remove(desk: RequestContext, item: Item) -> None:
     """Delete a group or a destination that no connection uses. Call it in a transaction."""
     if desk.ports.objects.connections(limit=1, group=item.name):
         raise Refusal(409, f"Destination '{item.name}' is in use.", hint="delete its connections first")
     desk.ports.objects.delete(item.kind, item.name, desk.caller.name)
 
 
-def group_names(desk: Desk, items: Sequence[Item]) -> dict[str, str]:
+def group_names(desk: RequestContext, items: Sequence[Item]) -> dict[str, str]:
     """Return what these groups are called, by id."""
     said = noted(desk.ports, "destination", [item.name for item in items if item.kind == "destination"])
     names = {item.name: item.spec if item.kind == "group" else said.get(item.name, {}) for item in items}
     return {id: str(spec.get("name") or id) for id, spec in names.items()}
 
 
-def _shown(desk: Desk, items: Sequence[Item]) -> list[dict[str, Any]]:
+def _shown(desk: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:
     names = group_names(desk, items)
     return [{"id": i.name, "name": names[i.name], "created_at": instant(i.created)} for i in items]

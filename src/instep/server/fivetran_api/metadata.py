@@ -13,8 +13,8 @@ from instep.schema.catalog.catalog import Table
 from instep.server.fivetran_api.http.envelope import not_found, page, success
 from instep.server.fivetran_api.http.models import ConnectorTypeOut, ConnectorTypeWhole, NamedColumnOut, NamedOut
 from instep.server.fivetran_api.http.paging import window
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Name, lists, says
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Name, RequestContextDep, lists, says
 from instep.server.fivetran_api.http.services import TYPES
 
 router = APIRouter(prefix="/metadata")
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 @router.get("/connector-types", **lists(ConnectorTypeOut))
-def types(request: Request, desk: Asked) -> JSONResponse:
+def types(request: Request, desk: RequestContextDep) -> JSONResponse:
     seen = window(request)
     found = [name for name in sorted(TYPES) if name > seen.after][: seen.limit + 1]
     items, cursor = seen.cut(found, str)
@@ -34,7 +34,7 @@ def types(request: Request, desk: Asked) -> JSONResponse:
 
 
 @router.get("/connector-types/{service}", **says(ConnectorTypeWhole))
-def type_of(service: Name, desk: Asked) -> JSONResponse:
+def type_of(service: Name, desk: RequestContextDep) -> JSONResponse:
     if service not in TYPES:
         raise not_found("ConnectorType", service)
     return success("", {**_type(service), "config": {"type": "object", "properties": {}}})
@@ -42,7 +42,7 @@ def type_of(service: Name, desk: Asked) -> JSONResponse:
 
 @router.get("/connectors/{id}/schemas", **lists(NamedOut))
 @router.get("/connections/{id}/schemas", **lists(NamedOut))
-def schemas(id: Name, request: Request, desk: Asked) -> JSONResponse:
+def schemas(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
     namespace = desk.naming(desk.ours(id).name).namespace
     rows = {t.schema: _row(t.schema, t.schema, namespace) for t in _tables(desk, id)}
     return _listed(request, list(rows.values()))
@@ -50,14 +50,14 @@ def schemas(id: Name, request: Request, desk: Asked) -> JSONResponse:
 
 @router.get("/connectors/{id}/tables", **lists(NamedOut))
 @router.get("/connections/{id}/tables", **lists(NamedOut))
-def tables(id: Name, request: Request, desk: Asked) -> JSONResponse:
+def tables(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
     rows = [{**_row(t.path, t.name, t.alias), "parent_id": t.schema} for t in _tables(desk, id)]
     return _listed(request, rows)
 
 
 @router.get("/connectors/{id}/columns", **lists(NamedColumnOut))
 @router.get("/connections/{id}/columns", **lists(NamedColumnOut))
-def columns(id: Name, request: Request, desk: Asked) -> JSONResponse:
+def columns(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
     return _listed(request, [row for t in _tables(desk, id) for row in _columns(t)])
 
 
@@ -70,7 +70,7 @@ def _columns(table: Table) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _tables(desk: Desk, id: str) -> list[Table]:
+def _tables(desk: RequestContext, id: str) -> list[Table]:
     desk.ours(id)
     found = named(desk.place(id), desk.naming(id)).tables
     return [found[ref] for ref in sorted(found)]

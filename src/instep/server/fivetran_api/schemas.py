@@ -28,9 +28,9 @@ from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import ColumnsOut, SchemasOut
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
-from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.roles import of_reload
-from instep.server.fivetran_api.http.route import Asked, Body, Name, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
 from instep.server.fivetran_api.schema_tree import ColumnBody, ConfigBody, SchemaBody, TableBody, columns, tree
 
 router = APIRouter(prefix="/connections/{id}/schemas")
@@ -55,13 +55,13 @@ class DropBody(Wire):
 
 
 @router.get("", **says(SchemasOut))
-def retrieve(id: Name, desk: Asked) -> JSONResponse:
+def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
     desk.connection(id)
     return _whole(desk, id, "")
 
 
 @router.post("", **says(dict[str, Any], takes=ConfigBody))
-def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def create(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """Keep the choices for what the first look at the source will find, and answer them as they were sent.
 
     Without a worker, or with a source that cannot be reached, the first sync is the first look.
@@ -88,13 +88,13 @@ def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.patch("", **says(SchemasOut, takes=ConfigBody))
-def modify(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def modify(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(ConfigBody, body)
     return _patch(desk, id, said.patch(), body, said.remark("Schema configuration has been modified"))
 
 
 @router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
-def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def reload(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
     desk.ours(id)
     said = parse(ReloadBody, body)
@@ -109,7 +109,7 @@ def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.post("/drop-columns", **says(takes=DropBody))
-def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def drop_columns(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(DropBody, body)
     found = said.schemas
     wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
@@ -119,27 +119,29 @@ def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
-def modify_schema(id: Name, schema: Name, desk: Asked, body: Body) -> JSONResponse:
+def modify_schema(id: Name, schema: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(SchemaBody, body)
     return _patch(desk, id, ConfigPatch({schema: said.patch()}), body, said.remark("Schema has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
-def modify_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
+def modify_table(id: Name, schema: Name, table: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(TableBody, body)
     patch = ConfigPatch({schema: SchemaPatch(tables={table: said.patch()})})
     return _patch(desk, id, patch, body, said.remark("Table has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
-def modify_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked, body: Body) -> JSONResponse:
+def modify_column(
+    id: Name, schema: Name, table: Name, column: Name, desk: RequestContextDep, body: Body
+) -> JSONResponse:
     said = parse(ColumnBody, body)
     patch = ConfigPatch({schema: SchemaPatch(tables={table: TablePatch(columns={column: said.patch()})})})
     return _patch(desk, id, patch, body, said.remark("Column has been updated"))
 
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
-def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONResponse:
+def retrieve_columns(id: Name, schema: Name, table: Name, desk: RequestContextDep) -> JSONResponse:
     """As the source has them now, for who may ask for a look at it, else as the last look found them."""
     desk.ours(id)
     if desk.may("operator"):
@@ -151,11 +153,11 @@ def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONRe
 
 
 @router.delete("/{schema}/tables/{table}/columns/{column}", **says())
-def drop_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked) -> JSONResponse:
+def drop_column(id: Name, schema: Name, table: Name, column: Name, desk: RequestContextDep) -> JSONResponse:
     return _drop(desk, id, {(schema, table): (column,)}, DropBody())
 
 
-def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
+def _whole(desk: RequestContext, id: str, message: str) -> JSONResponse:
     config = None
     if desk.connection(id).kind == "connection":
         config = schema_config(desk.place(id), desk.naming(id))
@@ -167,7 +169,7 @@ def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
     return success(message, tree(config))
 
 
-def _patch(desk: Desk, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
+def _patch(desk: RequestContext, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
     """Everything is checked before anything is changed."""
     item = desk.ours(id)
     with desk.ports.store.transaction():
@@ -195,12 +197,14 @@ def _hides(patch: ConfigPatch) -> bool:
     return any(column.hashed or column.enabled is False for table in tables for column in table.columns.values())
 
 
-def _set(desk: Desk, id: str, settings: dict[str, object]) -> None:
+def _set(desk: RequestContext, id: str, settings: dict[str, object]) -> None:
     if settings:
         desk.ports.objects.change("connection", id, settings, desk.caller.name)
 
 
-def _drop(desk: Desk, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody) -> JSONResponse:
+def _drop(
+    desk: RequestContext, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody
+) -> JSONResponse:
     """The next sync drops them; it is queued with the names, which are the consent. With four_eyes it is queued for the
     second person who names the same columns."""
     desk.ours(id)

@@ -7,20 +7,22 @@ from typing import Any
 
 from instep.server.fivetran_api.http.envelope import Refusal
 from instep.server.fivetran_api.http.ports import Job
-from instep.server.fivetran_api.http.request_context import Desk
+from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.store.work.jobs import CONNECTION_TEST
 
 
-def connection_tests(desk: Desk, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
-    """What they find, one entry a check. Refusal as `Desk.run`."""
+def connection_tests(desk: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
+    """What they find, one entry a check. Refusal as `RequestContext.run`."""
     return _found(desk.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
 
 
-def destination_tests(desk: Desk, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
+def destination_tests(desk: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
     return _found(desk.run("", CONNECTION_TEST, {"destination": name}, key=f"destination/{name}", recorded=recorded))
 
 
-def at_once(test: Callable[[Desk, str], list[dict[str, Any]]], desk: Desk, name: str) -> list[dict[str, Any]]:
+def at_once(
+    test: Callable[[RequestContext, str], list[dict[str, Any]]], desk: RequestContext, name: str
+) -> list[dict[str, Any]]:
     """The tests of what was just written, which stands all the same if they fail or bring no answer in time."""
     try:
         return test(desk, name)

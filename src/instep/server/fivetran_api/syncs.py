@@ -16,8 +16,8 @@ from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import TestedConnection
 from instep.server.fivetran_api.http.ports import Item, Job
 from instep.server.fivetran_api.http.request_body import Truth, Wire, parse
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Body, Name, says
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
 from instep.server.fivetran_api.http.services import TYPES
 from instep.server.fivetran_api.setup_tests import connection_tests
 from instep.store.work.jobs import serves
@@ -39,56 +39,56 @@ class TablesByName(RootModel[dict[str, list[str]]]):
 
 
 @router.post("/sync", **says(takes=SyncBody, needs_body=False))
-def sync(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def sync(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     return _sync(desk, desk.connection(id), parse(SyncBody, body), join=False)
 
 
 @router.post("/force", **says())
-def force(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def force(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """The older form: a sync that is under way is the one that was asked for."""
     return _sync(desk, desk.connection(id), SyncBody(), join=True)
 
 
 @router.post("/resync", **says(takes=ResyncBody, needs_body=False))
-def resync(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def resync(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(ResyncBody, body)
     return _resync(desk, id, said.scope, said.remark(RESYNCED))
 
 
 @router.post("/schemas/tables/resync", **says(takes=TablesByName))
-def resync_tables(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def resync_tables(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     scope = parse(ResyncBody, {"scope": body}).scope or {}
     return _resync(desk, id, _by_schema(desk, id, scope))
 
 
 @router.post("/schemas/{schema}/tables/{table}/resync", **says())
-def resync_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
+def resync_table(id: Name, schema: Name, table: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     return _resync(desk, id, {schema: [table]})
 
 
 @router.post("/test", **says(TestedConnection))
-def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     item = desk.ours(id)
     tests = connection_tests(desk, id, recorded=True)
     [view] = shown(desk.ports, [item])
     return success("Setup tests were completed", {**view, "setup_tests": tests})
 
 
-def _moving(desk: Desk, id: str) -> list[Job]:
+def _moving(desk: RequestContext, id: str) -> list[Job]:
     """The jobs that a client sees as a sync: what waits for a later time is none."""
     now = datetime.now(UTC)
     found = (j for j in desk.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
     return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
 
 
-def _sync(desk: Desk, item: Item, said: SyncBody, *, join: bool) -> JSONResponse:
+def _sync(desk: RequestContext, item: Item, said: SyncBody, *, join: bool) -> JSONResponse:
     if item.kind == "foreign":
         return _fail_foreign(desk, item)
     with desk.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
         return _begin(desk, item.name, said, join=join)
 
 
-def _begin(desk: Desk, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
+def _begin(desk: RequestContext, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
     jobs, who = desk.ports.jobs, desk.caller.name
     done = said.remark(f"Sync has been successfully triggered for connection with id '{id}'")
     if id in desk.ports.store.pauses.whole([id]):
@@ -114,12 +114,12 @@ def _is_to_come(found: Sequence[Job]) -> bool:
     return any(job.kind == "sync" and job.status == "queued" for job in found)
 
 
-def _runs(desk: Desk, id: str) -> bool:
+def _runs(desk: RequestContext, id: str) -> bool:
     found = desk.ports.store.runs.outcomes([id]).get(id)
     return found is not None and found.running
 
 
-def _fail_foreign(desk: Desk, item: Item) -> JSONResponse:
+def _fail_foreign(desk: RequestContext, item: Item) -> JSONResponse:
     """It has no source: the sync fails, and says so where clients look."""
     service = str(item.spec.get("service", ""))
     text, code = desk.why_incomplete(item), "reconnect" if service in TYPES else "service_not_supported"
@@ -130,7 +130,7 @@ def _fail_foreign(desk: Desk, item: Item) -> JSONResponse:
     return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
 
 
-def _by_schema(desk: Desk, id: str, scope: Scope) -> dict[str, list[str]]:
+def _by_schema(desk: RequestContext, id: str, scope: Scope) -> dict[str, list[str]]:
     """Some clients send {"schema": ["public.users"]}: whole paths under a word that is no schema."""
     schemas = desk.place(id).known.schemas if desk.ours(id) else frozenset()
     out: dict[str, list[str]] = {}
@@ -142,7 +142,7 @@ def _by_schema(desk: Desk, id: str, scope: Scope) -> dict[str, list[str]]:
     return out
 
 
-def _resync(desk: Desk, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
+def _resync(desk: RequestContext, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
     """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
     desk.ours(id)
     tables, who, store = chosen(desk.place(id), scope), desk.caller.name, desk.ports.store

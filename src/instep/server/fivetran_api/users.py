@@ -17,8 +17,8 @@ from instep.server.fivetran_api.http.models import AccountOut, UserOut
 from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Caller, Item
 from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
 from instep.server.roles import need
 from instep.store.server.api_keys import ApiKey
 
@@ -64,7 +64,7 @@ class NewMember(Wire):
 
 
 @router.get("/users", **lists(UserOut))
-def users(request: Request, desk: Asked) -> JSONResponse:
+def users(request: Request, desk: RequestContextDep) -> JSONResponse:
     """The key that asks, and those who were invited, whom administrators see."""
     seen = window(request)
     items, cursor = seen.cut(_all(desk, seen.after, seen.limit + 1), lambda one: str(one["id"]))
@@ -72,7 +72,7 @@ def users(request: Request, desk: Asked) -> JSONResponse:
 
 
 @router.post("/users", **says(UserOut, takes=NewUser, status=201))
-def invite(desk: Asked, body: Body) -> JSONResponse:
+def invite(desk: RequestContextDep, body: Body) -> JSONResponse:
     wanted = parse(NewUser, body)
     with desk.ports.store.transaction():
         if _by_address(desk, wanted.email):
@@ -84,12 +84,12 @@ def invite(desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.get("/users/{id}", **says(UserOut))
-def one(id: Name, desk: Asked) -> JSONResponse:
+def one(id: Name, desk: RequestContextDep) -> JSONResponse:
     return success("", user(desk.caller) if id == user_id(desk.caller) else _invited(desk, _found(desk, id)))
 
 
 @router.patch("/users/{id}", **says(UserOut, takes=UserChange))
-def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     item, wanted = _found(desk, id), parse(UserChange, body)
     patch = wanted.model_dump(exclude_none=True)
     if not patch:
@@ -100,17 +100,17 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.delete("/users/{id}", **says())
-def delete(id: Name, desk: Asked) -> JSONResponse:
+def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
     desk.ports.objects.delete("user", _found(desk, id).name, desk.caller.name, desk.record)
     return success(f"User with id '{id}' has been deleted")
 
 
 @router.get("/account/info", **says(AccountOut))
-def account(desk: Asked) -> JSONResponse:
+def account(desk: RequestContextDep) -> JSONResponse:
     return success("", {"account_id": "instep", "account_name": "instep", "user_id": user_id(desk.caller)})
 
 
-def members(request: Request, desk: Desk, group: str) -> JSONResponse:
+def members(request: Request, desk: RequestContext, group: str) -> JSONResponse:
     """A page of those who may use a group: the key that asks, and who was added to it."""
     seen = window(request)
     found = [one for one in _all(desk, "") if one["id"] == user_id(desk.caller) or group in _groups(desk, one)]
@@ -119,7 +119,7 @@ def members(request: Request, desk: Desk, group: str) -> JSONResponse:
     return page("Users retrieved successfully", items, cursor)
 
 
-def add(desk: Desk, group: str, body: Any) -> JSONResponse:
+def add(desk: RequestContext, group: str, body: Any) -> JSONResponse:
     """Somebody who was invited may use a group, too."""
     wanted = parse(NewMember, body)
     with desk.ports.store.transaction():
@@ -132,7 +132,7 @@ def add(desk: Desk, group: str, body: Any) -> JSONResponse:
     return success(wanted.remark("User has been added to the group"))
 
 
-def remove(desk: Desk, group: str, id: str) -> JSONResponse:
+def remove(desk: RequestContext, group: str, id: str) -> JSONResponse:
     with desk.write():
         found = desk.ports.objects.get("user", id)
         if found is None or group not in found.spec["groups"]:
@@ -155,7 +155,7 @@ def user(caller: Caller) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _all(desk: Desk, after: str, limit: int | None = None) -> list[dict[str, Any]]:
+def _all(desk: RequestContext, after: str, limit: int | None = None) -> list[dict[str, Any]]:
     """By id, from behind `after` on."""
     found = [user(desk.caller)] if user_id(desk.caller) > after else []
     if desk.caller.role == "admin" and not desk.caller.groups:
@@ -163,7 +163,7 @@ def _all(desk: Desk, after: str, limit: int | None = None) -> list[dict[str, Any
     return sorted(found, key=lambda one: str(one["id"]))[:limit]
 
 
-def _kept(desk: Desk, after: str = "", limit: int | None = None) -> list[Item]:
+def _kept(desk: RequestContext, after: str = "", limit: int | None = None) -> list[Item]:
     found: list[Item] = []
     while limit is None or len(found) < limit:
         some = desk.ports.objects.page("user", after=after, limit=_AT_ONCE)
@@ -174,7 +174,7 @@ def _kept(desk: Desk, after: str = "", limit: int | None = None) -> list[Item]:
     return found
 
 
-def _found(desk: Desk, id: str) -> Item:
+def _found(desk: RequestContext, id: str) -> Item:
     """Somebody who was invited. Refusal: 409 for the key that asks, 404 for whom there is not."""
     desk.allow(need("GET /keys/{key}"))
     if id == user_id(desk.caller):
@@ -185,22 +185,22 @@ def _found(desk: Desk, id: str) -> Item:
     return found
 
 
-def _by_address(desk: Desk, email: str) -> Item | None:
+def _by_address(desk: RequestContext, email: str) -> Item | None:
     return next((one for one in _kept(desk) if one.spec["email"].lower() == email.lower()), None)
 
 
-def _groups(desk: Desk, one: Mapping[str, Any]) -> Mapping[str, str]:
+def _groups(desk: RequestContext, one: Mapping[str, Any]) -> Mapping[str, str]:
     found = desk.ports.objects.get("user", str(one["id"]))
     groups: Mapping[str, str] = found.spec["groups"] if found else {}
     return groups
 
 
-def _member(desk: Desk, one: dict[str, Any], group: str) -> dict[str, Any]:
+def _member(desk: RequestContext, one: dict[str, Any], group: str) -> dict[str, Any]:
     """With the role in the group."""
     return {**one, "role": _groups(desk, one).get(group, one["role"])}
 
 
-def _invited(desk: Desk, item: Item) -> dict[str, Any]:
+def _invited(desk: RequestContext, item: Item) -> dict[str, Any]:
     """Verified, and active, once a key with that address as its name has been used."""
     said, key = item.spec, _key(desk, item.spec["email"])
     used = max((s.last_used for s in key.secrets if s.last_used), default=None) if key else None
@@ -212,5 +212,5 @@ def _invited(desk: Desk, item: Item) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _key(desk: Desk, email: str) -> ApiKey | None:
+def _key(desk: RequestContext, email: str) -> ApiKey | None:
     return desk.ports.store.api_keys.named(email)

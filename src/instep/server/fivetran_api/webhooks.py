@@ -25,8 +25,8 @@ from instep.server.fivetran_api.http.models import TriedOut, WebhookOut
 from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
-from instep.server.fivetran_api.http.request_context import Desk
-from instep.server.fivetran_api.http.route import Asked, Body, Name, lists, says
+from instep.server.fivetran_api.http.request_context import RequestContext
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
 from instep.server.fivetran_api.http.services import MASK
 
 
@@ -86,7 +86,7 @@ class WebhookTest(Wire):
 
 
 @router.get("", **lists(WebhookOut))
-def webhooks(request: Request, desk: Asked) -> JSONResponse:
+def webhooks(request: Request, desk: RequestContextDep) -> JSONResponse:
     seen = window(request)
     found = desk.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
     items, cursor = seen.cut(found, lambda item: item.name)
@@ -95,24 +95,24 @@ def webhooks(request: Request, desk: Asked) -> JSONResponse:
 
 
 @router.post("/account", **says(WebhookOut, takes=NewWebhook))
-def create(desk: Asked, body: Body) -> JSONResponse:
+def create(desk: RequestContextDep, body: Body) -> JSONResponse:
     return _create(desk, parse(NewWebhook, body), {"type": "account"}, body)
 
 
 @router.post("/group/{group}", **says(WebhookOut, takes=NewWebhook))
-def create_for(group: Name, desk: Asked, body: Body) -> JSONResponse:
+def create_for(group: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     if desk.ports.objects.get("destination", group) is None:
         raise not_found("Group", group)
     return _create(desk, parse(NewWebhook, body), {"type": "group", "group_id": group}, body)
 
 
 @router.get("/{id}", **says(WebhookOut))
-def retrieve(id: Name, desk: Asked) -> JSONResponse:
+def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
     return _shown(desk, "", _found(desk, id))
 
 
 @router.patch("/{id}", **says(WebhookOut, takes=WebhookChange))
-def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """One that is active, or becomes it, is tried with its new settings first."""
     found, wanted = _found(desk, id), parse(WebhookChange, body)
     _check_events(wanted.events or ())
@@ -130,7 +130,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.post("/{id}/test", **says(TriedOut, takes=WebhookTest))
-def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     _found(desk, id)
     wanted = parse(WebhookTest, body)
     _check_events([wanted.event])
@@ -141,7 +141,7 @@ def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 
 @router.delete("/{id}", **says())
-def delete(id: Name, desk: Asked) -> JSONResponse:
+def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
     _found(desk, id)
     with desk.write():
         desk.ports.objects.delete("webhook", id, desk.caller.name)
@@ -149,7 +149,7 @@ def delete(id: Name, desk: Asked) -> JSONResponse:
     return success(f"Webhook with id '{id}' has been deleted")
 
 
-def _create(desk: Desk, wanted: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
+def _create(desk: RequestContext, wanted: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
     _check_events(wanted.events)
     check_url(desk.ports.egress(), wanted.url)
     spec = {**wanted.model_dump(), **kind}
@@ -162,7 +162,7 @@ def _create(desk: Desk, wanted: NewWebhook, kind: Mapping[str, str], body: Any) 
     return _shown(desk, wanted.remark("Webhook has been created"), made)
 
 
-def _try(desk: Desk, said: Mapping[str, Any]) -> None:
+def _try(desk: RequestContext, said: Mapping[str, Any]) -> None:
     """Refusal (400) if its receiver does not take a test."""
     found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), said["events"][0])
     if not found.succeed:
@@ -175,14 +175,14 @@ def _check_events(events: Sequence[str]) -> None:
         raise Refusal(400, f"There is no event {unknown[0]}.", hint=f"there are {', '.join((*EVENTS, *OURS))}")
 
 
-def _found(desk: Desk, id: str) -> Item:
+def _found(desk: RequestContext, id: str) -> Item:
     found = desk.ports.objects.get("webhook", id)
     if found is None:
         raise not_found("Webhook", id)
     return found
 
 
-def _shown(desk: Desk, message: str, item: Item) -> JSONResponse:
+def _shown(desk: RequestContext, message: str, item: Item) -> JSONResponse:
     return success(message, _view(item, desk.ports.store.outbox.closed()))
 
 

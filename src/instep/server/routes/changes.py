@@ -13,9 +13,9 @@ from instep.control import reviews
 from instep.control.selection.selections import answer_hashed
 from instep.errors import Conflict, InstepError
 from instep.model import Review, ReviewStatus
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, Server
-from instep.server.models import Asked, Dry, Few, Name, Page, Said
+from instep.server.models import DryRunResult, Name, NameList, Page, RequestModel, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import Problem, unknown
 from instep.server.responses import name, router
@@ -23,7 +23,7 @@ from instep.server.writes import Answer, Matched, Write, Writes, tagged
 from instep.store.server.pages import Only
 
 
-class ChangeOut(Said):
+class ChangeOut(ResponseModel):
     """`table` is schema and name; `change` holds before and after; `rule` and `why` say what decided it."""
 
     id: str
@@ -49,18 +49,18 @@ class ChangeOut(Said):
     snoozed_until: datetime | None
 
 
-class Changed(Dry):
+class Changed(DryRunResult):
     change: ChangeOut
 
 
-class Snooze(Asked):
+class Snooze(RequestModel):
     """One of both: a duration (`90m`, `4h`, `3d`, `2w`) or a time."""
 
     duration: Annotated[str | None, Field(max_length=10)] = None
     until: Annotated[str | None, Field(max_length=40)] = None
 
 
-class Answers(Asked):
+class Answers(RequestModel):
     """Which changes: by id, or the open ones that fit. Those of different sorts must all fit, of one sort any. `hash`:
     what is approved lets its columns in as salted SHA-256; then all are answered or none."""
 
@@ -68,19 +68,19 @@ class Answers(Asked):
     hash: bool = False
     ids: Annotated[list[Name], Field(max_length=10_000)] = Field([])
     connection: Name | None = None
-    patterns: Few = Field([])
-    kinds: Few = Field([])
-    tables: Few = Field([])
+    patterns: NameList = Field([])
+    kinds: NameList = Field([])
+    tables: NameList = Field([])
 
 
-class Answered(Said):
+class Answered(ResponseModel):
     id: str
     ok: bool
     summary: str
     problem: str = ""
 
 
-class AnsweredAll(Dry):
+class AnsweredAll(DryRunResult):
     answered: int
     refused: int
     items: list[Answered]
@@ -92,8 +92,8 @@ ChangeId = Annotated[str, name("A change's id, c-...")]
 
 @routes.get("/changes", response_model=Page[ChangeOut])
 def list_changes(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     limit: Limit = 100,
     cursor: Cursor = None,
     connection: Annotated[str | None, Query(max_length=200)] = None,
@@ -108,7 +108,7 @@ def list_changes(
 
 
 @routes.get("/changes/{change}", response_model=ChangeOut)
-def get_change(request: Request, who: Who, the: The, change: ChangeId) -> Response:
+def get_change(request: Request, who: CallerDep, the: ServerDep, change: ChangeId) -> Response:
     return tagged(request, _document(_known(the, who, change)))
 
 
@@ -128,19 +128,19 @@ def _document(review: Review) -> dict[str, Any]:
 
 
 @routes.post("/changes/{change}/approve", response_model=Changed)
-def approve(the: The, who: Who, change: ChangeId, writes: Matched) -> Response:
+def approve(the: ServerDep, who: CallerDep, change: ChangeId, writes: Matched) -> Response:
     """The next plan, apply or sync carries it out."""
     return _answer(the, who, change, writes, "approved")
 
 
 @routes.post("/changes/{change}/reject", response_model=Changed)
-def reject(the: The, who: Who, change: ChangeId, writes: Matched) -> Response:
+def reject(the: ServerDep, who: CallerDep, change: ChangeId, writes: Matched) -> Response:
     """It stays out."""
     return _answer(the, who, change, writes, "rejected")
 
 
 @routes.post("/changes/{change}/ignore", response_model=Changed)
-def ignore(the: The, who: Who, change: ChangeId, writes: Matched) -> Response:
+def ignore(the: ServerDep, who: CallerDep, change: ChangeId, writes: Matched) -> Response:
     """It stays out, and nobody is asked again."""
     return _answer(the, who, change, writes, "ignored")
 
@@ -156,7 +156,7 @@ def _answer(the: Server, who: Caller, change: str, writes: Write, answer: review
 
 
 @routes.post("/changes/{change}/snooze", response_model=Changed)
-def snooze(the: The, who: Who, change: ChangeId, asked: Snooze, writes: Matched) -> Response:
+def snooze(the: ServerDep, who: CallerDep, change: ChangeId, asked: Snooze, writes: Matched) -> Response:
     """It is not listed as waiting before then."""
 
     def do() -> Answer:
@@ -170,7 +170,7 @@ def snooze(the: The, who: Who, change: ChangeId, asked: Snooze, writes: Matched)
 
 
 @routes.post("/changes/answers", response_model=AnsweredAll)
-def answer_all(the: The, who: Who, asked: Answers, writes: Writes) -> Response:
+def answer_all(the: ServerDep, who: CallerDep, asked: Answers, writes: Writes) -> Response:
     """One answer to many changes, each with its own result; with `dry_run` a preview."""
     if asked.connection is not None:
         the.connection(who, asked.connection)

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from instep.errors import InstepError
 from instep.notify.hooks import PREFIX as HOOKS
 from instep.server import resources
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Server
-from instep.server.models import Dry, Page, Said
+from instep.server.models import DryRunResult, Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import Problem, unknown
 from instep.server.responses import name, router
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from instep.notify.channel import Channel
 
 
-class Tested(Dry):
+class Tested(DryRunResult):
     """`code` is the receiver's answer, 0 where the channel has none."""
 
     channel: str
     code: int
 
 
-class ChannelState(Said):
+class ChannelState(ResponseModel):
     """`waiting` notices are not delivered yet; `closed` says why nothing is sent, "" if it is."""
 
     channel: str
@@ -39,12 +39,12 @@ class ChannelState(Said):
     closed: str
 
 
-class Opened(Dry):
+class Opened(DryRunResult):
     channel: str
     opened: bool
 
 
-class DeliveryOut(Said):
+class DeliveryOut(ResponseModel):
     """`number` counts all; `id` is the same for every attempt."""
 
     number: int
@@ -60,7 +60,7 @@ class DeliveryOut(Said):
     error: str
 
 
-class AttemptOut(Said):
+class AttemptOut(ResponseModel):
     """`code` is the receiver's answer (HTTP or SMTP), 0 if there was none."""
 
     attempt: int
@@ -74,7 +74,7 @@ class DeliveryWithAttempts(DeliveryOut):
     attempts: list[AttemptOut]
 
 
-class Retried(Dry):
+class Retried(DryRunResult):
     delivery: DeliveryOut
 
 
@@ -84,7 +84,7 @@ Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="A delivery's numbe
 
 
 @routes.post("/channels/{name}/test", response_model=Tested)
-def test_channel(the: The, who: Who, name: ChannelName, writes: Writes) -> Response:
+def test_channel(the: ServerDep, who: CallerDep, name: ChannelName, writes: Writes) -> Response:
     """Sends a message at once and answers what the receiver says; with `dry_run` nothing is sent."""
     resources.known(the, who, "channel", name)
     channel = the.app.channel(name)
@@ -105,7 +105,7 @@ def _sent(channel: Channel, name: str, at: datetime) -> int:
 
 
 @routes.get("/channels/{name}/state", response_model=ChannelState)
-def get_channel_state(the: The, who: Who, name: ChannelName) -> Any:
+def get_channel_state(the: ServerDep, who: CallerDep, name: ChannelName) -> Any:
     """What waits for it, and whether it is closed because its receiver is gone for good."""
     resources.known(the, who, "channel", name)
     outbox = the.store.outbox
@@ -113,7 +113,7 @@ def get_channel_state(the: The, who: Who, name: ChannelName) -> Any:
 
 
 @routes.post("/channels/{name}/open", response_model=Opened)
-def open_channel(the: The, who: Who, name: ChannelName, writes: Writes) -> Response:
+def open_channel(the: ServerDep, who: CallerDep, name: ChannelName, writes: Writes) -> Response:
     """Opens a closed channel: what was kept for it is sent."""
     resources.known(the, who, "channel", name)
     return writes.run("channel.open", name, lambda: Answer({"channel": name, "opened": the.store.outbox.open(name)}))
@@ -121,8 +121,8 @@ def open_channel(the: The, who: Who, name: ChannelName, writes: Writes) -> Respo
 
 @routes.get("/deliveries", response_model=Page[DeliveryOut])
 def list_deliveries(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     limit: Limit = 100,
     cursor: Cursor = None,
     channel: Annotated[str | None, Query(max_length=200)] = None,
@@ -138,13 +138,13 @@ def list_deliveries(
 
 
 @routes.get("/deliveries/{delivery}", response_model=DeliveryWithAttempts)
-def get_delivery(request: Request, who: Who, the: The, delivery: Number) -> Response:
+def get_delivery(request: Request, who: CallerDep, the: ServerDep, delivery: Number) -> Response:
     """With its attempts."""
     return tagged(request, _whole(the, delivery))
 
 
 @routes.post("/deliveries/{delivery}/retry", response_model=Retried)
-def retry_delivery(the: The, delivery: Number, writes: Matched) -> Response:
+def retry_delivery(the: ServerDep, delivery: Number, writes: Matched) -> Response:
     """A dead delivery is due again at once."""
 
     def do() -> Answer:

@@ -12,7 +12,7 @@ from instep.control import pauses
 from instep.operations.everyday.detect import DetectRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.server import resources
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import (
     ConnectionOut,
     ConnectionWithPauses,
@@ -36,8 +36,8 @@ routes = router("connections")
 
 @routes.get("/connections", response_model=Page[ConnectionOut])
 def list_connections(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     limit: Limit = 100,
     cursor: Cursor = None,
     tag: Annotated[str | None, Query(max_length=200)] = None,
@@ -51,13 +51,13 @@ def list_connections(
 
 
 @routes.get("/connections/{connection}", response_model=ConnectionWithPauses)
-def get_connection(request: Request, who: Who, the: The, connection: ConnectionName) -> Response:
+def get_connection(request: Request, who: CallerDep, the: ServerDep, connection: ConnectionName) -> Response:
     """With its pauses."""
     return tagged(request, whole(the, who, connection))
 
 
 @routes.post("/connections/{connection}/pause", response_model=Paused)
-def pause(the: The, who: Who, connection: ConnectionName, asked: Pausing, writes: Matched) -> Response:
+def pause(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Pausing, writes: Matched) -> Response:
     """Nothing of it runs until it is resumed. Pausing twice changes nothing."""
     name = the.connection(who, connection)
 
@@ -70,7 +70,7 @@ def pause(the: The, who: Who, connection: ConnectionName, asked: Pausing, writes
 
 
 @routes.post("/connections/{connection}/resume", response_model=Paused)
-def resume(the: The, who: Who, connection: ConnectionName, asked: Resuming, writes: Matched) -> Response:
+def resume(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Resuming, writes: Matched) -> Response:
     """Refused while a change is open that has stopped it."""
     name = the.connection(who, connection)
 
@@ -89,8 +89,8 @@ def _table(given: list[str] | None) -> tuple[str, str] | None:
 
 @routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=STARTED)
 def sync(
-    the: The,
-    who: Who,
+    the: ServerDep,
+    who: CallerDep,
     connection: ConnectionName,
     asked: Annotated[SyncRequest, Depends(requested(SyncRequest))],
     writes: Writes,
@@ -116,8 +116,8 @@ def _alone(the: Server, writes: Write, name: str, tables: Sequence[str]) -> Resp
 
 @routes.post("/connections/{connection}/detect", status_code=202, response_model=JobOut, responses=STARTED)
 def detect(
-    the: The,
-    who: Who,
+    the: ServerDep,
+    who: CallerDep,
     connection: ConnectionName,
     asked: Annotated[DetectRequest, Depends(requested(DetectRequest))],
     writes: Writes,

@@ -10,18 +10,18 @@ from starlette.responses import Response
 
 from instep.control.detector import Standing, standing, switch_on
 from instep.model import Job
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Server
-from instep.server.models import Asked, Dry, Said, Text
+from instep.server.models import DryRunResult, RequestModel, ResponseModel, Text
 from instep.server.responses import ConnectionName, router
 from instep.server.writes import Answer, Matched, tagged
 
 
-class EnableDetectorRequest(Asked):
+class EnableDetectorRequest(RequestModel):
     why: Text = ""
 
 
-class DetectionOut(Said):
+class DetectionOut(ResponseModel):
     """One detection. `counts`: new, deleted, updated and unchanged by level, once it has looked."""
 
     job: str
@@ -33,7 +33,7 @@ class DetectionOut(Said):
     counts: dict[str, dict[str, int]]
 
 
-class DetectorOut(Said):
+class DetectorOut(ResponseModel):
     """`frequency` in seconds; `state` processing: a detection runs. `reason` says why it has switched itself off.
     `options` of the source as a whole and of `tables` by pattern, as far as they are said."""
 
@@ -50,7 +50,7 @@ class DetectorOut(Said):
     tables: dict[str, dict[str, Any]]
 
 
-class Enabled(Dry):
+class Enabled(DryRunResult):
     """`changed` false: it had not switched itself off."""
 
     changed: bool
@@ -61,14 +61,14 @@ routes = router("connections")
 
 
 @routes.get("/connections/{connection}/detector", response_model=DetectorOut)
-def get_detector(request: Request, the: The, who: Who, connection: ConnectionName) -> Response:
+def get_detector(request: Request, the: ServerDep, who: CallerDep, connection: ConnectionName) -> Response:
     """Whether it runs, waits, is off, or has switched itself off and why; what the last detection has counted."""
     return tagged(request, _shown(the, the.connection(who, connection)))
 
 
 @routes.post("/connections/{connection}/detector/enable", response_model=Enabled)
 def enable_detector(
-    the: The, who: Who, connection: ConnectionName, asked: EnableDetectorRequest, writes: Matched
+    the: ServerDep, who: CallerDep, connection: ConnectionName, asked: EnableDetectorRequest, writes: Matched
 ) -> Response:
     """After it has switched itself off. Refused while the connection is paused: what it was off for is decided
     first."""

@@ -15,15 +15,15 @@ from fastapi import Header, Query, Request
 from fastapi.encoders import jsonable_encoder
 from starlette.responses import StreamingResponse
 
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Server
-from instep.server.models import Page, Said
+from instep.server.models import Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.responses import router
 from instep.store.history.events import LoggedEvent
 
 
-class EventOut(Said):
+class EventOut(ResponseModel):
     number: int
     connection: str
     at: datetime
@@ -40,7 +40,7 @@ _SILENCE = 15.0  # proxies take a connection that says nothing for dead
 
 @routes.get("/events", response_model=Page[EventOut])
 def list_events(
-    who: Who, the: The, limit: Limit = 100, cursor: Cursor = None, connection: Of = None, type: Types = ()
+    who: CallerDep, the: ServerDep, limit: Limit = 100, cursor: Cursor = None, connection: Of = None, type: Types = ()
 ) -> Any:
     """Newest first."""
     behind = place(cursor, int)
@@ -52,8 +52,8 @@ def list_events(
 @routes.get("/events/stream", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
 async def stream(
     request: Request,
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     connection: Of = None,
     type: Types = (),
     after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Those with a higher number.")] = None,

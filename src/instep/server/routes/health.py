@@ -9,14 +9,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from instep.errors import InstepError
 from instep.monitoring.metrics import MEDIA_TYPE, metrics
-from instep.server.access import The, caller
+from instep.server.access import ServerDep, caller
 from instep.server.docs_page import STYLE, page
-from instep.server.models import Said
+from instep.server.models import ResponseModel
 from instep.server.responses import open_router, router
 from instep.server.roles import PREFIX
 
 
-class Health(Said):
+class Health(ResponseModel):
     status: Literal["ok", "unavailable"]
     version: str = ""
     detail: str = ""
@@ -26,13 +26,13 @@ routes = open_router("health")
 
 
 @routes.get("/healthz", response_model=Health)
-def healthz(the: The) -> Health:
+def healthz(the: ServerDep) -> Health:
     """The process answers."""
     return Health(status="ok", version=the.version)
 
 
 @routes.get("/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not now."}})
-def readyz(the: The) -> Any:
+def readyz(the: ServerDep) -> Any:
     """The store can be read, and is of this version."""
     try:
         the.store.events.last_number()
@@ -63,7 +63,7 @@ _TEXT = {"description": "In Prometheus' text format.", "content": {"text/plain":
 
 
 @metrics_routes.get("/metrics", response_class=Response, responses={200: _TEXT})
-def read_metrics(the: The) -> Response:
+def read_metrics(the: ServerDep) -> Response:
     """Counters since the store was made, and how things stand now. Also at `/metrics`."""
     return Response(metrics(the.store), media_type=MEDIA_TYPE)
 

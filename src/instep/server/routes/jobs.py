@@ -16,7 +16,7 @@ from instep.errors import InstepError
 from instep.model import Job, JobKind, Review, Run
 from instep.operations.everyday.backfill import BackfillRequest
 from instep.schema.catalog.catalog import Table
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import whole
 from instep.server.context import Caller, Server
 from instep.server.models import BackfillOut, BackfillsLeft, EstimateOut, JobDone, JobOut, Leaving, Page
@@ -42,8 +42,8 @@ STARTED: dict[int | str, dict[str, Any]] = {
 
 @routes.get("/connections/{connection}/backfills", response_model=Page[BackfillOut])
 def list_backfills(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     connection: ConnectionName,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -58,8 +58,8 @@ def list_backfills(
 
 @routes.post("/connections/{connection}/backfills", status_code=202, response_model=JobOut, responses=STARTED)
 def backfill(
-    the: The,
-    who: Who,
+    the: ServerDep,
+    who: CallerDep,
     connection: ConnectionName,
     asked: Annotated[BackfillRequest, Depends(requested(BackfillRequest))],
     writes: Writes,
@@ -87,7 +87,9 @@ def _table(the: Server, name: str, asked: BackfillRequest | Leaving) -> Table:
 
 
 @routes.post("/connections/{connection}/backfills/cancel", response_model=BackfillsLeft)
-def cancel_backfills(the: The, who: Who, connection: ConnectionName, asked: Leaving, writes: Writes) -> Response:
+def cancel_backfills(
+    the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Leaving, writes: Writes
+) -> Response:
     """What waits or runs for a table, or for some of its columns. A fill that runs stops at its next file; what was
     filled stays."""
     name = the.connection(who, connection)
@@ -103,8 +105,8 @@ def cancel_backfills(the: The, who: Who, connection: ConnectionName, asked: Leav
 
 @routes.get("/connections/{connection}/backfills/estimate", response_model=EstimateOut)
 def estimate_backfill(
-    the: The,
-    who: Who,
+    the: ServerDep,
+    who: CallerDep,
     connection: ConnectionName,
     table: Annotated[str, Query(min_length=1, max_length=500, description="schema.table")],
     column: Annotated[tuple[str, ...], Query(max_length=100, description="None: the whole table.")] = (),
@@ -118,8 +120,8 @@ def estimate_backfill(
 
 @routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)
 def delete_connection(
-    the: The,
-    who: Who,
+    the: ServerDep,
+    who: CallerDep,
     connection: ConnectionName,
     writes: Matched,
     confirm: Annotated[str, Query(max_length=200, description="The connection's name again.")] = "",
@@ -168,7 +170,7 @@ def wait_for_second(the: Server, writes: Write, act: Act, action: str) -> Respon
 
 
 @routes.get("/jobs/{job}", response_model=JobDone)
-def get_job(the: The, who: Who, job: ConnectionName) -> Any:
+def get_job(the: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
     """Work that was asked for, with what has become of it: `run` is the run that it has made."""
     found = _job(the, who, job)
     if found is None:

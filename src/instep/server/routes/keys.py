@@ -12,9 +12,9 @@ from starlette.responses import Response
 from instep.control.resources import api_keys
 from instep.errors import InstepError
 from instep.operations.spec import Role
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Server
-from instep.server.models import Asked, Dry, Few, Page, Said
+from instep.server.models import DryRunResult, NameList, Page, RequestModel, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
 from instep.server.responses import REHEARSED, name, router
@@ -23,21 +23,21 @@ from instep.store.server.api_keys import ApiKey
 from instep.store.server.audit import Chain
 
 
-class Me(Said):
+class Me(ResponseModel):
     id: str
     name: str
     role: Role
     groups: list[str]
 
 
-class SecretOut(Said):
+class SecretOut(ResponseModel):
     prefix: str
     created: datetime
     expires: datetime | None
     last_used: datetime | None
 
 
-class KeyOut(Said):
+class KeyOut(ResponseModel):
     """`ended`: since when it is refused."""
 
     id: str
@@ -51,34 +51,34 @@ class KeyOut(Said):
     secrets: list[SecretOut]
 
 
-class NewKey(Asked):
+class NewKey(RequestModel):
     """`groups`: tags of the connections that it is for, none for all; `days`: how long it lasts."""
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
     role: Role
-    groups: Few = Field([])
+    groups: NameList = Field([])
     days: Annotated[int, Field(ge=1, le=3650)] | None = None
 
 
-class Rotation(Asked):
+class Rotation(RequestModel):
     """`overlap_hours`: how long the old secret still works."""
 
     overlap_hours: Annotated[int, Field(ge=0, le=24 * 90)] = 168
     days: Annotated[int, Field(ge=1, le=3650)] | None = None
 
 
-class IssuedOut(Dry):
+class IssuedOut(DryRunResult):
     """`secret` is told once; null where nothing was issued or it was told before."""
 
     key: KeyOut
     secret: str | None
 
 
-class Revoked(Dry):
+class Revoked(DryRunResult):
     key: KeyOut
 
 
-class AuditOut(Said):
+class AuditOut(ResponseModel):
     number: int
     at: datetime
     actor: str
@@ -89,7 +89,7 @@ class AuditOut(Said):
     digest: str
 
 
-class ChainOut(Said):
+class ChainOut(ResponseModel):
     """`broken` is empty if every entry follows the one before it. Note `entries` and `head` elsewhere: entries that
     are taken away at the end show only by them."""
 
@@ -104,13 +104,13 @@ KeyId = Annotated[str, name("A key's id, k-...")]
 
 
 @routes.get("/me", response_model=Me)
-def get_me(who: Who) -> ApiKey:
+def get_me(who: CallerDep) -> ApiKey:
     """The key of this request."""
     return who.key
 
 
 @routes.get("/keys", response_model=Page[KeyOut])
-def list_keys(who: Who, the: The, limit: Limit = 100, cursor: Cursor = None) -> Any:
+def list_keys(who: CallerDep, the: ServerDep, limit: Limit = 100, cursor: Cursor = None) -> Any:
     """By id."""
     behind = place(cursor, str)
     found = the.store.api_keys.page(behind[0] if behind else "", limit + 1)
@@ -118,12 +118,12 @@ def list_keys(who: Who, the: The, limit: Limit = 100, cursor: Cursor = None) -> 
 
 
 @routes.get("/keys/{key}", response_model=KeyOut)
-def get_key(request: Request, who: Who, the: The, key: KeyId) -> Response:
+def get_key(request: Request, who: CallerDep, the: ServerDep, key: KeyId) -> Response:
     return tagged(request, _document(_known(the, key)))
 
 
 @routes.post("/keys", status_code=201, response_model=IssuedOut, responses=_ISSUED)
-def create(the: The, who: Who, asked: NewKey, writes: Writes) -> Response:
+def create(the: ServerDep, who: CallerDep, asked: NewKey, writes: Writes) -> Response:
     """Its secret is told in this answer and never again."""
 
     def do() -> Answer:
@@ -135,7 +135,7 @@ def create(the: The, who: Who, asked: NewKey, writes: Writes) -> Response:
 
 
 @routes.post("/keys/{key}/rotate", status_code=201, response_model=IssuedOut, responses=_ISSUED)
-def rotate(the: The, who: Who, key: KeyId, asked: Rotation, writes: Matched) -> Response:
+def rotate(the: ServerDep, who: CallerDep, key: KeyId, asked: Rotation, writes: Matched) -> Response:
     """Another secret; the one before it still works for a while."""
 
     def do() -> Answer:
@@ -148,7 +148,7 @@ def rotate(the: The, who: Who, key: KeyId, asked: Rotation, writes: Matched) -> 
 
 
 @routes.delete("/keys/{key}", response_model=Revoked)
-def revoke(the: The, who: Who, key: KeyId, writes: Matched) -> Response:
+def revoke(the: ServerDep, who: CallerDep, key: KeyId, writes: Matched) -> Response:
     """Refused from now on."""
 
     def do() -> Answer:
@@ -180,7 +180,7 @@ def _document(key: ApiKey) -> dict[str, Any]:
 
 
 @routes.get("/audit", response_model=Page[AuditOut])
-def list_audit(who: Who, the: The, limit: Limit = 100, cursor: Cursor = None) -> Any:
+def list_audit(who: CallerDep, the: ServerDep, limit: Limit = 100, cursor: Cursor = None) -> Any:
     """Newest first."""
     behind = place(cursor, int)
     found = the.store.audit.page(behind[0] if behind else None, limit + 1)
@@ -188,6 +188,6 @@ def list_audit(who: Who, the: The, limit: Limit = 100, cursor: Cursor = None) ->
 
 
 @routes.get("/audit/check", response_model=ChainOut)
-def check_audit(who: Who, the: The) -> Chain:
+def check_audit(who: CallerDep, the: ServerDep) -> Chain:
     """Whether the log holds together."""
     return the.store.audit.check()

@@ -15,24 +15,24 @@ from instep.control.times import aware
 from instep.project.documents import check_storable, section_of
 from instep.project.files.policy_files import SampleCase
 from instep.project.sections.policies import PolicySection
-from instep.server.access import The, Who
-from instep.server.models import Asked, Name, Said
+from instep.server.access import CallerDep, ServerDep
+from instep.server.models import Name, RequestModel, ResponseModel
 from instep.server.responses import ConnectionName, router
 
 
-class Cases(Asked):
+class Cases(RequestModel):
     """Sample changes as files of `instep policy test` have them."""
 
     cases: Annotated[list[SampleCase], Field(min_length=1, max_length=1000)]
 
 
-class CasesDecided(Said):
+class CasesDecided(ResponseModel):
     """Parallel to the cases; `problem` of one says why it can be no such change."""
 
     results: list[dict[str, Any]]
 
 
-class Another(Asked):
+class Another(RequestModel):
     """`policy` is what stands under one name of `policies:`; `since`: only changes first seen then or
     later, in UTC where it does not say otherwise."""
 
@@ -45,15 +45,15 @@ routes = router("policies")
 
 
 @routes.get("/connections/{connection}/policy", response_model=dict[str, Any])
-def explain_policy(who: Who, the: The, connection: ConnectionName) -> Any:
+def explain_policy(who: CallerDep, the: ServerDep, connection: ConnectionName) -> Any:
     """Preset, rules and overrides, where each stands, and what the preset says to each kind of change."""
     return jsonable_encoder(shown(the.project, the.connection(who, connection)).document())
 
 
 @routes.get("/connections/{connection}/policy/explain", response_model=dict[str, Any])
 def explain_decision(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     connection: ConnectionName,
     path: Annotated[str, Query(min_length=1, max_length=1000, description="schema.table or schema.table.column")],
     kind: Annotated[str, Query(min_length=1, max_length=100, description="A kind of change.")],
@@ -66,14 +66,14 @@ def explain_decision(
 
 
 @routes.post("/connections/{connection}/policy/test", response_model=CasesDecided)
-def run_policy_cases(who: Who, the: The, connection: ConnectionName, asked: Cases) -> Any:
+def run_policy_cases(who: CallerDep, the: ServerDep, connection: ConnectionName, asked: Cases) -> Any:
     """Decides sample changes and compares with what is expected. Nothing is written."""
     found = run_cases(the.project, the.connection(who, connection), asked.cases)
     return jsonable_encoder({"results": [tested(one) for one in found]})
 
 
 @routes.post("/connections/{connection}/policy/simulation", response_model=dict[str, Any])
-def simulate_policy(who: Who, the: The, connection: ConnectionName, asked: Another) -> Any:
+def simulate_policy(who: CallerDep, the: ServerDep, connection: ConnectionName, asked: Another) -> Any:
     """What this policy would have decided on every recorded change, beside what was decided then. Nothing is
     written."""
     name = the.connection(who, connection)

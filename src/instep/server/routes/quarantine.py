@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Query
 from pydantic import Field
 
-from instep.server.access import The, Who
-from instep.server.models import Asked, Name, Page, Said
+from instep.server.access import CallerDep, ServerDep
+from instep.server.models import Name, Page, RequestModel, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.responses import ConnectionName, router
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from instep.sync.quarantine.quarantine import Holding
 
 
-class HeldOut(Said):
+class HeldOut(ResponseModel):
     """A held value or row. Originals of hashed and excluded columns are not here."""
 
     id: str
@@ -40,14 +40,14 @@ class HeldPage(Page[HeldOut]):
     unreadable: list[str]
 
 
-class Matching(Asked):
+class Matching(RequestModel):
     """Rows of `table` (schema.table) with this `key`: texts by column, as they are held; null for NULL."""
 
     table: Name
     key: Annotated[dict[Name, Annotated[str, Field(max_length=10_000)] | None], Field(min_length=1, max_length=100)]
 
 
-class Matches(Said):
+class Matches(ResponseModel):
     ids: list[str]
 
 
@@ -56,8 +56,8 @@ routes = router("quarantine")
 
 @routes.get("/connections/{connection}/quarantine", response_model=HeldPage)
 def list_held(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     connection: ConnectionName,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -77,7 +77,7 @@ def list_held(
 
 
 @routes.post("/connections/{connection}/quarantine/matches", response_model=Matches)
-def match_held(the: The, who: Who, connection: ConnectionName, asked: Matching) -> Any:
+def match_held(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Matching) -> Any:
     """The ids of what is held of a row, settled entries too; 409 while a run of the connection is alive, which may hold
     more of it. Nothing is written, and the key is kept nowhere: not in an address, not in the audit log."""
     from instep.sync.quarantine.quarantine import of_row

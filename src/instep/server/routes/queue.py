@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from instep.errors import InstepError
 from instep.model import Job, JobStatus
-from instep.server.access import The, Who, check_role
+from instep.server.access import CallerDep, ServerDep, check_role
 from instep.server.context import Caller, Server
-from instep.server.models import Dry, Page, Said
+from instep.server.models import DryRunResult, Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
 from instep.server.responses import name, router
@@ -22,7 +22,7 @@ from instep.server.roles import Need, again
 from instep.server.writes import Answer, Write, Writes
 
 
-class JobListed(Said):
+class JobListed(ResponseModel):
     """`attempt` counts the claims, of which it gets `attempts`; `due`: not begun before. `error` says why its last
     attempt failed. failed: another attempt would not help; dead: all are used up."""
 
@@ -56,7 +56,7 @@ class JobWhole(JobListed):
     result: dict[str, Any]
 
 
-class WorkerOut(Said):
+class WorkerOut(ResponseModel):
     id: str
     host: str
     pid: int
@@ -74,7 +74,7 @@ class JobPage(Page[JobListed]):
     workers: list[WorkerOut]
 
 
-class JobChanged(Dry):
+class JobChanged(DryRunResult):
     job: JobWhole
 
 
@@ -84,8 +84,8 @@ JobId = Annotated[str, name("A job's id, j-...")]
 
 @routes.get("/queue", response_model=JobPage)
 def list_queue(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     limit: Limit = 100,
     cursor: Cursor = None,
     connection: Annotated[str | None, Query(max_length=200)] = None,
@@ -108,7 +108,7 @@ def list_queue(
 
 
 @routes.get("/queue/{job}", response_model=JobWhole)
-def get_queued(who: Who, the: The, job: JobId) -> Any:
+def get_queued(who: CallerDep, the: ServerDep, job: JobId) -> Any:
     """With what it did, or why it failed."""
     return _known(the, who, job)
 
@@ -122,13 +122,13 @@ def _known(the: Server, who: Caller, job: str) -> Job:
 
 
 @routes.post("/queue/{job}/cancel", response_model=JobChanged)
-def cancel(the: The, who: Who, job: JobId, writes: Writes) -> Response:
+def cancel(the: ServerDep, who: CallerDep, job: JobId, writes: Writes) -> Response:
     """At once if it waits, else as soon as its worker hears of it."""
     return _changed(the, who, job, writes, "job.cancel", the.store.jobs.cancel)
 
 
 @routes.post("/queue/{job}/retry", response_model=JobChanged)
-def retry(the: The, who: Who, job: JobId, writes: Writes) -> Response:
+def retry(the: ServerDep, who: CallerDep, job: JobId, writes: Writes) -> Response:
     """Puts one that failed, died or was cancelled back into the queue. It takes the role that asking for it takes; what
     takes two people, and the end of a connection, only whoever asked for it may try again."""
     check_role(the, who, "POST /queue/{job}/retry", Need(again(_known(the, who, job))))

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from instep.model import ObjectKind
 from instep.project.documents import PLURALS
 from instep.server import resources
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.models import Page
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.resources import Deleted, NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
@@ -37,7 +37,12 @@ def _reads(kind: ObjectKind) -> None:
 
     @routes.get(f"/{plural}", name=f"list_{plural}", response_model=Page[ObjectOut])
     def listed(
-        who: Who, the: The, limit: Limit = 100, cursor: Cursor = None, search: Search = None, tag: Tag = None
+        who: CallerDep,
+        the: ServerDep,
+        limit: Limit = 100,
+        cursor: Cursor = None,
+        search: Search = None,
+        tag: Tag = None,
     ) -> Any:
         """By name."""
         behind = place(cursor, str)
@@ -46,7 +51,7 @@ def _reads(kind: ObjectKind) -> None:
         return paged(found, limit, lambda one: (one.name,), resources.document)
 
     @routes.get(f"/{plural}/{{name}}", name=f"get_{kind}", response_model=ObjectOut)
-    def got(request: Request, who: Who, the: The, name: ObjectName) -> Response:
+    def got(request: Request, who: CallerDep, the: ServerDep, name: ObjectName) -> Response:
         """Its document is shaped as its section in instep.yml; stars stand for secrets."""
         return tagged(request, resources.document(resources.known(the, who, kind, name)))
 
@@ -55,22 +60,22 @@ def _writes(kind: ObjectKind) -> None:
     plural = PLURALS[kind]
 
     @routes.post(f"/{plural}", name=f"create_{kind}", status_code=201, response_model=ObjectWritten, responses=MADE)
-    def created(the: The, asked: NewObject, writes: Writes) -> Response:
+    def created(the: ServerDep, asked: NewObject, writes: Writes) -> Response:
         """Refused if the name is in use."""
         return resources.create(the, kind, asked.name, asked.spec, asked.tags, writes)
 
     @routes.put(f"/{plural}/{{name}}", name=f"put_{kind}", response_model=ObjectWritten, responses=MADE)
-    def put(the: The, name: ObjectName, asked: ObjectWhole, writes: Matched) -> Response:
+    def put(the: ServerDep, name: ObjectName, asked: ObjectWhole, writes: Matched) -> Response:
         """The whole document; made if there is none."""
         return resources.replace(the, kind, name, asked.spec, asked.tags, writes)
 
     @routes.patch(f"/{plural}/{{name}}", name=f"patch_{kind}", response_model=ObjectWritten)
-    def patched(the: The, name: ObjectName, asked: ObjectChange, writes: Matched) -> Response:
+    def patched(the: ServerDep, name: ObjectName, asked: ObjectChange, writes: Matched) -> Response:
         """`spec` is a merge patch: null takes a key away."""
         return resources.change(the, kind, name, asked.spec, asked.tags, writes)
 
     @routes.delete(f"/{plural}/{{name}}", name=f"delete_{kind}", response_model=Deleted)
-    def deleted(the: The, name: ObjectName, writes: Matched) -> Response:
+    def deleted(the: ServerDep, name: ObjectName, writes: Matched) -> Response:
         """Refused while a connection uses it."""
         return resources.delete(the, kind, name, writes)
 

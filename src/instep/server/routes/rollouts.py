@@ -23,9 +23,9 @@ from instep.control.rollouts.waves import SIZES, Group, chosen, sizes
 from instep.control.selection.selections import Verb
 from instep.errors import InstepError
 from instep.model import Fit, Job, MemberStatus, Rollout, RolloutStatus
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, Server
-from instep.server.models import Asked, Dry, Name, Page, Said, Text
+from instep.server.models import DryRunResult, Name, Page, RequestModel, ResponseModel, Text
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
 from instep.server.responses import REHEARSED, name, router
@@ -36,7 +36,7 @@ Some = Annotated[tuple[Name, ...], Field(max_length=100)]
 Path = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-class RolloutOut(Said):
+class RolloutOut(ResponseModel):
     """`what`, `group`, `sizes` and `gates` are as they were asked for; `wave` is the last that has begun, 0 before the
     first, `of` how many there are; `why` is what stopped or halted it, `owner` the process that is at it."""
 
@@ -55,7 +55,7 @@ class RolloutOut(Said):
     owner: str
 
 
-class WaveOut(Said):
+class WaveOut(ResponseModel):
     wave: int
     counts: dict[MemberStatus, int]
 
@@ -70,7 +70,7 @@ class RolloutWithWaves(RolloutOut):
     job: str | None
 
 
-class MemberOut(Said):
+class MemberOut(ResponseModel):
     """A connection of a rollout. `fit` and `why` are its line of the compatibility table; `wave` is 0 for one that
     needs none; `findings` are of the health gates, `accepted` is why they were let pass."""
 
@@ -89,7 +89,7 @@ class MemberOut(Said):
     ended: datetime | None
 
 
-class NewGroup(Asked):
+class NewGroup(RequestModel):
     """Of one sort any fits, of different sorts all must."""
 
     connections: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
@@ -98,19 +98,19 @@ class NewGroup(Asked):
     matching: Some = ()
 
 
-class Turn(Asked):
+class Turn(RequestModel):
     verb: Verb
     object: Path
 
 
-class NewChange(Asked):
+class NewChange(RequestModel):
     """`change`: its id (c-...), or KIND:OBJECT such as column.added:public.order.note."""
 
     change: Path
     verdict: Literal["approved", "rejected"]
 
 
-class NewRollout(Asked):
+class NewRollout(RequestModel):
     """One of `selection`, `change` and `preset`. `sizes` of waves: numbers, or shares such as 10%. `gates`: as
     failed=10%, quarantined=0.5%, nulls=3, rows=30%, NAME=off. `canary`: connections that come first."""
 
@@ -123,7 +123,7 @@ class NewRollout(Asked):
     canary: Some = ()
 
 
-class Drafted(Dry):
+class Drafted(DryRunResult):
     """`fits` counts the lines of the compatibility table, `connections` are its lines."""
 
     rollout: RolloutWithWaves
@@ -131,7 +131,7 @@ class Drafted(Dry):
     connections: list[MemberOut]
 
 
-class Moved(Dry):
+class Moved(DryRunResult):
     rollout: RolloutWithWaves
 
 
@@ -142,7 +142,7 @@ class Carried(Moved):
     fresh: bool
 
 
-class Advance(Asked):
+class Advance(RequestModel):
     """`every`: wave after wave, as long as the gates let it."""
 
     every: bool = False
@@ -154,16 +154,16 @@ class Resume(Advance):
     accept: Text = ""
 
 
-class StopRollout(Asked):
+class StopRollout(RequestModel):
     reason: Text = ""
 
 
-class Skip(Asked):
+class Skip(RequestModel):
     connections: Annotated[list[Name], Field(min_length=1, max_length=1000)]
     reason: Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-class RollBack(Asked):
+class RollBack(RequestModel):
     """`wave` 0 is the last that has begun; `connections`: only these."""
 
     wave: Annotated[int, Field(ge=0, le=10_000)] = 0
@@ -181,8 +181,8 @@ _CARRIED: dict[int | str, dict[str, Any]] = {
 
 @routes.get("/rollouts", response_model=Page[RolloutOut])
 def list_rollouts(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     limit: Limit = 100,
     cursor: Cursor = None,
     status: Annotated[tuple[RolloutStatus, ...], Query(max_length=6)] = (),
@@ -194,15 +194,15 @@ def list_rollouts(
 
 
 @routes.get("/rollouts/{rollout}", response_model=RolloutWithWaves)
-def get_rollout(request: Request, who: Who, the: The, rollout: RolloutId) -> Response:
+def get_rollout(request: Request, who: CallerDep, the: ServerDep, rollout: RolloutId) -> Response:
     """How far it is, wave by wave."""
     return tagged(request, _document(the, _known(the, who, rollout)))
 
 
 @routes.get("/rollouts/{rollout}/connections", response_model=Page[MemberOut])
 def list_rollout_connections(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     rollout: RolloutId,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -217,7 +217,7 @@ def list_rollout_connections(
 
 
 @routes.post("/rollouts", status_code=201, response_model=Drafted, responses=_MADE)
-def create_rollout(the: The, who: Who, asked: NewRollout, writes: Writes) -> Response:
+def create_rollout(the: ServerDep, who: CallerDep, asked: NewRollout, writes: Writes) -> Response:
     """Touches no connection. With `dry_run` only the compatibility table: how it fits each, as of what is known of
     their sources."""
 
@@ -258,7 +258,7 @@ def _patch(the: Server, who: Caller, asked: NewRollout, names: list[str]) -> Pat
 
 
 @routes.post("/rollouts/{rollout}/advance", status_code=202, response_model=Carried, responses=_CARRIED)
-def advance_rollout(the: The, who: Who, rollout: RolloutId, asked: Advance, writes: Matched) -> Response:
+def advance_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: Advance, writes: Matched) -> Response:
     """The next wave, or what is left of one that has begun. 200 with what is under way."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -268,7 +268,7 @@ def advance_rollout(the: The, who: Who, rollout: RolloutId, asked: Advance, writ
 
 
 @routes.post("/rollouts/{rollout}/resume", status_code=202, response_model=Carried, responses=_CARRIED)
-def resume_rollout(the: The, who: Who, rollout: RolloutId, asked: Resume, writes: Matched) -> Response:
+def resume_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: Resume, writes: Matched) -> Response:
     """After a stop or a halt; touches only what is not done."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -278,7 +278,7 @@ def resume_rollout(the: The, who: Who, rollout: RolloutId, asked: Resume, writes
 
 
 @routes.post("/rollouts/{rollout}/rollback", status_code=202, response_model=Carried, responses=_CARRIED)
-def roll_back_rollout(the: The, who: Who, rollout: RolloutId, asked: RollBack, writes: Matched) -> Response:
+def roll_back_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: RollBack, writes: Matched) -> Response:
     """Takes back what reached a wave, or these connections; then it is stopped."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -304,7 +304,7 @@ def _carried(
 
 
 @routes.post("/rollouts/{rollout}/stop", response_model=Moved)
-def stop_rollout(the: The, who: Who, rollout: RolloutId, asked: StopRollout, writes: Matched) -> Response:
+def stop_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: StopRollout, writes: Matched) -> Response:
     """No connection is begun any more; runs that are under way end."""
     found = _known(the, who, rollout)
 
@@ -317,7 +317,7 @@ def stop_rollout(the: The, who: Who, rollout: RolloutId, asked: StopRollout, wri
 
 
 @routes.post("/rollouts/{rollout}/skip", response_model=Moved)
-def skip_connections(the: The, who: Who, rollout: RolloutId, asked: Skip, writes: Matched) -> Response:
+def skip_connections(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: Skip, writes: Matched) -> Response:
     """Leaves connections out, all or none; the reason is kept."""
     found = _known(the, who, rollout)
 

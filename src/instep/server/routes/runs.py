@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from instep.errors import InstepError
 from instep.model import RunKind, RunStatus, TableRun
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.models import Page, PlanOut, PlanWithSteps, RunOut, RunWithTables, StepOut, TableRunOut
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
@@ -24,8 +24,8 @@ routes = router("runs")
 
 @routes.get("/runs", response_model=Page[RunOut])
 def list_runs(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     limit: Limit = 100,
     cursor: Cursor = None,
     connection: Annotated[str | None, Query(max_length=200)] = None,
@@ -40,7 +40,9 @@ def list_runs(
 
 
 @routes.get("/runs/{run}", response_model=RunWithTables)
-def get_run(request: Request, who: Who, the: The, run: Annotated[str, name("A run's id, r-...")]) -> Response:
+def get_run(
+    request: Request, who: CallerDep, the: ServerDep, run: Annotated[str, name("A run's id, r-...")]
+) -> Response:
     """With what it did to each table."""
     try:
         found = the.store.runs.get(run)
@@ -58,7 +60,9 @@ def _table(found: TableRun) -> TableRunOut:
 
 
 @routes.get("/connections/{connection}/plans", response_model=Page[PlanOut])
-def list_plans(who: Who, the: The, connection: ConnectionName, limit: Limit = 100, cursor: Cursor = None) -> Any:
+def list_plans(
+    who: CallerDep, the: ServerDep, connection: ConnectionName, limit: Limit = 100, cursor: Cursor = None
+) -> Any:
     """Newest first."""
     behind = place(cursor, int)
     found = the.store.pages.plans(the.connection(who, connection), behind[0] if behind else None, limit + 1)
@@ -66,7 +70,7 @@ def list_plans(who: Who, the: The, connection: ConnectionName, limit: Limit = 10
 
 
 @routes.get("/plans/{plan}", response_model=PlanWithSteps)
-def get_plan(request: Request, who: Who, the: The, plan: Annotated[str, name("A plan's id.")]) -> Response:
+def get_plan(request: Request, who: CallerDep, the: ServerDep, plan: Annotated[str, name("A plan's id.")]) -> Response:
     """With its steps."""
     try:
         found = the.store.plans.get(plan)

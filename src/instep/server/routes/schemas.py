@@ -11,14 +11,14 @@ from pydantic import Field
 
 from instep.control import schema_history
 from instep.schema.catalog.catalog import catalog_to_dict
-from instep.server.access import The, Who
-from instep.server.models import Page, Said
+from instep.server.access import CallerDep, ServerDep
+from instep.server.models import Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
 from instep.server.responses import ConnectionName, router
 
 
-class VersionOut(Said):
+class VersionOut(ResponseModel):
     """`version` counts on its side; `label` is the accepted version's major.minor at that time."""
 
     connection: str
@@ -36,7 +36,7 @@ class Schema(VersionOut):
     catalog: dict[str, Any]
 
 
-class CopyOut(Said):
+class CopyOut(ResponseModel):
     number: int
     table: list[str] = Field(description="The accepted table that it was.")
     place: list[str] = Field(description="Namespace and name at the destination.")
@@ -58,7 +58,12 @@ OfSide = Annotated[schema_history.Side, Query(description="Whose schema.")]
 
 @routes.get("/connections/{connection}/history", response_model=Page[VersionOut])
 def list_versions(
-    who: Who, the: The, connection: ConnectionName, side: OfSide = "accepted", limit: Limit = 100, cursor: Cursor = None
+    who: CallerDep,
+    the: ServerDep,
+    connection: ConnectionName,
+    side: OfSide = "accepted",
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Any:
     """Newest first."""
     behind = place(cursor, int)
@@ -69,8 +74,8 @@ def list_versions(
 
 @routes.get("/connections/{connection}/history/{version}", response_model=Schema)
 def get_version(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     connection: ConnectionName,
     version: Annotated[int, Path(ge=0, le=2**31 - 1)],
     side: OfSide = "accepted",

@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from instep.control.selection.listing import listed, tree
 from instep.control.selection.selections import Place, Verb, place_of, switch, wanted
-from instep.server.access import The, Who
-from instep.server.models import Asked, Dry, Said
+from instep.server.access import CallerDep, ServerDep
+from instep.server.models import DryRunResult, RequestModel, ResponseModel
 from instep.server.responses import ConnectionName, router
 from instep.server.writes import Answer, Matched, tagged
 
@@ -23,7 +23,7 @@ Paths = Annotated[list[Path], Field(max_length=10_000)]
 Patterns = Annotated[list[Path], Field(max_length=1000)]
 
 
-class ListedOut(Said):
+class ListedOut(ResponseModel):
     """A schema (`table` is empty), a table (`column` is empty) or a column. `hashed` is null but for columns; `since`
     is when it was switched or found, `who` the person who switched it."""
 
@@ -37,7 +37,7 @@ class ListedOut(Said):
     who: str
 
 
-class SelectionOut(Said):
+class SelectionOut(ResponseModel):
     """`schemas` nests the same as a schema config does."""
 
     schema_change_handling: str
@@ -45,7 +45,7 @@ class SelectionOut(Said):
     objects: list[ListedOut]
 
 
-class Switching(Asked):
+class SwitchRequest(RequestModel):
     """`objects` are schemas, tables or columns by their paths, `matching` patterns of tables and columns: globs, or
     regular expressions after `re:`."""
 
@@ -54,7 +54,7 @@ class Switching(Asked):
     matching: Patterns = Field([])
 
 
-class TurnedOut(Said):
+class TurnedOut(ResponseModel):
     """`changed` is false for what stands so already; `lines` say what follows."""
 
     object: str
@@ -62,7 +62,7 @@ class TurnedOut(Said):
     lines: list[str]
 
 
-class Switched(Dry):
+class Switched(DryRunResult):
     verb: Verb
     objects: list[TurnedOut]
 
@@ -73,8 +73,8 @@ routes = router("selections")
 @routes.get("/connections/{connection}/selection", response_model=SelectionOut)
 def get_selection(
     request: Request,
-    the: The,
-    who: Who,
+    the: ServerDep,
+    who: CallerDep,
     connection: ConnectionName,
     columns: Annotated[bool, Query(description="Every column, not only touched ones.")] = False,
 ) -> Response:
@@ -90,7 +90,7 @@ def _document(place: Place, *, columns: bool) -> dict[str, Any]:
 
 
 @routes.post("/connections/{connection}/selection", response_model=Switched)
-def turn(the: The, who: Who, connection: ConnectionName, asked: Switching, writes: Matched) -> Response:
+def turn(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: SwitchRequest, writes: Matched) -> Response:
     """Switches objects on or off, or hashes columns, or lets them be in clear again: all of them or none. Rehearsed,
     it says what would follow."""
     name = the.connection(who, connection)

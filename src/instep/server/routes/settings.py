@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from instep.server import resources
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.resources import NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
 from instep.server.responses import ConnectionName, router
 from instep.server.routes.resources import MADE
@@ -18,26 +18,30 @@ routes = router("connections")
 
 
 @routes.post("/connections", status_code=201, response_model=ObjectWritten, responses=MADE)
-def create_connection(the: The, asked: NewObject, writes: Writes) -> Response:
+def create_connection(the: ServerDep, asked: NewObject, writes: Writes) -> Response:
     """Refused if the name is in use."""
     return resources.create(the, "connection", asked.name, _document(asked), None, writes)
 
 
 @routes.get("/connections/{connection}/settings", response_model=ObjectOut)
-def get_settings(request: Request, who: Who, the: The, connection: ConnectionName) -> Response:
+def get_settings(request: Request, who: CallerDep, the: ServerDep, connection: ConnectionName) -> Response:
     """Shaped as its section in instep.yml; stars stand for secrets."""
     return tagged(request, resources.document(resources.known(the, who, "connection", connection)))
 
 
 @routes.put("/connections/{connection}/settings", response_model=ObjectWritten)
-def put_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectWhole, writes: Matched) -> Response:
+def put_settings(
+    the: ServerDep, who: CallerDep, connection: ConnectionName, asked: ObjectWhole, writes: Matched
+) -> Response:
     """The whole document. A key that is for some groups cannot change what ties the connection to others."""
     resources.known(the, who, "connection", connection)
     return resources.replace(the, "connection", connection, _document(asked), None, writes)
 
 
 @routes.patch("/connections/{connection}/settings", response_model=ObjectWritten)
-def patch_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectChange, writes: Matched) -> Response:
+def patch_settings(
+    the: ServerDep, who: CallerDep, connection: ConnectionName, asked: ObjectChange, writes: Matched
+) -> Response:
     """`spec` is a merge patch: null takes a key away."""
     resources.known(the, who, "connection", connection)
     return resources.change(the, "connection", connection, _document(asked), None, writes)

@@ -13,7 +13,7 @@ from instep.control.object_history import trail
 from instep.control.selection.reselected import decided
 from instep.schema.catalog.catalog import catalog_to_dict
 from instep.server import resources
-from instep.server.access import The, Who
+from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Server
 from instep.server.models import Page
 from instep.server.paging import Cursor, paged, place
@@ -21,11 +21,11 @@ from instep.server.responses import ConnectionName, router
 from instep.server.routes.schemas import SchemaAt
 
 routes = router("standing")
-Few = Annotated[int, Query(ge=1, le=100, description="The most items of a page.")]
+NameList = Annotated[int, Query(ge=1, le=100, description="The most items of a page.")]
 
 
 @routes.get("/connections/{connection}/status", response_model=dict[str, Any])
-def get_status(who: Who, the: The, connection: ConnectionName) -> Any:
+def get_status(who: CallerDep, the: ServerDep, connection: ConnectionName) -> Any:
     """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
     the state of a source's log: the server opens no source."""
     [found] = _statuses(the, [the.connection(who, connection)])
@@ -44,7 +44,7 @@ def _statuses(the: Server, names: list[str]) -> list[dict[str, Any]]:
 
 
 @routes.get("/status", response_model=Page[dict[str, Any]])
-def list_status(who: Who, the: The, limit: Few = 50, cursor: Cursor = None) -> Any:
+def list_status(who: CallerDep, the: ServerDep, limit: NameList = 50, cursor: Cursor = None) -> Any:
     """Of every connection, by name."""
     behind = place(cursor, str)
     names = [
@@ -56,8 +56,8 @@ def list_status(who: Who, the: The, limit: Few = 50, cursor: Cursor = None) -> A
 
 @routes.get("/connections/{connection}/schema", response_model=SchemaAt)
 def get_schema(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     connection: ConnectionName,
     side: Annotated[schema_history.Side, Query(description="Whose schema.")] = "accepted",
     at: Annotated[str | None, Query(max_length=50, description="A time (ISO 8601), or a version: 7 or 2.1.")] = None,
@@ -73,8 +73,8 @@ def get_schema(
 
 @routes.get("/connections/{connection}/trail", response_model=dict[str, Any])
 def get_trail(
-    who: Who,
-    the: The,
+    who: CallerDep,
+    the: ServerDep,
     connection: ConnectionName,
     of: Annotated[str, Query(min_length=1, max_length=500, description="schema.table or schema.table.column")],
 ) -> Any:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from instep.schema.catalog.types import DataType, Json, String
 from instep.stage.casts.exact import exact, unlike
-from instep.stage.casts.parse import OUT_OF_RANGE, Misfit, parse
+from instep.stage.casts.parse import OUT_OF_RANGE, InvalidValue, parse
 from instep.stage.casts.text import documents, is_bytes, is_text, plain, to_text, with_hex
 
 _LEAF = 32
@@ -84,7 +84,7 @@ class _Work:
         for at in range(len(values)):
             try:
                 out.append(self.one(values.slice(at, 1)))
-            except Misfit as misfit:
+            except InvalidValue as misfit:
                 out.append(pa.nulls(1, self.target))
                 self.misfits[start + at] = str(misfit)
         return pa.concat_arrays(out) if out else pa.nulls(0, self.target)
@@ -101,7 +101,7 @@ class _Work:
 
     def parsed(self, value: pa.Array) -> pa.Array:
         if why := unlike(value.type, self.source, self.target):
-            raise Misfit(why)
+            raise InvalidValue(why)
         text = self.text(value)
         if isinstance(self.accepted, Json) and not isinstance(self.source, Json):
             return pa.array([_json(text, value.type)], self.target)
@@ -111,11 +111,11 @@ class _Work:
 
     def text(self, value: pa.Array) -> str:
         if is_bytes(value.type) and is_text(self.target) and isinstance(self.source, String | Json):
-            raise Misfit("not valid UTF-8")
+            raise InvalidValue("not valid UTF-8")
         try:
             return str(to_text(value, self.source)[0].as_py())
         except pa.ArrowInvalid:
-            raise Misfit("not valid UTF-8" if is_text(value.type) else "has no text form") from None
+            raise InvalidValue("not valid UTF-8" if is_text(value.type) else "has no text form") from None
 
     def in_range(self, values: pa.Array) -> pa.Array:
         """Dates and instants outside the years 0001 to 9999 become misfits."""
@@ -149,9 +149,9 @@ def _json(text: str, kind: pa.DataType) -> str:
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
     except ValueError:
-        raise Misfit("not JSON") from None
+        raise InvalidValue("not JSON") from None
     except RecursionError:
-        raise Misfit("nested too deeply to be checked") from None
+        raise InvalidValue("nested too deeply to be checked") from None
     return text
 
 

@@ -20,7 +20,7 @@ _DAY = re.compile(r"\s*\d{4}-\d\d-\d\d", re.ASCII)
 _FRACTION = re.compile(r"[.,](\d{6})(\d+)")
 
 
-class Misfit(Exception):
+class InvalidValue(Exception):
     """The value has no exact form in the target type; the message is the reason."""
 
 
@@ -29,7 +29,7 @@ def parse(text: str, target: pa.DataType) -> tuple[Any, str]:
     for applies, convert in _PARSERS:
         if applies(target):
             return convert(text, target), _note(text, target)
-    raise Misfit(f"{target} cannot be made from text")
+    raise InvalidValue(f"{target} cannot be made from text")
 
 
 def _note(text: str, target: pa.DataType) -> str:
@@ -44,7 +44,7 @@ def _boolean(text: str, _: pa.DataType) -> bool:
         return True
     if word in ("false", "f", "0"):
         return False
-    raise Misfit("not true or false")
+    raise InvalidValue("not true or false")
 
 
 def _number(text: str) -> Decimal:
@@ -53,27 +53,27 @@ def _number(text: str) -> Decimal:
             raise InvalidOperation
         number = Decimal(text.strip())
     except InvalidOperation:
-        raise Misfit("not a number") from None
+        raise InvalidValue("not a number") from None
     return number
 
 
 def _finite(text: str) -> Decimal:
     number = _number(text)
     if not number.is_finite():
-        raise Misfit(f"{'NaN' if number.is_nan() else 'infinity'} is not a finite number")
+        raise InvalidValue(f"{'NaN' if number.is_nan() else 'infinity'} is not a finite number")
     return number
 
 
 def _integer(text: str, target: pa.DataType) -> int:
     number = _finite(text)
     if number.adjusted() > 40:
-        raise Misfit(f"too large for {target}")
+        raise InvalidValue(f"too large for {target}")
     if number != int(number):
-        raise Misfit("has a fraction")
+        raise InvalidValue("has a fraction")
     signed = pa.types.is_signed_integer(target)
     low, high = (-(2 ** (target.bit_width - 1)), 2 ** (target.bit_width - 1)) if signed else (0, 2**target.bit_width)
     if not low <= number < high:
-        raise Misfit(f"too large for {target}")
+        raise InvalidValue(f"too large for {target}")
     return int(number)
 
 
@@ -86,9 +86,9 @@ def _decimal(text: str, target: pa.DataType) -> Decimal:
         kept.pop()
         exponent += 1
     if exponent < -target.scale and any(kept):
-        raise Misfit(f"more than {target.scale} digits after the point")
+        raise InvalidValue(f"more than {target.scale} digits after the point")
     if any(kept) and number.adjusted() >= target.precision - target.scale:
-        raise Misfit(f"more than {target.precision - target.scale} digits before the point")
+        raise InvalidValue(f"more than {target.precision - target.scale} digits before the point")
     return Decimal((sign, tuple(kept), exponent)) if any(kept) else Decimal(0)
 
 
@@ -100,67 +100,67 @@ def _float(text: str, target: pa.DataType) -> float:
     stored = pa.scalar(value, target)
     shown = Decimal(str(stored.cast(pa.string()).as_py()))
     if number not in (shown, Decimal(stored.as_py())) if shown.is_finite() else True:
-        raise Misfit(f"not exact as {'a 64' if target.bit_width == 64 else 'a 32'}-bit float")
+        raise InvalidValue(f"not exact as {'a 64' if target.bit_width == 64 else 'a 32'}-bit float")
     return value
 
 
 def _instant(text: str) -> datetime:
     found = _FRACTION.search(text)
     if found and found[2].strip("0"):
-        raise Misfit("finer than a microsecond")
+        raise InvalidValue("finer than a microsecond")
     try:
         if not _DAY.match(text):  # the basic forms of ISO 8601 are digits, which may be a number
             raise ValueError
         return datetime.fromisoformat(text.strip())
     except ValueError:
         if re.match(r"\s*([+-]?infinity|[+-]?\d{5,}-|-\d+-|0000-)", text, re.IGNORECASE):
-            raise Misfit(OUT_OF_RANGE) from None
-        raise Misfit("not an ISO date and time") from None
+            raise InvalidValue(OUT_OF_RANGE) from None
+        raise InvalidValue("not an ISO date and time") from None
 
 
 def _timestamp(text: str, target: pa.DataType) -> datetime:
     value = _instant(text)
     if target.tz is None:
         if value.tzinfo is not None:
-            raise Misfit("has a time zone")
+            raise InvalidValue("has a time zone")
         return value
     if value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise Misfit(OUT_OF_RANGE) from None
+        raise InvalidValue(OUT_OF_RANGE) from None
 
 
 def _date(text: str, _: pa.DataType) -> date:
     value = _instant(text)
     if value.timetz().replace(tzinfo=None) != time(0):
-        raise Misfit("has a time of day")
+        raise InvalidValue("has a time of day")
     return value.date()
 
 
 def _time(text: str, _: pa.DataType) -> time:
     found = _FRACTION.search(text)
     if found and found[2].strip("0"):
-        raise Misfit("finer than a microsecond")
+        raise InvalidValue("finer than a microsecond")
     try:
         value = time.fromisoformat(text.strip())
     except ValueError:
-        raise Misfit("not a time of day") from None
+        raise InvalidValue("not a time of day") from None
     if value.tzinfo is not None:
-        raise Misfit("has a time zone")
+        raise InvalidValue("has a time zone")
     return value
 
 
 def _uuid(text: str, target: pa.DataType) -> bytes:
     if target.byte_width != 16:
-        raise Misfit(f"not {target.byte_width} bytes")
+        raise InvalidValue(f"not {target.byte_width} bytes")
     if text.strip().isdigit():
-        raise Misfit("digits alone are a number")
+        raise InvalidValue("digits alone are a number")
     try:
         return uuid.UUID(text.strip()).bytes
     except ValueError:
-        raise Misfit("not a UUID") from None
+        raise InvalidValue("not a UUID") from None
 
 
 def _bytes(text: str, _: pa.DataType) -> bytes:
@@ -185,8 +185,8 @@ def _nested(text: str, target: pa.DataType) -> Any:
         if value is None:
             raise ValueError
         return _element(value, target)
-    except (ValueError, Misfit, RecursionError):
-        raise Misfit(f"an element does not fit {target}") from None
+    except (ValueError, InvalidValue, RecursionError):
+        raise InvalidValue(f"an element does not fit {target}") from None
 
 
 def _element(value: Any, target: pa.DataType) -> Any:

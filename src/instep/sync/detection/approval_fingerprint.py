@@ -27,7 +27,7 @@ _OF_THEIR_OWN = ("column.nullability", "column.default", "column.comment")
 
 
 @dataclass(frozen=True)
-class Sight:
+class ApprovalFingerprint:
     """The two catalogs that a detection compared. `places` says under which accepted name a change's table is known."""
 
     source: Catalog
@@ -37,7 +37,7 @@ class Sight:
     """Tables as they are about to be accepted: a column that waits beside its new table is judged as if it were."""
 
     @classmethod
-    def of(cls, changes: Iterable[Change], source: Catalog, accepted: Catalog) -> Sight:
+    def of(cls, changes: Iterable[Change], source: Catalog, accepted: Catalog) -> ApprovalFingerprint:
         changes = list(changes)
         renames = {c.after.ref: (c.before.ref, False) for c in changes if isinstance(c, TableRenamed)}
         added = Catalog.of(c.after for c in changes if isinstance(c, TableAdded))

@@ -15,7 +15,7 @@ from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
 from instep.store.catalogs.watermarks import Seen
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.table_renames import Places
 
 NO_CURSOR = "{}"
@@ -27,7 +27,7 @@ def identity(table: Table, column: Column) -> Seen:
     return table.id or table.path, column.id or column.name
 
 
-def note_cursors(pipe: Pipe, decisions: Iterable[Decision], accepted: Catalog) -> None:
+def note_cursors(pipe: SyncContext, decisions: Iterable[Decision], accepted: Catalog) -> None:
     """For columns that are held and were not before. Of a table without a record nobody knows where its cursor is:
     its first load may have been killed behind its commit."""
     decisions = tuple(decisions)
@@ -46,7 +46,7 @@ def note_cursors(pipe: Pipe, decisions: Iterable[Decision], accepted: Catalog) -
     pipe.store.watermarks.add(pipe.name, found)
 
 
-def was_held(pipe: Pipe, table: Table | None, change: Change) -> bool:
+def was_held(pipe: SyncContext, table: Table | None, change: Change) -> bool:
     """Whether a column was held while the cursor of its accepted table went on."""
     return (
         table is not None
@@ -55,7 +55,7 @@ def was_held(pipe: Pipe, table: Table | None, change: Change) -> bool:
     )
 
 
-def noted(pipe: Pipe, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def noted(pipe: SyncContext, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The noted cursors (JSON) that a load of the table has to begin at or before, and the numbers of the backfills
     that ask for it."""
     waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "since" and b.table == table.ref]
@@ -66,7 +66,7 @@ def noted(pipe: Pipe, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return tuple(known.get(s, NO_CURSOR) if s else NO_CURSOR for s in seen), tuple(b.number for b in waiting)
 
 
-def settle(pipe: Pipe, backfill: Backfill) -> None:
+def settle(pipe: SyncContext, backfill: Backfill) -> None:
     """It is done: the column is read like every other from now on."""
     table = pipe.store.accepted.catalog(pipe.name).get(backfill.table)
     if backfill.scope == "since" and table is not None and (seen := _seen(table, backfill)):

@@ -9,7 +9,7 @@ from instep.model import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.diff import pair_columns
 from instep.store.catalogs.key_choices import Choice, What
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 Chosen = Mapping[tuple[Ref, What], Choice]
 
@@ -45,7 +45,7 @@ def with_key(table: Table, names: list[str | None]) -> Table:
     return replace(table, columns=tuple(replace(c, key=places.get(c.name, 0)) for c in table.columns))
 
 
-def settings_of(pipe: Pipe, table: Table) -> TableSettings:
+def settings_of(pipe: SyncContext, table: Table) -> TableSettings:
     """The settings of an accepted table, with where a chosen cursor begins."""
     settings = pipe.settings(table)
     choice = pipe.store.choices.of(pipe.name).get((table.ref, "cursor"))

@@ -48,7 +48,7 @@ from instep.schema.policy.new_objects import stay_off
 from instep.schema.policy.policy import Decision, Explicit, decide
 from instep.schema.policy.removal import MASS_REMOVAL, awaited, confirm_removals, decide_all
 from instep.schema.policy.safeguards import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
-from instep.schema.policy.similarity import Suspicion
+from instep.schema.policy.similarity import RenameInference
 from instep.schema.policy.type_choice import (
     added_columns,
     is_type_choice,
@@ -63,9 +63,9 @@ from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.catalogs.reviews import Finding
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.access import Access, restrict
-from instep.sync.detection.approval_fingerprint import Sight, asked_again
+from instep.sync.detection.approval_fingerprint import ApprovalFingerprint, asked_again
 from instep.sync.detection.backfill_since import note_cursors
 from instep.sync.detection.chosen_keys import with_choices
 from instep.sync.detection.drift import Drift, compare, remembered
@@ -76,7 +76,7 @@ from instep.sync.detection.pii import hold as hold_personal
 from instep.sync.detection.pii import split, suspects
 from instep.sync.detection.privacy import Guard
 from instep.sync.detection.refused import state_of, still_refused
-from instep.sync.detection.rename_inference import Doubt, Opened, suspect
+from instep.sync.detection.rename_inference import Opened, RenameCandidate, suspect
 from instep.sync.detection.table_renames import Places
 from instep.sync.table_mode import with_settings
 
@@ -136,7 +136,7 @@ class Detection:
     accepted: Catalog
     version: int
     decisions: tuple[Decision, ...]
-    proposals: tuple[Suspicion, ...]
+    proposals: tuple[RenameInference, ...]
     discovery: Discovery
     denied: Mapping[Ref, str]
     reviews: Mapping[str, Review]
@@ -146,7 +146,7 @@ class Detection:
     unmatched: tuple[str, ...] = ()
     stale: frozenset[str] = frozenset()
     counts: Counts = field(default=Counts(), kw_only=True)
-    doubt: Doubt = field(default_factory=Doubt, kw_only=True)
+    doubt: RenameCandidate = field(default_factory=RenameCandidate, kw_only=True)
     drift: Drift = field(default_factory=Drift, kw_only=True)
     unheeded: tuple[str, ...] = field(default=(), kw_only=True)
     missing: Mapping[str, str] = field(default_factory=dict, kw_only=True)
@@ -194,7 +194,7 @@ class Detection:
 
 
 def detect(
-    pipe: Pipe,
+    pipe: SyncContext,
     discovery: Discovery,
     *,
     count: bool = True,
@@ -239,7 +239,7 @@ def detect(
     personal = suspects(pipe, changes, source, answers, look=assumed is None)
     changes = split(changes, personal)
     kept = left_behind(_columns_asked(answers), changes, accepted, source)
-    sight = Sight.of([*changes, *kept], source, accepted)
+    sight = ApprovalFingerprint.of([*changes, *kept], source, accepted)
     asked = _names_asked(answers)
     stale = sight.stale([*changes, *kept, *asked], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
@@ -284,13 +284,13 @@ def _columns_asked(answers: Mapping[str, Review]) -> list[Change]:
     return [change_from_dict(r.change) for r in answers.values() if r.kind == ColumnAdded.kind]
 
 
-def _opened(pipe: Pipe, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:
+def _opened(pipe: SyncContext, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:
     if recalled:
         return None
     return pipe.source.snapshot if snapshot is None else lambda: nullcontext(snapshot)
 
 
-def _bounded(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
+def _bounded(pipe: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
     """Without floods of new columns and types that go back and forth; what was held for that stays held until it is
     answered."""
     rules = {k: r.rule for k, r in answers.items()}
@@ -303,13 +303,13 @@ def _bounded(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Re
     return hold_flapping(decisions, past)
 
 
-def _unmatched(pipe: Pipe, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
+def _unmatched(pipe: SyncContext, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
     closed = {*(".".join(path) for path in discovery.denied), *(s.path for s in switches)}
     found = (Pattern(text) for text in unmatched(pipe.selection, discovery.catalog) if text not in closed)
     return tuple(p.text for p in found if p.is_exact or not any(map(p.matches, closed)))
 
 
-def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
+def _settled(pipe: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
     """The source with the keys and cursors of the settings; a hashed column is text."""
     known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
     chosen = pipe.store.choices.of(pipe.name)
@@ -323,7 +323,7 @@ def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
     return Catalog.of(_with_hashes(pipe, t, known.get(t.ref)) for t in tables)
 
 
-def _with_hashes(pipe: Pipe, table: Table, known: Table | None) -> Table:
+def _with_hashes(pipe: SyncContext, table: Table, known: Table | None) -> Table:
     """A column is hashed under its own name or under the one that it was accepted by."""
     selection, was = pipe.selection, pipe.selected_before
     if not selection.covers_columns:
@@ -337,7 +337,7 @@ def _with_hashes(pipe: Pipe, table: Table, known: Table | None) -> Table:
     return replace(table, columns=tuple(columns))
 
 
-def _without_hashes(pipe: Pipe, changes: Iterable[Change]) -> Iterator[Change]:
+def _without_hashes(pipe: SyncContext, changes: Iterable[Change]) -> Iterator[Change]:
     """Leave out that a key has another type where its columns are, or were, hashed: the selection answers for that."""
     loaded: Mapping[Ref, Sequence[LoadedColumn]] | None = None
     for change in changes:
@@ -349,7 +349,7 @@ def _without_hashes(pipe: Pipe, changes: Iterable[Change]) -> Iterator[Change]:
         yield change
 
 
-def _compared(pipe: Pipe, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
+def _compared(pipe: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
     """What is switched on of both sides. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
     off = {t.ref for t in source.tables if not is_on(pipe.selection, t)[0]}
@@ -373,14 +373,14 @@ def _answer(change: Change, review: Review | None, listing: Listing) -> Explicit
     return "on" if listing.lets_in(change) and change.kind.endswith(".added") else None
 
 
-def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str, Review]:
+def record(pipe: SyncContext, detection: Detection, *, count: bool = True) -> dict[str, Review]:
     """Stores the detection with its reviews and events in one transaction and answers the reviews by content key.
 
     The same detection twice adds nothing but its count (`count` false: not even that). What tables that may not be
     read had waiting keeps waiting.
     """
     store, source_print = pipe.store, fingerprint(detection.source)
-    sight = Sight.of((d.change for d in detection.decisions), detection.source, detection.accepted)
+    sight = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
     with pipe.transaction():
         known = store.reviews.standing(pipe.name)  # another detection may have been recorded since this one was made
         decided = (still_refused(d, known.get(key(d.change))) for d in detection.decisions)
@@ -417,25 +417,25 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     return {r.key: r for r in reviews}
 
 
-def asked(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> tuple[str, ...]:
+def asked(pipe: SyncContext, detection: Detection, reviews: Mapping[str, Review]) -> tuple[str, ...]:
     """The ids of the changes that wait for a person now; snoozed ones wait later."""
     held = [reviews[key(d.change)] for d in detection.waiting]
     held += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
     return tuple(r.id for r in held if not pipe.store.reviews.is_asleep(r))
 
 
-def remember(pipe: Pipe, detection: Detection) -> None:
+def remember(pipe: SyncContext, detection: Detection) -> None:
     """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
     pipe.store.discoveries.save(pipe.name, _cached(detection.discovery), run=pipe.run.id if pipe.run else "")
 
 
-def look(pipe: Pipe, *, count: bool = True) -> Detection:
+def look(pipe: SyncContext, *, count: bool = True) -> Detection:
     """Detects without reading the source's catalog, if the source says that it is the stored one."""
     known = None if isinstance(pipe.source, Streams) else _known(pipe)  # what is silent is not stored
     return detect(pipe, known or pipe.source.discover(), count=count, stored=known is not None)
 
 
-def look_at(pipe: Pipe, known: CachedDiscovery) -> Detection:
+def look_at(pipe: SyncContext, known: CachedDiscovery) -> Detection:
     """Detects in what another connection of the same source has seen just now."""
     same = pipe.store.discoveries.fingerprint(pipe.name) == known.fingerprint and not has_weak_ids(known.catalog)
     if same:
@@ -443,7 +443,7 @@ def look_at(pipe: Pipe, known: CachedDiscovery) -> Detection:
     return detect(pipe, seen_then(known), stored=same)
 
 
-def _known(pipe: Pipe) -> Discovery | None:
+def _known(pipe: SyncContext) -> Discovery | None:
     """The stored discovery, if the source is still as it was then. Weak ids are no part of a fingerprint: two tables
     of one shape may have swapped their names under it."""
     if pipe.store.discoveries.fingerprint(pipe.name) != pipe.source.fingerprint():
@@ -465,7 +465,7 @@ def seen_then(known: CachedDiscovery) -> Discovery:
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
 
 
-def recall(pipe: Pipe, assumed: Mapping[str, Review]) -> Detection | None:
+def recall(pipe: SyncContext, assumed: Mapping[str, Review]) -> Detection | None:
     """The last detection over again, without the source, under `assumed` answers; None before the first."""
     known = pipe.store.discoveries.get(pipe.name)
     return detect(pipe, seen_then(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
@@ -476,7 +476,7 @@ def _cached(seen: Discovery) -> CachedDiscovery:
     return CachedDiscovery(seen.catalog, seen.fingerprint, stats, seen.denied, seen.identity, seen.proves_absence)
 
 
-def _finding(decision: Decision, sight: Sight, doubt: Doubt) -> Finding:
+def _finding(decision: Decision, sight: ApprovalFingerprint, doubt: RenameCandidate) -> Finding:
     """What policy applies by itself is nobody's approval and needs no fingerprint."""
     change = decision.change
     return Finding(

@@ -18,7 +18,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import RecordIdentity, ReviveColumn, Step, step
 from instep.schema.policy.policy import Decision
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.journal import touched, unborn
 
 KIND = DestinationDrifted.kind
@@ -54,7 +54,7 @@ def _why(found: tuple[Difference, ...]) -> str:
     return f"somebody changed it at the destination: {'; '.join(d.text for d in found)}"
 
 
-def compare(pipe: Pipe, accepted: Catalog) -> Drift:
+def compare(pipe: SyncContext, accepted: Catalog) -> Drift:
     """Looks at the destination's tables; nothing before the first version of its schema."""
     before = pipe.store.schemas.latest(pipe.name, "destination")
     if before is None:
@@ -68,7 +68,7 @@ def compare(pipe: Pipe, accepted: Catalog) -> Drift:
     return Drift({ref: found for ref, found in pairs.items() if found}, left)
 
 
-def _ever_there(pipe: Pipe, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
+def _ever_there(pipe: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
     """Without the tables that are not there because the run that accepted them has died, or has not come yet, to their
     first rows, with which they appear."""
     gone = {table.ref: ref for ref, (table, found) in pairs.items() if found is None}
@@ -76,7 +76,7 @@ def _ever_there(pipe: Pipe, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> 
     return {ref: table for ref, (table, _) in pairs.items() if ref not in never}
 
 
-def inspected(pipe: Pipe, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
+def inspected(pipe: SyncContext, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
     """Our tables among `refs`, and what to tell people about those that are not ours."""
     try:
         return pipe.destination.inspect(refs), {}
@@ -92,7 +92,7 @@ def remembered(answers: Mapping[str, Review]) -> list[Change]:
     return [change_from_dict(r.change) for r in answers.values() if r.kind == KIND]
 
 
-def repaired(pipe: Pipe, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
+def repaired(pipe: SyncContext, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
     """The plan with what brings values back: a column that was dropped by hand comes back by its old id, and one that
     was made anew is recorded as ours."""
     refs = drift.approved(decisions)
@@ -106,7 +106,7 @@ def repaired(pipe: Pipe, made: Plan, drift: Drift, decisions: Iterable[Decision]
     return replace(made, steps=tuple(sorted(steps, key=lambda s: order[s.table])))
 
 
-def _revived(pipe: Pipe, one: Step, gone: set[tuple[Ref, str]]) -> Step:
+def _revived(pipe: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> Step:
     change = one.change
     if not isinstance(change, ColumnAdded) or (one.table, change.after.name) not in gone:
         return one
@@ -124,7 +124,7 @@ def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> 
     return [step(left.ref, RecordIdentity(left.ref, left.by_name[n], left.by_name[n])) for n in new]
 
 
-def as_left(pipe: Pipe, wanted: Catalog, done: Iterable[str]) -> Catalog:
+def as_left(pipe: SyncContext, wanted: Catalog, done: Iterable[str]) -> Catalog:
     """The destination's schema to remember: tables whose difference nobody has answered (`done`: ids of the reviews
     that are answered now) stay remembered as they were left."""
     answered = set(done)
@@ -140,13 +140,13 @@ def as_left(pipe: Pipe, wanted: Catalog, done: Iterable[str]) -> Catalog:
     return wanted
 
 
-def want_reload(pipe: Pipe, made: Plan, review: Review, ref: Ref) -> None:
+def want_reload(pipe: SyncContext, made: Plan, review: Review, ref: Ref) -> None:
     """The accepted table `ref` is read again after a repair that may have left values out."""
     if reloads(pipe, made, review, ref):
         pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
 
 
-def reloads(pipe: Pipe, made: Plan, review: Review, ref: Ref) -> bool:
+def reloads(pipe: SyncContext, made: Plan, review: Review, ref: Ref) -> bool:
     """Whether it is."""
     table = made.after.get(ref) if review.kind == KIND else None
     at = destination_ref(table, pipe.naming) if table else None

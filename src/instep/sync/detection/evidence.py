@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.destinations.base import Met
+from instep.destinations.base import RowLookup
 from instep.errors import InstepError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.promotion import fitting
@@ -25,11 +25,11 @@ from instep.schema.selection.selection import Selection, hashed
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.casts.cast import cast
 from instep.stage.conform import hashed as digests
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.filters import where_of
 
 
-def current(met: Met, prefix: str) -> Met:
+def current(met: RowLookup, prefix: str) -> RowLookup:
     """Without versions that have ended; the same for a table without versions. To look at, not to amend."""
     mark = f"{prefix}current"
     if mark not in met.rows.column_names:
@@ -60,7 +60,7 @@ class Sides:
     selection: Selection
 
 
-def gather(pipe: Pipe, sides: Sides, snapshot: Snapshot, found: Sequence[Candidate]) -> dict[str, Sample]:
+def gather(pipe: SyncContext, sides: Sides, snapshot: Snapshot, found: Sequence[Candidate]) -> dict[str, Sample]:
     """What the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
     Reads in `snapshot`. A failure here is no failure of the detection."""
     by_table: dict[Ref, list[Candidate]] = {}
@@ -86,7 +86,7 @@ def _tried(pairs: Sequence[Candidate], read: Any) -> dict[str, Sample]:
     return {key(c.rename): s for c, s in zip(pairs, samples, strict=True)}
 
 
-def _columns(pipe: Pipe, sides: Sides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]) -> list[Sample]:
+def _columns(pipe: SyncContext, sides: Sides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]) -> list[Sample]:
     """One sample for each pair of one table."""
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
@@ -131,7 +131,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Work:
-    pipe: Pipe
+    pipe: SyncContext
     selection: Selection
     snapshot: Snapshot
     table: Table
@@ -262,7 +262,7 @@ def _range(old: Sequence[Any], new: Sequence[Any]) -> bool | None:
         return None
 
 
-def _table(pipe: Pipe, sides: Sides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
+def _table(pipe: SyncContext, sides: Sides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
     """How many sampled rows of the new table stand in the old one with the same values in all columns of one name."""
     assert isinstance(one.removed, TableRemoved)
     assert isinstance(one.added, TableAdded)

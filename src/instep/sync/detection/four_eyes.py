@@ -14,7 +14,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.planning.projection import pair_tables
 from instep.schema.policy.policy import Decision
 from instep.schema.policy.removal import follow_keys
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.refused import RULE as REFUSED
 
 DESTRUCTIVE = frozenset(
@@ -31,14 +31,14 @@ _KEPT_OUT = ("waits for a review", "not applied", "the table is paused", "the co
 _BY_PERSON = frozenset({"review", "selection"})
 
 
-def own_word(pipe: Pipe, kind: str, review: Review | None) -> bool:
+def own_word(pipe: SyncContext, kind: str, review: Review | None) -> bool:
     """Whether nobody but the person for whom this pipe works has said yes to a destructive change."""
     if not pipe.four_eyes or review is None or kind not in DESTRUCTIVE:
         return False
     return review.status == "approved" and review.decided_by == pipe.who
 
 
-def held_before(pipe: Pipe, kind: str, review: Review | None) -> bool:
+def held_before(pipe: SyncContext, kind: str, review: Review | None) -> bool:
     """Whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
 
     Who may set a policy could let in alone what waits for a second person, so another policy decides only about what
@@ -53,7 +53,11 @@ def held_before(pipe: Pipe, kind: str, review: Review | None) -> bool:
 
 
 def out_of_sight(
-    pipe: Pipe, standing: Mapping[str, Review], found: Collection[str], accepted: Catalog, sources: Sequence[Catalog]
+    pipe: SyncContext,
+    standing: Mapping[str, Review],
+    found: Collection[str],
+    accepted: Catalog,
+    sources: Sequence[Catalog],
 ) -> frozenset[str]:
     """Return the content keys of standing destructive changes that a detection did not find but has not disproved.
 
@@ -72,7 +76,9 @@ def out_of_sight(
     return frozenset(k for k, r in missing.items() if k in there or r.table in absent)
 
 
-def second_person(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
+def second_person(
+    pipe: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
+) -> tuple[Decision, ...]:
     """The decisions with those held that wait for somebody else. What a policy lets in is not held, unless the change
     was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be of the
     same person. `answers` by content key."""
@@ -94,7 +100,7 @@ def _held(decision: Decision, why: str) -> Decision:
     return replace(decision, action="review", rule=RULE, effect="", why=why)
 
 
-def check_second_person(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
+def check_second_person(pipe: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Blocked if a plan, whoever has made it, would be applied by the approver of a destructive change in it, or has
     one that waited before policy let it in."""
     for decision in made.decisions:

@@ -15,10 +15,12 @@ from instep.schema.selection.selection import Pattern, is_on
 from instep.sources.base import Discovery
 from instep.store.catalogs.reviews import Reviews
 from instep.suggest import closest, did_you_mean
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 
-def unheeded(pipe: Pipe, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def unheeded(
+    pipe: SyncContext, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]
+) -> tuple[str, ...]:
     """A sentence each. `settled`: the selected tables of the source with the keys and cursors of the settings;
     `closed`: what may not be read."""
     tables, hidden = {t.path: t for t in source.tables}, {".".join(filter(None, path)) for path in closed}
@@ -60,7 +62,9 @@ _NEAR = 3
 """Names that a message offers."""
 
 
-def missing_includes(pipe: Pipe, discovery: Discovery, accepted: Catalog, *, recalled: bool) -> Mapping[str, str]:
+def missing_includes(
+    pipe: SyncContext, discovery: Discovery, accepted: Catalog, *, recalled: bool
+) -> Mapping[str, str]:
     """Return the patterns of `include` that no table fits, each with an error that offers the nearest names.
 
     A table counts if the source has it, if it was accepted, or if a change about it was ever found: one that left the
@@ -90,7 +94,7 @@ def missing_includes(pipe: Pipe, discovery: Discovery, accepted: Catalog, *, rec
     return told | dict(_excluded(pipe, discovery, {**known, **every}))
 
 
-def _excluded(pipe: Pipe, discovery: Discovery, tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
+def _excluded(pipe: SyncContext, discovery: Discovery, tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
     """Yield the patterns of `include` whose tables are all excluded by the project file, each with an error: exact
     names, and others where nothing is left to read."""
     nothing_left = not any(is_on(pipe.selection, t)[0] for t in discovery.catalog.tables)
@@ -119,7 +123,7 @@ def _first_of(exclusions: Iterable[tuple[str, str, Callable[[str], bool]]], path
     return next(((text, where) for text, where, fits in exclusions if fits(path)), None)
 
 
-def missing_columns(pipe: Pipe, discovery: Discovery) -> Mapping[str, str]:
+def missing_columns(pipe: SyncContext, discovery: Discovery) -> Mapping[str, str]:
     """Return the exact names of `hash` and `exclude.columns` that no column ever had, each with an error.
 
     A pattern may be there for columns that are to come, and a column that left the source is no slip.
@@ -155,7 +159,7 @@ def _within(column: str, tables: Collection[str]) -> bool:
     return any(column.startswith(f"{path}.") for path in tables)
 
 
-def _outside(pipe: Pipe) -> Callable[[str], bool]:
+def _outside(pipe: SyncContext) -> Callable[[str], bool]:
     """Return what tells whether the section of the source keeps the table of a column from the connection."""
     wanted, unwanted = map(_loosely, pipe.scope.include), map(_loosely, pipe.scope.exclude)
     let_in, kept_out = tuple(wanted), tuple(unwanted)

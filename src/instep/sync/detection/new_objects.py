@@ -24,7 +24,7 @@ from instep.schema.selection.selection import Selection, column_is_on, is_on
 from instep.sources.base import Discovery
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.first_look import first_look
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 Decides = Callable[[Change], Decision]
 
@@ -89,7 +89,7 @@ class Listing:
 
 
 def listing_of(
-    pipe: Pipe,
+    pipe: SyncContext,
     discovery: Discovery,
     source: Catalog,
     version: int,
@@ -102,7 +102,9 @@ def listing_of(
     return Listing(first, off, answers, tuple(t for t in source.tables if t.path in pipe.selection.on))
 
 
-def is_for_tables(pipe: Pipe, change: Change, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> bool:
+def is_for_tables(
+    pipe: SyncContext, change: Change, decisions: Sequence[Decision], reviews: Mapping[str, Review]
+) -> bool:
     """Return whether a plan lets a schema in for no tables but those that a person has switched on or approved."""
     if not isinstance(change, SchemaAdded):
         return False
@@ -117,7 +119,7 @@ def is_for_tables(pipe: Pipe, change: Change, decisions: Sequence[Decision], rev
 
 
 def left_out_at_birth(
-    pipe: Pipe,
+    pipe: SyncContext,
     last: CachedDiscovery | None,
     discovery: Discovery,
     accepted: Catalog,
@@ -165,7 +167,7 @@ def _is_selected(selection: Selection, change: SchemaAdded | TableAdded | Column
 
 
 def record_listing(
-    pipe: Pipe, decisions: Sequence[Decision], seen: Discovery, accepted: Catalog, switches: Sequence[Switch]
+    pipe: SyncContext, decisions: Sequence[Decision], seen: Discovery, accepted: Catalog, switches: Sequence[Switch]
 ) -> None:
     """Keep what was left out, and let go of what is accepted by now."""
     pipe.store.switches.let_in(pipe.name, let_in(switches, accepted, seen.identity))

@@ -8,13 +8,13 @@ from instep.events import Paused, Resumed
 from instep.model import Review
 from instep.schema.changes.describe import describe, key
 from instep.schema.policy.policy import OPTION
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import Detection, look, recall, record
 from instep.sync.detection.refused import RULE as REFUSED
 from instep.sync.detection.table_renames import Places
 
 
-def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> None:
+def hold(pipe: SyncContext, detection: Detection, reviews: Mapping[str, Review]) -> None:
     """Pauses what decisions say, and resumes what an obsolete change had paused.
 
     A table is paused under its accepted name.
@@ -36,7 +36,7 @@ def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> Non
                 pipe.store.events.add(Paused(pipe.name, reason, path, review.id))
 
 
-def _release(pipe: Pipe, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
+def _release(pipe: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
     """Automatic resume on a reverted source, after an answer, and where policy lets in what it had held, unless the
     policy is `stop` or breaks whole connections; and where the change was not `found`, because its object is not read.
     Pauses of tables that may not be read stay: nobody knows what became of their change."""
@@ -51,27 +51,27 @@ def _release(pipe: Pipe, open_reviews: Set[str], found: Set[str], denied: Set[Re
         resume(pipe, pause.change, who)
 
 
-def resume(pipe: Pipe, change: str, who: str) -> None:
+def resume(pipe: SyncContext, change: str, who: str) -> None:
     """Ends what this change has paused."""
     for ended in pipe.store.pauses.resume_change(pipe.name, change, who=who):
         path = ".".join(filter(None, ended.table)) if ended.table else ""
         pipe.store.events.add(Resumed(pipe.name, who, path))
 
 
-def releases(pipe: Pipe, review: Review) -> bool:
+def releases(pipe: SyncContext, review: Review) -> bool:
     """Whether a pause ends by itself once its change is answered or gone; never one by an option of the detector."""
     return pipe.policy.preset not in ("stop", "propagate_all", "propagate_columns") and not review.rule.startswith(
         OPTION
     )
 
 
-def decide_anew(pipe: Pipe) -> None:
+def decide_anew(pipe: SyncContext) -> None:
     """Decides about what was found last by the policy and the settings of today, without the source."""
     if (seen := recall(pipe, {})) is not None:
         record(pipe, seen, count=False)
 
 
-def reconsider(pipe: Pipe) -> None:
+def reconsider(pipe: SyncContext) -> None:
     """Looks again at a connection that a change has paused: the source may have taken it back, or a person may have
     answered. Without this a paused connection would never look again."""
     paused = pipe.store.pauses.connection(pipe.name)

@@ -17,7 +17,7 @@ from instep.schema.policy.policy import Decision
 from instep.schema.selection.selection import hashed
 from instep.sources.base import Snapshot
 from instep.stage.spec import ReadSession
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.sampling import values
 
 RULE = "protect"
@@ -44,7 +44,7 @@ class _New:
 
 
 def suspects(
-    pipe: Pipe, changes: Sequence[Change], source: Catalog, answers: Mapping[str, Review], *, look: bool = True
+    pipe: SyncContext, changes: Sequence[Change], source: Catalog, answers: Mapping[str, Review], *, look: bool = True
 ) -> Suspects:
     """The new columns that look personal, among those that nobody has chosen or hashed. What was held before stays so,
     without another look, until it is answered. `look`: values may be read at the source."""
@@ -76,7 +76,7 @@ def _new(change: Change, source: Catalog) -> Iterator[_New]:
             yield _New(table, change.after, change.position)
 
 
-def _is_settled(pipe: Pipe, new: _New) -> bool:
+def _is_settled(pipe: SyncContext, new: _New) -> bool:
     """Whether somebody has said about this very column that it may come in, or it is not in clear."""
     s = pipe.selection
     return new.path in s.on or hashed(s, new.table.ref, new.column.name) or pipe.protect.allows(new.path)
@@ -140,7 +140,7 @@ def _held(decision: Decision, found: Suspects) -> Decision:
     return replace(decision, action="review", rule=RULE, effect="", why=f"{why}{_HINT}")
 
 
-def _by_values(pipe: Pipe, unclear: Sequence[_New]) -> Suspects:
+def _by_values(pipe: SyncContext, unclear: Sequence[_New]) -> Suspects:
     """Columns whose values cannot be looked at are held: they may be anything."""
     found = {}
     try:
@@ -154,7 +154,7 @@ def _by_values(pipe: Pipe, unclear: Sequence[_New]) -> Suspects:
     return found
 
 
-def _values(pipe: Pipe, snapshot: Snapshot, session: ReadSession, new: _New) -> list[str]:
+def _values(pipe: SyncContext, snapshot: Snapshot, session: ReadSession, new: _New) -> list[str]:
     sampled = values(pipe, snapshot, session, new.table, new.column, pipe.protect.sample)
     return [_text(value.as_py()) for some in sampled for value in some]
 

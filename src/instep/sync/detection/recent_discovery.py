@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from instep.schema.planning.projection import pair_tables
 from instep.sources.base import Discovery, Snapshot
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import has_weak_ids, seen_then
 
 
-def seen_now(pipe: Pipe, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
+def seen_now(pipe: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
     """(the source's schema, whether it is the stored one, so that nothing is detected anew)."""
     known = _recent(pipe) if rely else None
     if known is None:
@@ -23,7 +23,7 @@ def seen_now(pipe: Pipe, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, 
     return (known, True) if _as_accepted(pipe, known, now) else (now, False)
 
 
-def _recent(pipe: Pipe) -> Discovery | None:
+def _recent(pipe: SyncContext) -> Discovery | None:
     """The last look, if it is younger than the connection's setting and something was accepted since."""
     age = pipe.store.discoveries.age(pipe.name)
     if age is None or not 0 <= age < pipe.detect_every or pipe.store.accepted.latest(pipe.name) is None:
@@ -32,7 +32,7 @@ def _recent(pipe: Pipe) -> Discovery | None:
     return seen_then(known) if known else None
 
 
-def _as_accepted(pipe: Pipe, known: Discovery, now: Discovery) -> bool:
+def _as_accepted(pipe: SyncContext, known: Discovery, now: Discovery) -> bool:
     """Whether the accepted tables are the same as then, on the same server, and may be read as then."""
     if now.identity != known.identity:
         return False

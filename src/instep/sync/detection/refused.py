@@ -10,7 +10,7 @@ from instep.model import Review
 from instep.schema.changes.describe import describe, key
 from instep.schema.policy.policy import Decision
 from instep.schema.policy.removal import follow_keys
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.table_renames import Places
 
 RULE = "destination"
@@ -51,7 +51,7 @@ def still_refused(decision: Decision, known: Review | None) -> Decision:
     return replace(held_back(decision, known.why), action=decision.action if decision.needs_review else "review")
 
 
-def record_refused(pipe: Pipe, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:
+def record_refused(pipe: SyncContext, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:
     """Open the reviews (by content key) of what the destination refuses, approved ones again. Belongs into the
     transaction that accepts the rest."""
     for decision in decisions:

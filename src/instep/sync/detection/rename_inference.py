@@ -36,8 +36,8 @@ from instep.schema.policy.similarity import (
     NOWHERE,
     PROPOSAL,
     Candidate,
+    RenameInference,
     Sample,
-    Suspicion,
     TypeChange,
     as_renames,
     automatic,
@@ -50,8 +50,8 @@ from instep.schema.policy.similarity import (
 )
 from instep.sources.base import Discovery, Snapshot
 from instep.store.catalogs.reviews import Finding
-from instep.sync.context import Pipe, Ref
-from instep.sync.detection.approval_fingerprint import Sight
+from instep.sync.context import Ref, SyncContext
+from instep.sync.detection.approval_fingerprint import ApprovalFingerprint
 
 SWAPPED = 0.8
 """From which score on two columns that have exchanged their types may be two names swapped; it is that by the types
@@ -60,14 +60,14 @@ Opened = Callable[[], AbstractContextManager[Snapshot]]
 
 
 @dataclass(frozen=True)
-class Doubt:
+class RenameCandidate:
     """`changes` with what was let in as renames; `proposals` are open, `rejected` by a person, `applied` (by content
     key) let in by a rule."""
 
     changes: tuple[Change, ...] = ()
-    proposals: tuple[Suspicion, ...] = ()
-    rejected: tuple[Suspicion, ...] = ()
-    applied: Mapping[str, Suspicion] = field(default_factory=dict)
+    proposals: tuple[RenameInference, ...] = ()
+    rejected: tuple[RenameInference, ...] = ()
+    applied: Mapping[str, RenameInference] = field(default_factory=dict)
     swapped: Mapping[str, str] = field(default_factory=dict)
     """By the content keys of two new types: why the columns' names may have been swapped instead."""
 
@@ -90,20 +90,20 @@ class Doubt:
         found = self.applied.get(key(change))
         return to_json(found) if found else {}
 
-    def findings(self, sight: Sight) -> list[Finding]:
+    def findings(self, sight: ApprovalFingerprint) -> list[Finding]:
         """Of the proposals, to be recorded beside those of the decisions."""
         return [_finding(s, sight) for s in (*self.proposals, *self.rejected)]
 
 
 def suspect(
-    pipe: Pipe,
+    pipe: SyncContext,
     changes: Sequence[Change],
     discovery: Discovery,
-    sight: Sight,
+    sight: ApprovalFingerprint,
     answers: Mapping[str, Review],
     explicit: Callable[[Change], Explicit | None],
     opened: Opened | None,
-) -> Doubt:
+) -> RenameCandidate:
     """Pairs what was removed with what was added. `opened` gives the snapshot to read samples in (None: nothing is
     read); `explicit` is what a person has said about a change: it is not doubted."""
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
@@ -118,7 +118,7 @@ def suspect(
     let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, pipe.policy, pipe.tags)
     standing = _standing(answers, sight, {key(c.rename) for c in found}, None if opened is None else discovery.silent)
     taken = {side for s in fresh for side in s.sides}
-    return Doubt(
+    return RenameCandidate(
         as_renames(changes, let_in) if let_in else tuple(changes),
         (
             *(s for s in fresh if s not in let_in),
@@ -144,10 +144,10 @@ def _swaps(
 
 
 def _samples(
-    pipe: Pipe,
+    pipe: SyncContext,
     found: Sequence[Candidate],
     discovery: Discovery,
-    sight: Sight,
+    sight: ApprovalFingerprint,
     answers: Mapping[str, Review],
     opened: Opened | None,
 ) -> dict[str, Sample]:
@@ -193,8 +193,11 @@ def silent_sides(
 
 
 def _standing(
-    answers: Mapping[str, Review], sight: Sight, fresh: set[str], silent: Mapping[Ref, frozenset[str]] | None
-) -> list[tuple[Review, Suspicion]]:
+    answers: Mapping[str, Review],
+    sight: ApprovalFingerprint,
+    fresh: set[str],
+    silent: Mapping[Ref, frozenset[str]] | None,
+) -> list[tuple[Review, RenameInference]]:
     """The proposals on record whose two sides are still apart, without those that were weighed anew. `silent` are
     columns that count as gone; None: nobody has looked, and every side is as it was."""
     found = []
@@ -207,7 +210,7 @@ def _standing(
 
 def _from_review(
     review: Review, source: Catalog, accepted: Catalog, silent: Mapping[Ref, frozenset[str]] | None
-) -> Suspicion | None:
+) -> RenameInference | None:
     rename = change_from_dict(review.change)
     match rename:
         case ColumnRenamed():
@@ -236,13 +239,15 @@ def _with(
     removed: ColumnRemoved | TableRemoved,
     added: ColumnAdded | TableAdded,
     data: Mapping[str, Any],
-) -> Suspicion:
+) -> RenameInference:
     sample = Sample.read(data["sample"]) if data.get("sample") else None
     flags = bool(data.get("proven")), bool(data.get("tied"))
-    return Suspicion(removed, added, rename, data.get("score", 0.0), tuple(data.get("evidence", ())), *flags, sample)
+    return RenameInference(
+        removed, added, rename, data.get("score", 0.0), tuple(data.get("evidence", ())), *flags, sample
+    )
 
 
-def to_json(found: Suspicion) -> dict[str, Any]:
+def to_json(found: RenameInference) -> dict[str, Any]:
     """As it is stored and shown: the line with its score and its parts; counts, no values."""
     return {
         "line": found.line, "score": found.score, "evidence": list(found.evidence), "proven": found.proven,
@@ -250,7 +255,7 @@ def to_json(found: Suspicion) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _finding(found: Suspicion, sight: Sight) -> Finding:
+def _finding(found: RenameInference, sight: ApprovalFingerprint) -> Finding:
     rename = found.rename
     return Finding(
         key=key(rename),

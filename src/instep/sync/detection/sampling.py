@@ -12,7 +12,7 @@ from instep.schema.planning.naming import quote
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Chunk, ReadSession
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.filters import where_of
 
 
@@ -22,7 +22,7 @@ def alone(table: Table, column: Column, where: str = "") -> TableRead:
 
 
 def values(
-    pipe: Pipe, snapshot: Snapshot, session: ReadSession, table: Table, column: Column, most: int
+    pipe: SyncContext, snapshot: Snapshot, session: ReadSession, table: Table, column: Column, most: int
 ) -> Iterator[pa.Array]:
     """Up to `most` values that are not NULL, from the first and the last chunk: half of them from each, if there are
     two."""
@@ -43,7 +43,7 @@ def _number(chunk: Chunk) -> int:
     return chunk.number
 
 
-def _limited(pipe: Pipe, chunk: Chunk, column: Column, most: int) -> Chunk:
+def _limited(pipe: SyncContext, chunk: Chunk, column: Column, most: int) -> Chunk:
     """SQL that stops by itself; the column keeps the name by which readers know its type."""
     if not chunk.query.startswith("SELECT "):
         return chunk

@@ -11,7 +11,7 @@ from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.promotion import fitting
 from instep.schema.changes.describe import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
 from instep.schema.policy.policy import Decision
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.table_renames import Places
@@ -20,7 +20,7 @@ from instep.sync.table_mode import choose
 WHY = "the order of its columns is another one, and without column ids names may have been swapped"
 
 
-def may_be_swapped(pipe: Pipe, change: Change, table: Table | None) -> bool:
+def may_be_swapped(pipe: SyncContext, change: Change, table: Table | None) -> bool:
     """`table` is the accepted one that the change leads to."""
     if not isinstance(change, ColumnReordered) or table is None or any(c.id for c in table.live):
         return False
@@ -30,7 +30,7 @@ def may_be_swapped(pipe: Pipe, change: Change, table: Table | None) -> bool:
         return False
 
 
-def swap_notes(pipe: Pipe, detection: Detection, accepted: Catalog) -> Iterator[str]:
+def swap_notes(pipe: SyncContext, detection: Detection, accepted: Catalog) -> Iterator[str]:
     """One sentence a table that is read anew for that."""
     places = Places.of(detection.decisions)
     for decision in detection.applied:

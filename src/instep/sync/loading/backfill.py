@@ -30,7 +30,7 @@ from instep.spans import span
 from instep.stage.field_metadata import value_of
 from instep.stage.files.place import disk_error, remove
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import Detection, detect
 from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
@@ -62,7 +62,7 @@ class _Work:
 class Filling:
     """The fills of one run. `by_person`: asked for by a command, so that no window and no budget holds them up."""
 
-    pipe: Pipe
+    pipe: SyncContext
     run: Run
     engine: Engine
     told: Progress

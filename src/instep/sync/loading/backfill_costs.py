@@ -10,7 +10,7 @@ from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import key, table_of
 from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.drift import reloads
 from instep.sync.detection.swapped import may_be_swapped
@@ -45,7 +45,7 @@ class _Table:
     changes: list[str] = field(default_factory=list)
 
 
-def asked(pipe: Pipe, found: Preview) -> tuple[Asked, ...]:
+def asked(pipe: SyncContext, found: Preview) -> tuple[Asked, ...]:
     """By table. Rows that only a cursor has left behind (detection/backfill_since.py) are part of the next sync."""
     tables: dict[Ref, _Table] = {}
     places = Places.of(found.plan.decisions)
@@ -61,7 +61,7 @@ def asked(pipe: Pipe, found: Preview) -> tuple[Asked, ...]:
     return tuple(a for one in tables.values() for a in _sized(pipe, found, one))
 
 
-def _add(pipe: Pipe, found: Preview, decision: Decision, one: _Table) -> bool:
+def _add(pipe: SyncContext, found: Preview, decision: Decision, one: _Table) -> bool:
     """Whether the decision asks for anything."""
     review = found.reviews.get(key(decision.change))
     if review is None:
@@ -79,7 +79,7 @@ def _add(pipe: Pipe, found: Preview, decision: Decision, one: _Table) -> bool:
     return True
 
 
-def _sized(pipe: Pipe, found: Preview, one: _Table) -> Iterator[Asked]:
+def _sized(pipe: SyncContext, found: Preview, one: _Table) -> Iterator[Asked]:
     state = pipe.destination.state(destination_ref(one.before, pipe.naming)) if one.before else None
     if state is None or not state.rows:
         return
@@ -91,7 +91,7 @@ def _sized(pipe: Pipe, found: Preview, one: _Table) -> Iterator[Asked]:
     yield Asked(one.table.ref, MODE if columns else _mode(pipe, one.table), made, tuple(one.changes))
 
 
-def _mode(pipe: Pipe, table: Table) -> str:
+def _mode(pipe: SyncContext, table: Table) -> str:
     try:
         return choose(table, settings_of(pipe, table)).mode
     except ProjectError:

@@ -21,7 +21,7 @@ from instep.model import Run
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangeLog, Followed, LogRead, Logs, LogState, LogUnreadable
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.loading.load_table import Loaded
 from instep.sync.loading.table_load import Load
@@ -37,7 +37,7 @@ class Following:
     that the log has more than one pass could read, `saved` holds what was recorded, by accepted table. `anew`: a
     person has asked for whole tables, so what the server has lost does not matter."""
 
-    pipe: Pipe
+    pipe: SyncContext
     run: Run
     anew: bool
     note: Callable[[str], None]

@@ -24,7 +24,7 @@ from instep.schema.selection.selection import is_on
 from instep.sources.base import Snapshot
 from instep.sources.stream import Operations, Stream, Streams
 from instep.store.catalogs.backfills import Backfill
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.loading.load_table import Loaded
 from instep.sync.loading.results import Outcome, Wanted
@@ -38,7 +38,7 @@ LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def sent_again(pipe: Pipe, wanted: Wanted, outcome: Outcome) -> bool:
+def sent_again(pipe: SyncContext, wanted: Wanted, outcome: Outcome) -> bool:
     """Whether some table waits for all of its rows, which only a run from the start brings. Not while it is off, nor
     for one that is to be built anew while it is paused: nothing of these would be taken."""
     accepted = pipe.store.accepted.catalog(pipe.name)
@@ -64,7 +64,7 @@ class Streaming:
     go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that got rows.
     `_begun`: the backfills that waited as the run planned a table's first rows."""
 
-    pipe: Pipe
+    pipe: SyncContext
     run: Run
     wanted: Wanted
     outcome: Outcome

@@ -19,7 +19,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.history_versions import COUNTS, Plan
 from instep.sync.loading.row_matching import (
     BATCH,
@@ -49,7 +49,7 @@ class Fresh:
     filled: frozenset[str] = frozenset()
 
 
-def fresh_columns(pipe: Pipe, load: Load) -> Fresh:
+def fresh_columns(pipe: SyncContext, load: Load) -> Fresh:
     """By their names at the destination."""
     known = {c.name: c.read for c in pipe.store.loaded.of(pipe.name, [load.table.ref]).get(load.table.ref, ())}
     waiting = {b.column for b in pipe.store.backfills.waiting(pipe.name) if b.table == load.table.ref}
@@ -59,7 +59,13 @@ def fresh_columns(pipe: Pipe, load: Load) -> Fresh:
 
 
 def merge_versions(
-    pipe: Pipe, load: Load, files: Sequence[StagedFile], how: Merge, spec: StageSpec, commit: Commit, merge: MergeBy
+    pipe: SyncContext,
+    load: Load,
+    files: Sequence[StagedFile],
+    how: Merge,
+    spec: StageSpec,
+    commit: Commit,
+    merge: MergeBy,
 ) -> Outcome:
     """Merges staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
     rows themselves would be."""
@@ -68,7 +74,7 @@ def merge_versions(
 
 @dataclass(frozen=True)
 class _Versions:
-    pipe: Pipe
+    pipe: SyncContext
     load: Load
     files: tuple[StagedFile, ...]
     how: Merge

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.crash import crashpoint
-from instep.destinations.base import Amendment, Commit, Merge, Outcome, Ref
+from instep.destinations.base import Commit, Merge, Outcome, Ref, RowUpdate
 from instep.errors import Blocked, DestinationError, Fenced, InstepError, SparkNeeded, StageError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import table_fingerprint
@@ -22,7 +22,7 @@ from instep.sources.base import Snapshot
 from instep.spans import span, tell
 from instep.stage.files.place import disk_error, keep_only
 from instep.stage.spec import ChunkResult, StagedFile, StageSpec
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.history import merge_versions
 from instep.sync.loading.partial_updates import altered_rows
@@ -34,7 +34,7 @@ from instep.sync.progress import Progress
 from instep.sync.staging_cleanup import discard
 
 
-def mark_removed(pipe: Pipe, load: Load, keys: Sequence[StagedFile], spec: StageSpec, commit: Commit) -> int:
+def mark_removed(pipe: SyncContext, load: Load, keys: Sequence[StagedFile], spec: StageSpec, commit: Commit) -> int:
     """Marks the rows that have one of these keys; returns how many. Cursor and accepted fingerprint stay."""
     if load.choice.deletes == "hard" or load.table.history:
         what = "a table that keeps its history" if load.table.history else "`deletes: hard`"
@@ -52,7 +52,7 @@ def mark_removed(pipe: Pipe, load: Load, keys: Sequence[StagedFile], spec: Stage
         standing = pc.invert(pc.fill_null(met.rows.column(spec.system.deleted), False))
         places = pc.indices_nonzero(standing).to_pylist()
         if places:
-            change = Amendment(places, _marked(met.rows.take(pa.array(places)), spec), met.rows.slice(0, 0))
+            change = RowUpdate(places, _marked(met.rows.take(pa.array(places)), spec), met.rows.slice(0, 0))
             pipe.destination.amend(load.ref, met, change, own)
             marked += len(places)
     return marked
@@ -116,7 +116,7 @@ def placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Inst
     return replace(files, folder=spec.location, io=spec.io, spec=spec) if isinstance(files, Staged) and spec else files
 
 
-def specs_of(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
+def specs_of(pipe: SyncContext, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
     target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
     rows = stage_spec(pipe, load, target, yields, run, synced)
     keys = [key_spec(pipe, load, target, yields, run, synced)] if load.keys or load.asks else []
@@ -166,7 +166,7 @@ def _held_key(load: Load, rows: int) -> KeyHeld | None:
     )
 
 
-def settled(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
+def settled(pipe: SyncContext, load: Load, future: Future[Loaded], run: Run) -> Loaded:
     try:
         return future.result()
     except InstepError as error:
@@ -187,7 +187,7 @@ def failed(load: Load, run: Run, error: InstepError) -> Loaded:
     return Loaded(load, result, error=error)
 
 
-def commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+def commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
     with span("commit", table=load.table.path, mode=load.choice.mode):
         done = _commit(pipe, engine, load, staged, run, progress)
         result = done.result
@@ -195,7 +195,7 @@ def commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, pro
         return done
 
 
-def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+def _commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
     begun = time.monotonic()
     if load.declared and staged.every:
         check_unique(load, _spec(staged), staged.files, () if load.asks else staged.keys)
@@ -229,7 +229,9 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
     return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own
 
 
-def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress) -> Outcome:
+def _publish(
+    pipe: SyncContext, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress
+) -> Outcome:
     ref: Ref = load.ref
     if staged.altered:
         staged = replace(staged, files=(*staged.files, *altered_rows(pipe, load, staged.altered, _spec(staged))))
@@ -268,7 +270,13 @@ def _spec(staged: Staged) -> StageSpec:
 
 
 def _merge(
-    pipe: Pipe, engine: Engine, progress: Progress, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    pipe: SyncContext,
+    engine: Engine,
+    progress: Progress,
+    ref: Ref,
+    files: Sequence[StagedFile],
+    how: Merge,
+    commit: Commit,
 ) -> Outcome:
     """Spark is started once it is needed."""
     try:

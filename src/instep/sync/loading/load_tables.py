@@ -20,7 +20,7 @@ from instep.schema.catalog.catalog import Catalog
 from instep.sources.base import Snapshot
 from instep.spans import span, within
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.load_table import Loaded, Staged, clear, commit, failed, placed, settled, specs_of, verify
 from instep.sync.loading.table_load import Load
@@ -37,7 +37,7 @@ class Loading:
     """The loads of one pass. `loaded` is told what became of each, also where the pass as a whole fails later; `moved`
     are those whose schema is not any more what it was when they were read."""
 
-    pipe: Pipe
+    pipe: SyncContext
     engine: Engine
     loads: Sequence[Load]
     run: Run

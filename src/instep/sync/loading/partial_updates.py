@@ -18,7 +18,7 @@ from instep.sources.stream import GIVEN
 from instep.stage.conform import compact_json
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.spec import StagedFile, StageSpec
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.row_matching import as_plain, as_stored, plain_type, staged_rows
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import altered_spec
@@ -28,7 +28,7 @@ PART = 1 << 16
 """The number of the chunk that they are written as, behind all others."""
 
 
-def altered_rows(pipe: Pipe, load: Load, files: Sequence[StagedFile], spec: StageSpec) -> tuple[StagedFile, ...]:
+def altered_rows(pipe: SyncContext, load: Load, files: Sequence[StagedFile], spec: StageSpec) -> tuple[StagedFile, ...]:
     """Files of whole rows, beside those of the load."""
     writer = ChunkWriter(spec, PART, 0)
     try:
@@ -46,7 +46,7 @@ def altered_rows(pipe: Pipe, load: Load, files: Sequence[StagedFile], spec: Stag
 class _Meeting:
     """One batch of changes, its columns of plain types by name."""
 
-    def __init__(self, pipe: Pipe, load: Load, spec: StageSpec, batch: pa.RecordBatch) -> None:
+    def __init__(self, pipe: SyncContext, load: Load, spec: StageSpec, batch: pa.RecordBatch) -> None:
         self.pipe, self.load, self.spec, self.batch = pipe, load, spec, batch
         self.prefix = pipe.naming.prefix
         self.key = [load.table.by_name[k].alias or k for k in load.table.key]

@@ -14,8 +14,8 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
 from instep.schema.policy.policy import Decision
 from instep.sources.base import CursorRange, Snapshot
-from instep.stage.spec import Misfit
-from instep.sync.context import Pipe, Ref
+from instep.stage.spec import InvalidValue
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import noted
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.detect import Detection
@@ -41,7 +41,7 @@ _SENT_AGAIN = "the next sync lets the connector send everything again"
 class Pass:
     """One pass of a run over the tables; `only` these (None: all) in a later one, whose number is `attempt`."""
 
-    pipe: Pipe
+    pipe: SyncContext
     run: Run
     wanted: Wanted
     snapshot: Snapshot
@@ -174,13 +174,13 @@ class Pass:
         """The tables whose last load is on record."""
         return self.pipe.store.loaded.of(self.pipe.name).keys()
 
-    def _misfit(self, load: Load, decided: Misfit) -> Misfit:
+    def _misfit(self, load: Load, decided: InvalidValue) -> InvalidValue:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
         said = self.pipe.settings(load.table).misfit
         return said if said != "quarantine" else decided
 
 
-def misfits_of(detection: Detection) -> Mapping[Ref, Misfit]:
+def misfits_of(detection: Detection) -> Mapping[Ref, InvalidValue]:
     """What is done with values that do not fit a column whose new type was not let in."""
     places = Places.of(detection.decisions)
     return {places.after(d.change): d.modifiers.misfit for d in _held(detection)}
@@ -191,7 +191,7 @@ def _held(detection: Detection) -> list[Decision]:
     return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
 
 
-def holds_of(pipe: Pipe, detection: Detection) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
+def holds_of(pipe: SyncContext, detection: Detection) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
     """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
     decisions = _held(detection)
     if not decisions:

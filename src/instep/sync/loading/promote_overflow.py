@@ -21,14 +21,14 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import Selection, hashed
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.loading.results import Outcome
 from instep.sync.schema_changes.overflow_columns import EXTRA, is_read, waiting
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 
 
-def promote_first(pipe: Pipe, run: Run, detection: Detection, outcome: Outcome) -> None:
+def promote_first(pipe: SyncContext, run: Run, detection: Detection, outcome: Outcome) -> None:
     """Before the loads: what the source does not have any more, or does not send again."""
     if wanted := waiting(pipe):
         once = isinstance(pipe.source, Streams)
@@ -38,7 +38,7 @@ def promote_first(pipe: Pipe, run: Run, detection: Detection, outcome: Outcome) 
         _promote(pipe, run, only_here, outcome)
 
 
-def promote_rest(pipe: Pipe, run: Run, outcome: Outcome) -> None:
+def promote_rest(pipe: SyncContext, run: Run, outcome: Outcome) -> None:
     """After the loads and the fills: rows that these did not reach. What waits for a fill waits for it here, too."""
     if not (wanted := waiting(pipe)):
         return
@@ -49,7 +49,7 @@ def promote_rest(pipe: Pipe, run: Run, outcome: Outcome) -> None:
     _promote(pipe, run, rest, outcome)
 
 
-def _promote(pipe: Pipe, run: Run, wanted: Iterable[Backfill], outcome: Outcome) -> None:
+def _promote(pipe: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: Outcome) -> None:
     """One table after the other; the failure of one leaves the others alone, and its wish waiting."""
     tables: dict[Ref, list[Backfill]] = {}
     for backfill in wanted:
@@ -65,7 +65,7 @@ def _promote(pipe: Pipe, run: Run, wanted: Iterable[Backfill], outcome: Outcome)
                 outcome.filled[ref] = TableRun(run.id, ref, "failed", EXTRA, error=f"kept values: {error}")
 
 
-def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], outcome: Outcome) -> None:
+def _table(pipe: SyncContext, run: Run, table: Table, backfills: Collection[Backfill], outcome: Outcome) -> None:
     destination, ref = pipe.destination, destination_ref(table, pipe.naming)
     if not isinstance(destination, Promotes):
         return
@@ -84,21 +84,21 @@ def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], 
     crashpoint("promote.done")
 
 
-def _columns(pipe: Pipe, table: Table, backfills: Iterable[Backfill]) -> dict[str, Kept]:
+def _columns(pipe: SyncContext, table: Table, backfills: Iterable[Backfill]) -> dict[str, Kept]:
     """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
     wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(pipe).before
     types = _types_at_source(pipe, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
     return {c.alias or c.name: _kept(pipe, on, table, c, b, types) for c, b in wanted}
 
 
-def _types_at_source(pipe: Pipe, table: Table) -> dict[str, DataType]:
+def _types_at_source(pipe: SyncContext, table: Table) -> dict[str, DataType]:
     known = pipe.store.discoveries.get(pipe.name)
     source = known.catalog.get(table.ref) if known else None
     return {c.name: c.type for c in source.columns} if source else {}
 
 
 def _kept(
-    pipe: Pipe, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
+    pipe: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
 ) -> Kept:
     """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
     name = _name(pipe, backfill)
@@ -108,7 +108,7 @@ def _kept(
     return Kept(name, column.type, Hashing(types.get(name, String()), pipe.salt, late))
 
 
-def _hashed_since(pipe: Pipe, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
+def _hashed_since(pipe: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
     """Whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
     path = ".".join(filter(None, (*table.ref, column.name)))
     if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
@@ -119,12 +119,12 @@ def _hashed_since(pipe: Pipe, on: Selection, table: Table, column: Column, backf
     return not any(answered is None or e.at < answered for e in told)
 
 
-def _name(pipe: Pipe, backfill: Backfill) -> str:
+def _name(pipe: SyncContext, backfill: Backfill) -> str:
     """What the column was called while it was kept: it may have another name by now."""
     return pipe.store.reviews.get(backfill.change).column if backfill.change else backfill.column
 
 
-def _end(pipe: Pipe, backfills: Iterable[Backfill], how: str) -> None:
+def _end(pipe: SyncContext, backfills: Iterable[Backfill], how: str) -> None:
     with pipe.transaction():
         for backfill in backfills:
             if how == "done":

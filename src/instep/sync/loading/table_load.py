@@ -19,7 +19,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import Changed, ChangeLog
 from instep.sources.stream import Brought
-from instep.stage.spec import Misfit
+from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.table_mode import Choice, choose
 
@@ -51,7 +51,7 @@ class Load:
     since: str | None = None
     notes: tuple[str, ...] = ()
     folder: str = ""
-    misfit: Misfit = "quarantine"
+    misfit: InvalidValue = "quarantine"
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     extra: tuple[ColumnRead, ...] = ()
     serves: tuple[int, ...] = ()

@@ -14,11 +14,11 @@ from instep.sources.base import CursorRange, Snapshot
 from instep.sources.stream import GIVEN, Operations
 from instep.stage.field_metadata import value_of
 from instep.stage.spec import Chunk, StageColumn, StageSpec, SystemColumns
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.loading.table_load import Load
 
 
-def system_columns(pipe: Pipe, load: Load) -> SystemColumns:
+def system_columns(pipe: SyncContext, load: Load) -> SystemColumns:
     """The system columns of a table: those with a key know deleted rows, those without have a row id."""
     prefix = pipe.naming.prefix
     keyed = bool(load.table.key)
@@ -60,7 +60,7 @@ def stage_columns(
 
 
 def stage_spec(
-    pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+    pipe: SyncContext, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
     """How the rows of a load become files of the destination table."""
     kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
@@ -95,7 +95,7 @@ def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageCol
 
 
 def key_spec(
-    pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+    pipe: SyncContext, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
     """How the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held here:
     what has no key is held with its whole row."""

@@ -33,7 +33,7 @@ from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.policy.policy import Decision
 from instep.sources.base import Discovery
 from instep.sources.declared import DIALECTS, declared_type
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.detect import Detection, detect, recall, seen_then
 from instep.sync.detection.table_renames import Places
@@ -89,7 +89,7 @@ class Outlook:
     concerned: bool = True
 
 
-def dialect_of(pipe: Pipe) -> str:
+def dialect_of(pipe: SyncContext) -> str:
     """The SQL of the connection's source; ProjectError if it has none."""
     if pipe.source.kind not in DIALECTS:
         raise ProjectError(
@@ -99,7 +99,7 @@ def dialect_of(pipe: Pipe) -> str:
     return DIALECTS[pipe.source.kind]
 
 
-def foresee(pipe: Pipe, migration: Migration) -> Outlook:
+def foresee(pipe: SyncContext, migration: Migration) -> Outlook:
     """What the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
     known = pipe.store.discoveries.get(pipe.name)
@@ -133,12 +133,12 @@ def foresee(pipe: Pipe, migration: Migration) -> Outlook:
     )
 
 
-def downstream(pipe: Pipe, found: Outlook, models: Sequence[Model]) -> Report:
+def downstream(pipe: SyncContext, found: Outlook, models: Sequence[Model]) -> Report:
     """What the changes do to views and models; the ids are those of the consequences."""
     return report(pipe, found.preview, models)
 
 
-def _rehearse(pipe: Pipe, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[Unread]]:
+def _rehearse(pipe: SyncContext, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[Unread]]:
     dialect = dialect_of(pipe)
     types = {c.native.lower(): (c.type, c.native, c.note) for t in catalog.tables for c in t.columns if c.note}
 
@@ -157,7 +157,7 @@ def _rehearse(pipe: Pipe, catalog: Catalog, migration: Migration) -> tuple[Rehea
     return rehearsal, unread
 
 
-def _plan(pipe: Pipe, found: Detection) -> Plan:
+def _plan(pipe: SyncContext, found: Detection) -> Plan:
     """As `make_plan`, against the destination as it was left."""
     after = assign(accept(found.decisions, found.accepted, found.source), pipe.naming)
     after = record_extra(pipe, after, found)
@@ -166,7 +166,7 @@ def _plan(pipe: Pipe, found: Detection) -> Plan:
     return plan(found.decisions, found.accepted, after, there, wanted, able, prefix=pipe.naming.prefix)
 
 
-def _review(pipe: Pipe, decision: Decision, id: str) -> Review:
+def _review(pipe: SyncContext, decision: Decision, id: str) -> Review:
     """The change as if it were recorded, so that it can be looked at like one."""
     change = decision.change
     return Review(
@@ -176,7 +176,13 @@ def _review(pipe: Pipe, decision: Decision, id: str) -> Review:
 
 
 def _consequence(
-    pipe: Pipe, decision: Decision, id: str, rehearsal: Rehearsal, migration: Migration, seen: Discovery, after: Plan
+    pipe: SyncContext,
+    decision: Decision,
+    id: str,
+    rehearsal: Rehearsal,
+    migration: Migration,
+    seen: Discovery,
+    after: Plan,
 ) -> Consequence:
     change = decision.change
     steps = [migration.steps[n] for n in _behind(rehearsal, change)]
@@ -213,7 +219,7 @@ def _ref_before(change: Change) -> Ref | None:
     return change.before.ref if isinstance(change, TableRenamed | TableRemoved) else None
 
 
-def _backfill(pipe: Pipe, decision: Decision, seen: Discovery, after: Plan) -> Backfill | None:
+def _backfill(pipe: SyncContext, decision: Decision, seen: Discovery, after: Plan) -> Backfill | None:
     places = Places.of(after.decisions)
     ref, was = places.after(decision.change), places.before(decision.change)
     table, source = after.after.get(ref), table_of(decision.change)
@@ -229,7 +235,7 @@ def _backfill(pipe: Pipe, decision: Decision, seen: Discovery, after: Plan) -> B
     return Backfill(ref, _mode(pipe, table) if whole else MODE, size)
 
 
-def _mode(pipe: Pipe, table: Table) -> str:
+def _mode(pipe: SyncContext, table: Table) -> str:
     try:
         return choose(table, settings_of(pipe, table)).mode
     except ProjectError:
@@ -247,7 +253,7 @@ def _with_doubts(made: Sequence[Consequence], then: Detection, renames: Sequence
         yield replace(one, waits=True) if doubted else one
 
 
-def _renames(pipe: Pipe, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
+def _renames(pipe: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
     """Renames that the source gives no ids for: they are found as a removal and an addition."""
     ids = {t.ref: (bool(t.id), any(c.id for c in t.columns)) for t in catalog.tables}
     known = {name.casefold(): found for (_, name), found in ids.items()}
@@ -260,7 +266,7 @@ def _renames(pipe: Pipe, catalog: Catalog, migration: Migration) -> Iterator[Unr
             yield Unread(step.at, _unseen(pipe, step, f"table {edit.table[-1]}", f"table {edit.name}"))
 
 
-def _unseen(pipe: Pipe, step: Step, old: str, new: str) -> str:
+def _unseen(pipe: SyncContext, step: Step, old: str, new: str) -> str:
     return (
         f"{pipe.source.kind} gives no ids for the rename of {old} to {new}: it will be seen as a removal and an "
         "addition, and proposed as a rename (`instep changes map OLD NEW`)"

@@ -8,7 +8,7 @@ from typing import Any
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.spec import Preview, Work
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.schema_changes import declare_column_rename as of_columns
 from instep.sync.schema_changes import declare_table_rename as of_tables
 
@@ -33,14 +33,14 @@ class Prepared:
         return {**said, "backfill": self.whole or bool(empty)}
 
 
-def prepare(pipe: Pipe, old: str, new: str) -> Prepared:
+def prepare(pipe: SyncContext, old: str, new: str) -> Prepared:
     """Two paths of tables, or of columns; writes nothing. Errors are those of the two modules."""
     whole = old in {t.path for t in pipe.store.accepted.catalog(pipe.name).tables}
     made: Any = of_tables.prepare(pipe, old, new) if whole else of_columns.prepare(pipe, old, new)
     return Prepared(old, new, whole, made)
 
 
-def carry_out(pipe: Pipe, made: Prepared) -> int:
+def carry_out(pipe: SyncContext, made: Prepared) -> int:
     """Answers the accepted version."""
     return of_tables.carry_out(pipe, made.mapped) if made.whole else of_columns.carry_out(pipe, made.mapped)
 
@@ -48,11 +48,11 @@ def carry_out(pipe: Pipe, made: Prepared) -> int:
 class DeclareRename(Work):
     """The work of the operation `declare_rename`."""
 
-    def prepare(self, context: Pipe, request: DeclareRenameRequest) -> Preview:
+    def prepare(self, context: SyncContext, request: DeclareRenameRequest) -> Preview:
         """Find out what the rename does; errors are those of the two modules."""
         made = prepare(context, request.old, request.new)
         return Preview(context.name, request, made.document(context.name), made.lines, prepared=made)
 
-    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+    def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Declare it; return the accepted version."""
         return {"version": carry_out(context, preview.prepared)}

@@ -21,7 +21,7 @@ from instep.schema.planning.step import step
 from instep.sources.log import ChangeLog, Logs
 from instep.store.catalogs.clones import Copy
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.two_people import two_people
 
 Ref = tuple[str, str]
@@ -53,7 +53,7 @@ class Left:
     behind: list[str] = field(default_factory=list)
 
 
-def belongings(pipe: Pipe) -> Belongings:
+def belongings(pipe: SyncContext) -> Belongings:
     """From the store alone: nothing is asked of source and destination."""
     log = pipe.log.slot if pipe.log and not pipe.log_taken() else ""
     return Belongings(
@@ -62,7 +62,7 @@ def belongings(pipe: Pipe) -> Belongings:
     )  # fmt: skip
 
 
-def leave(pipe: Pipe, fate: Fate, *, named: str, abandon: bool = False) -> Left:
+def leave(pipe: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> Left:
     """Ends a connection. Its tables stay, or are dropped; rows of other shards are never touched.
 
     Blocked unless `named` is its name, and if four_eyes want a second person; RunInProgress while a run of it is alive.
@@ -81,7 +81,7 @@ def leaving(fate: Fate, *, abandon: bool) -> str:
     return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
 
 
-def _leave(pipe: Pipe, fate: Fate, *, abandon: bool) -> Left:
+def _leave(pipe: SyncContext, fate: Fate, *, abandon: bool) -> Left:
     left, there = Left(pipe.name), belongings(pipe)
     with claimed(pipe, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {there.log}"):
@@ -121,13 +121,13 @@ def _fate(fate: Fate, left: Left) -> str:
     return "dropped" if fate == "drop" else "kept"
 
 
-def _drop_log(pipe: Pipe) -> str:
+def _drop_log(pipe: SyncContext) -> str:
     """The slot that is gone now, "" if there was none."""
     log = log_of(pipe)
     return pipe.log.slot if log is not None and pipe.log and log.drop() else ""
 
 
-def log_of(pipe: Pipe) -> ChangeLog | None:
+def log_of(pipe: SyncContext) -> ChangeLog | None:
     """The log that the source's server keeps for this connection alone; one that another connection reads is not its
     own, whatever its settings say."""
     if pipe.log is None or pipe.log_taken() or not isinstance(pipe.source, Logs) or pipe.source.kind != "postgres":
@@ -135,7 +135,7 @@ def log_of(pipe: Pipe) -> ChangeLog | None:
     return pipe.source.log(pipe.log)
 
 
-def _clear(pipe: Pipe, run: Run, there: Belongings, fate: Fate, left: Left) -> None:
+def _clear(pipe: SyncContext, run: Run, there: Belongings, fate: Fate, left: Left) -> None:
     """Takes away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in pipe.store.runs.history(pipe.name, limit=10_000) if r.id != run.id}
     for table in pipe.destination.inspect(there.tables).tables:
@@ -154,14 +154,14 @@ def _clear(pipe: Pipe, run: Run, there: Belongings, fate: Fate, left: Left) -> N
         _purge(pipe, run, there.copies, left)
 
 
-def _drop_views(pipe: Pipe, ref: Ref) -> None:
+def _drop_views(pipe: SyncContext, ref: Ref) -> None:
     if isinstance(pipe.destination, HoldsViews) and not pipe.destination.why_no_views:
         for name, view in pipe.destination.views().items():
             if view.table == ref:
                 pipe.destination.drop_view(name)
 
 
-def _purge(pipe: Pipe, run: Run, copies: Sequence[Copy], left: Left) -> None:
+def _purge(pipe: SyncContext, run: Run, copies: Sequence[Copy], left: Left) -> None:
     for copy in copies:
         if isinstance(pipe.destination, Keeps):
             pipe.destination.purge(copy.place, run.fence)

@@ -9,11 +9,11 @@ from instep.destinations.base import Keeps
 from instep.events import CopyPurged
 from instep.store.catalogs.clones import Copy
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.two_people import two_people
 
 
-def purge(pipe: Pipe, copies: Sequence[Copy]) -> None:
+def purge(pipe: SyncContext, copies: Sequence[Copy]) -> None:
     """Deletes them as one run, the destination's side first: one that is gone there is fine. Blocked if four_eyes want
     a second person."""
     what = ", ".join(sorted(".".join(copy.place) for copy in copies))

@@ -10,10 +10,10 @@ from instep.schema.planning.step import step
 from instep.sources.connector.seen import Seen
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 
-def forget_sent(pipe: Pipe, name: str) -> Table:
+def forget_sent(pipe: SyncContext, name: str) -> Table:
     """Drops the destination's table of that name (`schema.table` or `table`) and forgets what was sent of it, and the
     connector's state: its next run sends everything again. InstepError if there is no such table."""
     table = _named(pipe, name)
@@ -34,7 +34,7 @@ def forget_sent(pipe: Pipe, name: str) -> Table:
     return table
 
 
-def _named(pipe: Pipe, name: str) -> Table:
+def _named(pipe: SyncContext, name: str) -> Table:
     known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables}
     if name in known:
         return known[name]

@@ -25,7 +25,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.plan import desired
 from instep.schema.policy.policy import Decision
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.table_renames import Places
 from instep.sync.schema_changes.evolve import Preview
 
@@ -70,7 +70,7 @@ class Looked:
     relations: tuple[Relation, ...]
 
 
-def looked(pipe: Pipe, found: Preview, change: str = "") -> Looked:
+def looked(pipe: SyncContext, found: Preview, change: str = "") -> Looked:
     """Open and planned changes; `change` (the first characters of an id) looks at that one only, whatever was decided
     about it. Raises InstepError if it is not among today's."""
     decisions, edits = _looked_at(found, change), _Edits(pipe, found)
@@ -88,7 +88,7 @@ def judged(found: Looked, models: Sequence[Model]) -> Report:
     return Report(tuple(_outcome(one, verdicts) for one in found.changes), verdicts)
 
 
-def report(pipe: Pipe, found: Preview, models: Sequence[Model], change: str = "") -> Report:
+def report(pipe: SyncContext, found: Preview, models: Sequence[Model], change: str = "") -> Report:
     """As `looked` looks at it, against the models."""
     return judged(looked(pipe, found, change), models)
 
@@ -117,7 +117,7 @@ class _Edits:
     A held change is taken as if it were approved: that is the question that people have.
     """
 
-    def __init__(self, pipe: Pipe, found: Preview) -> None:
+    def __init__(self, pipe: SyncContext, found: Preview) -> None:
         detection = found.detection
         self._found = found
         self._places = Places.of(detection.decisions)

@@ -23,7 +23,7 @@ from instep.schema.planning.explain import size
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import Pattern
 from instep.sync.claim import status_by
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import is_first_today
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.results import Outcome
@@ -61,7 +61,12 @@ class Order:
 
 
 def maintain(
-    pipe: Pipe, pattern: str, told: Progress, session: Callable[[], SparkSession | None], *, dry_run: bool = False
+    pipe: SyncContext,
+    pattern: str,
+    told: Progress,
+    session: Callable[[], SparkSession | None],
+    *,
+    dry_run: bool = False,
 ) -> Order:
     """Maintains the loaded tables that `pattern` names ("": all); paused ones are left alone.
 
@@ -83,14 +88,14 @@ def maintain(
     return done
 
 
-def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
+def _end(pipe: SyncContext, run: Run, status: RunStatus, error: str) -> None:
     with pipe.store.transaction():
         pipe.store.runs.settle(run, status, error)
         pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
 
 
 def _done(
-    pipe: Pipe, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
+    pipe: SyncContext, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
     dry_run: bool,
 ) -> Order:  # fmt: skip
     if isinstance(pipe.destination, Maintains):
@@ -107,7 +112,7 @@ def _done(
     return Order(run.id, note=f"nothing to do: instep does not maintain {pipe.destination.kind} destinations")
 
 
-def layout_of(pipe: Pipe, ref: Ref) -> Layout | None:
+def layout_of(pipe: SyncContext, ref: Ref) -> Layout | None:
     """A table's files as they are now; None where the destination does not tell."""
     if isinstance(pipe.destination, Maintains):
         with suppress(InstepError):
@@ -115,7 +120,7 @@ def layout_of(pipe: Pipe, ref: Ref) -> Layout | None:
     return None
 
 
-def _named(pipe: Pipe, pattern: str) -> list[Table]:
+def _named(pipe: SyncContext, pattern: str) -> list[Table]:
     loaded = [t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias]
     found = [t for t in loaded if not pattern or Pattern(pattern).matches(t.path)]
     if pattern and not found:
@@ -125,7 +130,7 @@ def _named(pipe: Pipe, pattern: str) -> list[Table]:
     return found
 
 
-def _forget(pipe: Pipe, tables: Sequence[Table], run: Run) -> list[str]:
+def _forget(pipe: SyncContext, tables: Sequence[Table], run: Run) -> list[str]:
     if not isinstance(pipe.destination, KeepsDropped):
         return []
     gone: list[str] = []
@@ -143,7 +148,7 @@ def _began(run: Run) -> int:
     return int(run.started.timestamp() * 1000)
 
 
-def _by_command(pipe: Pipe, table: Table, work: Upkeep, told: Progress) -> Kept:
+def _by_command(pipe: SyncContext, table: Table, work: Upkeep, told: Progress) -> Kept:
     ref, path = destination_ref(table, pipe.naming), table.path
     if table.ref in pipe.store.pauses.tables(pipe.name):
         return Kept(path, left="it is paused")
@@ -159,7 +164,7 @@ def _by_command(pipe: Pipe, table: Table, work: Upkeep, told: Progress) -> Kept:
     return kept
 
 
-def _one(pipe: Pipe, ref: Ref, path: str, work: Upkeep) -> Kept:
+def _one(pipe: SyncContext, ref: Ref, path: str, work: Upkeep) -> Kept:
     """One table, and the event of what was done."""
     assert isinstance(pipe.destination, Maintains)
     begun = time.monotonic()
@@ -180,7 +185,7 @@ def _one(pipe: Pipe, ref: Ref, path: str, work: Upkeep) -> Kept:
     return Kept(path, done, seconds)
 
 
-def maintain_loaded(pipe: Pipe, run: Run, outcome: Outcome, engine: Engine, told: Progress) -> None:
+def maintain_loaded(pipe: SyncContext, run: Run, outcome: Outcome, engine: Engine, told: Progress) -> None:
     """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
     those with a longer history are looked through for orphans, too."""
     how, destination = pipe.maintenance, pipe.destination
@@ -201,7 +206,7 @@ def maintain_loaded(pipe: Pipe, run: Run, outcome: Outcome, engine: Engine, told
             outcome.note(f"{path}: {done.rewritten:,} files ({all_bytes}) were put together, {done.files:,} are left")
 
 
-def _due(pipe: Pipe, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, Kept]:
+def _due(pipe: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, Kept]:
     assert isinstance(pipe.destination, Maintains)
     found = {}
     for ref, path in tables.items():

@@ -27,7 +27,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.sources.stream import Streams
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.two_people import two_people
 
@@ -35,7 +35,7 @@ _SENT_AGAIN = "the next sync lets the source send everything again: it does not 
 
 
 @dataclass(frozen=True)
-class Restoring:
+class RestorePreview:
     """From `now` to `point`, which has `rows`. `since`: how many commits are taken back. `again`: live columns that
     have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read since,
     or by another cursor, and is read once more; `sent`: by a stream, which has to send everything again; `lost`:
@@ -94,13 +94,13 @@ def _reads(now: str, then: str) -> str:
     return f"the next sync reads again from {old['column']} {old['upper']} on{reached}"
 
 
-def savepoints(pipe: Pipe, path: str) -> tuple[Table, Sequence[Savepoint]]:
+def savepoints(pipe: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]]:
     """What the table with this path can be put back to, newest first. InstepError for an unknown table."""
     table, ref = _table(pipe, path)
     return table, _keeper(pipe).savepoints(ref)
 
 
-def _keeper(pipe: Pipe) -> KeepsSavepoints:
+def _keeper(pipe: SyncContext) -> KeepsSavepoints:
     if isinstance(pipe.destination, KeepsSavepoints):
         return pipe.destination
     if isinstance(pipe.destination, Shared):
@@ -111,7 +111,7 @@ def _keeper(pipe: Pipe) -> KeepsSavepoints:
     raise InstepError(f"a destination of type {pipe.destination.kind} keeps no snapshots", hint="restore a backup")
 
 
-def _table(pipe: Pipe, path: str) -> tuple[Table, Ref]:
+def _table(pipe: SyncContext, path: str) -> tuple[Table, Ref]:
     known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables}
     if path not in known:
         hint = did_you_mean(path, known, "see `instep status` for the tables that are synced")
@@ -119,7 +119,7 @@ def _table(pipe: Pipe, path: str) -> tuple[Table, Ref]:
     return known[path], destination_ref(known[path], pipe.naming)
 
 
-def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | None = None) -> Restoring:
+def prepare(pipe: SyncContext, path: str, snapshot: int | None = None, at: datetime | None = None) -> RestorePreview:
     """What putting a table back does: to a snapshot, or to what it was `at` a time. Writes nothing.
 
     Raises InstepError if there is no such snapshot, Blocked with the reason if the table cannot be put back to it.
@@ -130,7 +130,7 @@ def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | N
         raise Blocked(f"{path} cannot be put back to snapshot {point.id}: {point.why_not}", hint=_LIST.format(path))
     if point.current and (run := _interrupted(pipe, destination_ref(table, pipe.naming))):
         before = next((p for p in points if not p.current), point)
-        return Restoring(table, destination_ref(table, pipe.naming), before, point, point.rows, 0, interrupted=run)
+        return RestorePreview(table, destination_ref(table, pipe.naming), before, point, point.rows, 0, interrupted=run)
     if point.current:
         raise Blocked(f"{path} is at snapshot {point.id} already", hint=_LIST.format(path))
     now = next(p for p in points if p.current)
@@ -143,17 +143,17 @@ def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | N
     whole = "" in filled or _starts_later(pipe, table, point)
     if sent := isinstance(pipe.source, Streams):
         again, whole = (), True
-    return Restoring(table, ref, now, point, rows, points.index(point), again, lost, whole, sent)
+    return RestorePreview(table, ref, now, point, rows, points.index(point), again, lost, whole, sent)
 
 
-def _starts_later(pipe: Pipe, table: Table, point: Savepoint) -> bool:
+def _starts_later(pipe: SyncContext, table: Table, point: Savepoint) -> bool:
     """Whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that came
     after the savepoint would be missed."""
     then = json.loads(point.cursor).get("column") if point.cursor else None
     return bool(table.cursor and settings_of(pipe, table).start) and then != table.cursor
 
 
-def _interrupted(pipe: Pipe, ref: Ref) -> str:
+def _interrupted(pipe: SyncContext, ref: Ref) -> str:
     """The run that made the table's last commit, if that was a restore which is not on record."""
     state = pipe.destination.state(ref)
     with suppress(InstepError):
@@ -162,7 +162,7 @@ def _interrupted(pipe: Pipe, ref: Ref) -> str:
     return ""
 
 
-def _filled_since(pipe: Pipe, table: Table, point: Savepoint) -> frozenset[str]:
+def _filled_since(pipe: SyncContext, table: Table, point: Savepoint) -> frozenset[str]:
     """Columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole table."""
     done = pipe.store.backfills.find(pipe.name, ("done",))
     return frozenset(b.column for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at)
@@ -183,7 +183,7 @@ def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: dat
     return found
 
 
-def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
+def restore(pipe: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()) -> Run:
     """Does it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
     person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
     whole."""
@@ -209,7 +209,7 @@ def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
         return run
 
 
-def _go_back(pipe: Pipe, run: Run, made: Restoring) -> None:
+def _go_back(pipe: SyncContext, run: Run, made: RestorePreview) -> None:
     """Before the rows do: a crash in between must leave neither columns without values nor a cursor ahead of the
     rows."""
     with pipe.transaction():
@@ -220,7 +220,7 @@ def _go_back(pipe: Pipe, run: Run, made: Restoring) -> None:
         pipe.store.cursors.save(pipe.name, cursor, run=run.id, fence=run.fence)
 
 
-def _record(pipe: Pipe, run: str, made: Restoring) -> None:
+def _record(pipe: SyncContext, run: str, made: RestorePreview) -> None:
     ref, path = made.table.ref, made.table.path
     with pipe.transaction():
         pipe.store.runs.record_tables(TableRun(run, ref, "done", "restore"))
@@ -241,7 +241,7 @@ def _record(pipe: Pipe, run: str, made: Restoring) -> None:
 class Restore(Work):
     """The work of the operation `restore`."""
 
-    def prepare(self, context: Pipe, request: RestoreRequest) -> Preview:
+    def prepare(self, context: SyncContext, request: RestoreRequest) -> Preview:
         """Find out what the restore does; Conflict if the table is not at the request's base."""
         snapshot = int(request.snapshot) if request.snapshot else None
         made = prepare(context, request.table, snapshot, request.at)
@@ -252,10 +252,10 @@ class Restore(Work):
         document = {**made.document(), "at": made.point.at.isoformat()}
         return Preview(context.name, bound, document, made.lines, prepared=made)
 
-    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+    def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Put the rows back; return the run."""
         return {"run": restore(context, preview.prepared, allow).id}
 
 
-def _moved(made: Restoring) -> Conflict:
+def _moved(made: RestorePreview) -> Conflict:
     return Conflict(f"table {made.table.path} has moved since it was looked at", hint="look again, then restore")

@@ -23,7 +23,7 @@ from instep.schema.catalog.types import DataType, Date, Int
 from instep.schema.catalog.types import Decimal as DecimalType
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.filters import where_of
 from instep.sync.schema_changes.table_setting import Found, find_table, settle
 from instep.sync.two_people import two_people
@@ -64,7 +64,7 @@ class NewCursor:
         return lines
 
 
-def prepare(pipe: Pipe, path: str, column: str | None, start: str = "") -> NewCursor:
+def prepare(pipe: SyncContext, path: str, column: str | None, start: str = "") -> NewCursor:
     """What it does; asks the source for the column's newest value and its NULLs, and writes nothing.
 
     Raises InstepError for a table, column or value that is not there or cannot be one, Blocked if the project file
@@ -86,7 +86,7 @@ def prepare(pipe: Pipe, path: str, column: str | None, start: str = "") -> NewCu
     return replace(_checked(pipe, found, column, start), base=base, settles=settles)
 
 
-def _checked(pipe: Pipe, found: Found, column: str, start: str) -> NewCursor:
+def _checked(pipe: SyncContext, found: Found, column: str, start: str) -> NewCursor:
     table = found.table
     accepted, source = found.column(column)
     name = f"column {table.path}.{column}"
@@ -126,7 +126,7 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
         ) from None
 
 
-def carry_out(pipe: Pipe, made: NewCursor) -> int:
+def carry_out(pipe: SyncContext, made: NewCursor) -> int:
     """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
     what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
@@ -154,11 +154,11 @@ __all__ = ["NewCursor", "carry_out", "prepare"]
 class SetCursor(Work):
     """The work of the operation `set_cursor`."""
 
-    def prepare(self, context: Pipe, request: SetCursorRequest) -> Preview:
+    def prepare(self, context: SyncContext, request: SetCursorRequest) -> Preview:
         """Look up the column's newest value and its NULLs."""
         made = prepare(context, request.table, request.column, request.start)
         return Preview(context.name, request, made.document(), made.lines, prepared=made)
 
-    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+    def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Set the cursor; return the accepted version."""
         return {"version": carry_out(context, preview.prepared)}

@@ -26,7 +26,7 @@ from instep.schema.planning.step import step
 from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import with_key
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.key_counts import Count, KeyCount, count_key
@@ -106,7 +106,7 @@ def _numbers(count: Count) -> dict[str, int]:
     return {"rows": count.rows, "duplicates": count.duplicates, "nulls": count.nulls}
 
 
-def prepare(pipe: Pipe, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
+def prepare(pipe: SyncContext, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
     """What it does; reads the key's columns on both sides and writes nothing.
 
     Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
@@ -135,7 +135,7 @@ def yaml(found: Found, key: Sequence[str]) -> str:
     )
 
 
-def _plan(pipe: Pipe, found: Found, key: tuple[str, ...], way: Way) -> Plan:
+def _plan(pipe: SyncContext, found: Found, key: tuple[str, ...], way: Way) -> Plan:
     table = found.table
     now = with_key(table, list(key))
     if way != "rekey":
@@ -168,7 +168,7 @@ def _with_narrower_types(table: Table, accepted: Table) -> Table:
     return replace(table, columns=tuple(replace(c, type=types.get(c.name, c.type)) for c in table.columns))
 
 
-def carry_out(pipe: Pipe, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
+def carry_out(pipe: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
     """Does it as one run; answers the accepted version and where the old table is kept, if it is.
 
     Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
@@ -202,7 +202,7 @@ def _instead(made: Rekeying) -> str:
     return f"read the table anew instead: `instep table set-key {made.table.path} {','.join(made.key)} --rebuild`"
 
 
-def _keep(pipe: Pipe, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
+def _keep(pipe: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
     """The old rows under a name of their own; the first that is free, or has these very rows."""
     if made.way != "rebuild" or not made.rows:
         return None, 0
@@ -219,7 +219,7 @@ def _keep(pipe: Pipe, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, i
     raise Conflict(f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {made.table.path}`")
 
 
-def _want_rows(pipe: Pipe, made: Rekeying) -> None:
+def _want_rows(pipe: SyncContext, made: Rekeying) -> None:
     """A stream is asked for the rows of a table that is to have none of its own any more, before they go: a crash in
     between must not take its next rows for all of them. A database is read."""
     if made.way == "rekey" or not isinstance(pipe.source, Streams):
@@ -230,7 +230,7 @@ def _want_rows(pipe: Pipe, made: Rekeying) -> None:
         pipe.store.backfills.want(pipe.name, made.table.ref, why=why, change=change, instead=bool(change))
 
 
-def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
+def _accept(pipe: SyncContext, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
     """The choice, the copy and the changes that it answers, in one transaction."""
     store, ref = pipe.store, made.table.ref
     with pipe.transaction():
@@ -264,13 +264,13 @@ __all__ = ["MEANS", "WAYS", "Rekeying", "Way", "carry_out", "offers", "prepare",
 class SetKey(Work):
     """The work of the operation `set_key`."""
 
-    def prepare(self, context: Pipe, request: SetKeyRequest) -> Preview:
+    def prepare(self, context: SyncContext, request: SetKeyRequest) -> Preview:
         """Count what shares the key. `detail` has what was `counted`, `why_not` (what keeps it from being done) and the
         ways that there are."""
         made = prepare(context, request.table, request.key, request.way)
         return Preview(context.name, request, made.document(), made.lines, made.told(), prepared=made)
 
-    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+    def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Set the key; return the accepted version, and where the old table is kept as a copy, if it is."""
         version, place = carry_out(context, preview.prepared, allow)
         return {"version": version, "copy": place and list(place)}

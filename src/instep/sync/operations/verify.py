@@ -28,7 +28,7 @@ from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.entries import Entry
 from instep.stage.quarantine import entry_id, field_id
 from instep.stage.yielding_reads import giving_way
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import KEYS, Detection, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import Places
@@ -113,7 +113,7 @@ def held_values(table: str, names: Mapping[str, str]) -> Iterator[HeldValues]:
         yield HeldValues(table, names, Path(folder))
 
 
-def count_held(pipe: Pipe, table: Table, found: HeldValues) -> HeldCount:
+def count_held(pipe: SyncContext, table: Table, found: HeldValues) -> HeldCount:
     """Compare what does not fit with what the table's quarantine holds, by key, column and original."""
     if not found.count and not pipe.store.runs.ever_held(pipe.name):
         return HeldCount()
@@ -139,7 +139,7 @@ def count_held(pipe: Pipe, table: Table, found: HeldValues) -> HeldCount:
     return HeldCount(values, rows, discarded, sum(counted.values()) - values - rows - discarded, stale)
 
 
-def _entries(pipe: Pipe, table: Table, names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+def _entries(pipe: SyncContext, table: Table, names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     for holding in holdings(pipe, [table.path]):
         by_id = {field_id(f): f.name for f in holding.target.schema if field_id(f)}
         mine = [e for e in holding.found.entries if e.status in ("held", "discarded")]
@@ -218,7 +218,7 @@ class _Side:
 
 
 def verify(
-    pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
+    pipe: SyncContext, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
 ) -> list[Verdict]:
     """One verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that differ
     are counted and not named. InstepError for a path in `only` that no such table has."""
@@ -255,7 +255,7 @@ def verify(
     return verdicts
 
 
-def _waiting(pipe: Pipe, detection: Detection) -> dict[Ref, str]:
+def _waiting(pipe: SyncContext, detection: Detection) -> dict[Ref, str]:
     """Accepted tables that are not loaded because a change of theirs is held, and which."""
     places = Places.of(detection.decisions)
     paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
@@ -276,7 +276,7 @@ def _skipped(path: str, why: str) -> Verdict:
     return Verdict(path, False, 0, 0, compared=False, skipped=why)
 
 
-def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> Verdict:
+def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> Verdict:
     ref = destination_ref(read.table, pipe.naming)
     state = pipe.destination.state(ref)
     if not state:
@@ -307,7 +307,7 @@ def _with_held(found: Verdict, rejected: int, held: HeldCount) -> Verdict:
 
 
 def _compared(
-    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], source: _Side,
+    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], source: _Side,
     destination: _Side, *, keys: bool,
 ) -> Verdict:  # fmt: skip
     """Say how the rows differ that fit."""
@@ -326,14 +326,14 @@ def _compared(
     return Verdict(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
 
 
-def _keeps(pipe: Pipe, read: TableRead) -> bool:
+def _keeps(pipe: SyncContext, read: TableRead) -> bool:
     """Whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
     choice = choose(read.table, pipe.settings(read.table))
     return bool(read.table.key) and choice.mode in ("upsert", "log") and choice.deletes == "ignore"
 
 
 def _source_rows(
-    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, on_held: Told = lambda held: None
+    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: Told = lambda held: None
 ) -> pa.RecordBatchReader:
     """The table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
     ref = destination_ref(read.table, pipe.naming)
@@ -360,7 +360,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _destination_rows(pipe: Pipe, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
+def _destination_rows(pipe: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
     """The rows that stand: those marked as deleted are left out, and versions that have ended."""
     mark = f"{pipe.naming.prefix}{'current' if read.table.history else 'deleted'}"
     ref = destination_ref(read.table, pipe.naming)
@@ -391,7 +391,7 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
 
 
 def _differing(
-    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
+    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
 ) -> dict[str, tuple[int, list[str]]]:
     """How many rows are on one side only, differ, or are not as many on both sides, and the first keys of them. Without
     any of these, but for rows that are only in the destination, both sides hold the same rows of the same keys."""

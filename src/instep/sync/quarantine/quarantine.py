@@ -24,7 +24,7 @@ from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
 from instep.stage.entries import Entry, Found, read_entries, rewrite
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import is_first_today
 from instep.sync.named_tables import unknown_table
 from instep.sync.staging_cleanup import dead_runs, sweep, uncommitted
@@ -49,7 +49,7 @@ class Holding:
 
 
 def holdings(
-    pipe: Pipe, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
+    pipe: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
 ) -> Iterator[Holding]:
     """The quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks, for
     which what dead runs left is swept first. `idle`: no run is alive, so that one that has not ended is dead. Raises
@@ -71,7 +71,7 @@ def holdings(
             yield Holding(table, ref, target, replace(found, entries=guarded))
 
 
-def _tables(pipe: Pipe, only: Collection[str]) -> list[tuple[Table, Ref]]:
+def _tables(pipe: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
     """The accepted tables that are in the destination and ours."""
     accepted = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias}
     for path in sorted(set(only) - set(accepted)):
@@ -82,7 +82,7 @@ def _tables(pipe: Pipe, only: Collection[str]) -> list[tuple[Table, Ref]]:
     return [(refs[t.ref], t.ref) for t in there.tables]
 
 
-def guard(pipe: Pipe, table: Table, entry: Entry) -> Entry:
+def guard(pipe: SyncContext, table: Table, entry: Entry) -> Entry:
     """The entry without what may not be told of it: a column may have been switched off or hashed since."""
     hide = _hider(pipe, table)
     key = compact_json({path: hide(path, text) for path, text in json.loads(entry.key).items()})
@@ -94,7 +94,7 @@ def guard(pipe: Pipe, table: Table, entry: Entry) -> Entry:
     return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
 
 
-def _hider(pipe: Pipe, table: Table) -> Callable[[str, str | None], str | None]:
+def _hider(pipe: SyncContext, table: Table) -> Callable[[str, str | None], str | None]:
     def hide(path: str, text: str | None) -> str | None:
         column = table.by_name.get(path) or Column(path, Unknown())
         if text is None or not column_is_on(pipe.selection, table, column)[0]:
@@ -106,7 +106,7 @@ def _hider(pipe: Pipe, table: Table) -> Callable[[str, str | None], str | None]:
     return hide
 
 
-def discard(pipe: Pipe, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[Entry]:
+def discard(pipe: SyncContext, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[Entry]:
     """Lets go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
     same value held again stays discarded. Raises InstepError for an id that is none, or not clear, Blocked if four_eyes
     want a second person."""
@@ -131,7 +131,7 @@ def _named(tables: Collection[str], ids: Collection[str]) -> str:
     return known if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(known.encode()).hexdigest()[:12]})"
 
 
-def of_row(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> list[str]:
+def of_row(pipe: SyncContext, table: str, key: Mapping[str, str | None]) -> list[str]:
     """The ids of a table's entries, settled ones too, of the rows with this key (texts by column).
 
     Raises RunInProgress while a run of the connection is alive, whose entries are not known yet."""
@@ -140,12 +140,12 @@ def of_row(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> list[str]:
     return [e.id for holding in found for e in holding.found.entries if _is_of(pipe, e, key)]
 
 
-def erase(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> int:
+def erase(pipe: SyncContext, table: str, key: Mapping[str, str | None]) -> int:
     """Removes every trace of the rows with this key (texts by column) from a table's quarantine; how many entries."""
     return _erase(pipe, table, lambda e: _is_of(pipe, e, key))
 
 
-def erase_entries(pipe: Pipe, table: str, ids: Collection[str]) -> int:
+def erase_entries(pipe: SyncContext, table: str, ids: Collection[str]) -> int:
     """The same for the entries of these whole ids. Those of several rows take two people where four_eyes are on: they
     are let go, too."""
     several = (
@@ -155,7 +155,7 @@ def erase_entries(pipe: Pipe, table: str, ids: Collection[str]) -> int:
         return _erase(pipe, table, lambda e: e.id in ids)
 
 
-def _erase(pipe: Pipe, table: str, chosen: Callable[[Entry], bool]) -> int:
+def _erase(pipe: SyncContext, table: str, chosen: Callable[[Entry], bool]) -> int:
     with claimed(pipe, "discard", paused_too=True) as run:
         count = 0
         for holding in holdings(pipe, [table], run):
@@ -167,7 +167,7 @@ def _erase(pipe: Pipe, table: str, chosen: Callable[[Entry], bool]) -> int:
         return count
 
 
-def _is_of(pipe: Pipe, entry: Entry, key: Mapping[str, str | None]) -> bool:
+def _is_of(pipe: SyncContext, entry: Entry, key: Mapping[str, str | None]) -> bool:
     """Hashed key columns hold the hash of what a person knows."""
     held = json.loads(entry.key)
     return bool(key) and all(
@@ -195,7 +195,7 @@ def settle(holding: Holding, changed: Mapping[str, Entry], run: Run) -> None:
     rewrite(holding.target.quarantine, holding.target.io, holding.found, entries, run.id)
 
 
-def expire(pipe: Pipe, run: Run) -> int:
+def expire(pipe: SyncContext, run: Run) -> int:
     """Deletes what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
     the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
     if not is_first_today(pipe, run) or not pipe.store.runs.ever_held(pipe.name):

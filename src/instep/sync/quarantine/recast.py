@@ -17,7 +17,7 @@ from instep.stage.casts.cast import cast
 from instep.stage.entries import Entry
 from instep.stage.field_metadata import limited
 from instep.stage.quarantine import field_id
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 
 Texts = Mapping[str, str | None]
 
@@ -53,11 +53,11 @@ class Recast:
     stays: tuple[Entry, ...]
 
 
-class Misfit(Exception):
+class InvalidValue(Exception):
     """Why an entry stays."""
 
 
-def recast(pipe: Pipe, table: Table, schema: pa.Schema, entries: Sequence[Entry]) -> Recast:
+def recast(pipe: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[Entry]) -> Recast:
     """`schema` is the destination table's, with field ids. Entries of any status take part, but rows that are not held
     any more are left out."""
     work = _Columns(pipe, table, schema)
@@ -71,7 +71,7 @@ def recast(pipe: Pipe, table: Table, schema: pa.Schema, entries: Sequence[Entry]
                 cells.append(work.cell(entry))
             elif entry.status == "held":
                 rows.append(work.row(entry))
-        except Misfit as why:
+        except InvalidValue as why:
             stays.append(replace(entry, reason=str(why)))
     return Recast(work.keys(), tuple(cells), tuple(rows), tuple(stays))
 
@@ -79,7 +79,7 @@ def recast(pipe: Pipe, table: Table, schema: pa.Schema, entries: Sequence[Entry]
 class _Columns:
     """The columns of one table as they are now, found by the destination's field ids where those were recorded."""
 
-    def __init__(self, pipe: Pipe, table: Table, schema: pa.Schema) -> None:
+    def __init__(self, pipe: SyncContext, table: Table, schema: pa.Schema) -> None:
         self.pipe, self.table, self.schema = pipe, table, schema
         self.accepted = {c.alias or c.name: c for c in table.columns}
         self.numbers: dict[tuple[Any, ...], int] = {}
@@ -99,12 +99,12 @@ class _Columns:
         known = self.table.by_name.get(path)
         name = self.by_id.get(recorded) or ((known.alias or known.name) if known else "")
         if name not in self.accepted:
-            raise Misfit(f"there is no column {path} any more")
+            raise InvalidValue(f"there is no column {path} any more")
         return name
 
     def check_key(self) -> None:
         if not self.key:
-            raise Misfit("the table has no key to find the row by: load it again with `instep sync --full`")
+            raise InvalidValue("the table has no key to find the row by: load it again with `instep sync --full`")
 
     def cell(self, entry: Entry) -> Cell:
         number, column = self.number(self.placed(json.loads(entry.key), entry)), self.place(entry.column, entry)
@@ -112,7 +112,7 @@ class _Columns:
             return Cell(entry, number, column, None, "its original is not kept in clear")
         try:
             return Cell(entry, number, column, self.value(column, entry.original))
-        except Misfit as why:
+        except InvalidValue as why:
             return Cell(entry, number, column, None, str(why))
 
     def row(self, entry: Entry) -> Whole:
@@ -126,9 +126,9 @@ class _Columns:
     def number(self, texts: Texts) -> int:
         """The number of a key; the same for keys that are equal as values."""
         if set(texts) != set(self.key):
-            raise Misfit(f"the key of the table is {', '.join(self.key)} by now")
+            raise InvalidValue(f"the key of the table is {', '.join(self.key)} by now")
         if any(texts[k] is None for k in self.key):
-            raise Misfit("NULL in the key")
+            raise InvalidValue("NULL in the key")
         values = {k: self.value(k, str(texts[k]), key=True) for k in self.key}
         same = tuple(v[0].as_py() for v in values.values())
         if same not in self.numbers:
@@ -147,7 +147,7 @@ class _Columns:
             source, kind = pa.array([bytes.fromhex(text[2:])], pa.binary()), Binary()
         done = limited(cast(source, kind, field.type, column.type), field)
         if done.misfits:
-            raise Misfit(f"{column.name}: {done.misfits[0]}" if key else done.misfits[0])
+            raise InvalidValue(f"{column.name}: {done.misfits[0]}" if key else done.misfits[0])
         return done.values
 
     def check_open(self, column: Column) -> None:
@@ -158,7 +158,7 @@ class _Columns:
             hashed(self.pipe.selection, self.table.ref, column.name)
             or not (column_is_on(self.pipe.selection, self.table, column)[0])
         ):
-            raise Misfit(f"column {column.name} is hashed or switched off by now")
+            raise InvalidValue(f"column {column.name} is hashed or switched off by now")
 
     def keys(self) -> pa.Table:
         fields = [self.schema.field(k) for k in self.key]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import Met
+from instep.destinations.base import RowLookup
 from instep.stage.conform import compact_json
 from instep.stage.entries import Entry, Status
 from instep.sync.quarantine.recast import Cell, Recast, Whole
@@ -38,7 +38,7 @@ class Rejoined:
         return bool(self.rows) or len(self.inserted) > 0
 
 
-def rejoin(made: Recast, met: Met, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
+def rejoin(made: Recast, met: RowLookup, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
     """What becomes of the entries; `now` is the moment of the run."""
     work = _Work(met, schema, prefix, now or datetime.now(UTC))
     by_place: dict[tuple[int, str], list[Cell]] = defaultdict(list)
@@ -56,7 +56,7 @@ def rejoin(made: Recast, met: Met, schema: pa.Schema, prefix: str, now: datetime
 
 @dataclass
 class _Work:
-    met: Met
+    met: RowLookup
     schema: pa.Schema
     prefix: str
     now: datetime

@@ -13,14 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from instep.crash import crashpoint
-from instep.destinations.base import Amendment, Commit, Met
+from instep.destinations.base import Commit, RowLookup, RowUpdate
 from instep.errors import DestinationError, InstepError
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Table
 from instep.stage.entries import Entry
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.quarantine.quarantine import Holding, holdings, settle
 from instep.sync.quarantine.recast import recast
 from instep.sync.quarantine.rejoin import Rejoined, rejoin
@@ -49,7 +49,9 @@ class Replayed:
         return {"table": self.table, **counts, **written, "reasons": reasons, "error": self.error}
 
 
-def replay(pipe: Pipe, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False) -> list[Replayed]:
+def replay(
+    pipe: SyncContext, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False
+) -> list[Replayed]:
     """Replays what is held of these tables (paths; none: all), of one column if it is named. One run of the
     connection, one commit a table; one table's failure leaves the others alone. `dry_run` only looks.
 
@@ -62,7 +64,7 @@ def replay(pipe: Pipe, tables: Collection[str] = (), column: str = "", *, dry_ru
         return [_one(pipe, h, column, run) for h in holdings(pipe, tables, run)]
 
 
-def _one(pipe: Pipe, holding: Holding, column: str, run: Run) -> Replayed:
+def _one(pipe: SyncContext, holding: Holding, column: str, run: Run) -> Replayed:
     try:
         done, met, joined = _look(pipe, holding, column, run.started)
         if paused := pipe.store.pauses.tables(pipe.name).get(holding.table.ref):
@@ -80,14 +82,14 @@ def _one(pipe: Pipe, holding: Holding, column: str, run: Run) -> Replayed:
     return done
 
 
-def _commit(pipe: Pipe, holding: Holding, met: Met, joined: Rejoined, run: Run) -> None:
+def _commit(pipe: SyncContext, holding: Holding, met: RowLookup, joined: Rejoined, run: Run) -> None:
     state = pipe.destination.state(holding.ref)
     assert state is not None
-    change = Amendment(joined.rows, joined.updated, joined.inserted)
+    change = RowUpdate(joined.rows, joined.updated, joined.inserted)
     pipe.destination.amend(holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted))
 
 
-def _record(pipe: Pipe, table: Table, done: Replayed, run: Run) -> None:
+def _record(pipe: SyncContext, table: Table, done: Replayed, run: Run) -> None:
     """As a sync does: the run's word about the table, and an event."""
     status, held = "failed" if done.error else "done", len(done.held)
     result = TableRun(
@@ -105,8 +107,8 @@ def _record(pipe: Pipe, table: Table, done: Replayed, run: Run) -> None:
 
 
 def _look(
-    pipe: Pipe, holding: Holding, column: str, now: datetime | None = None
-) -> tuple[Replayed, Met | None, Rejoined]:
+    pipe: SyncContext, holding: Holding, column: str, now: datetime | None = None
+) -> tuple[Replayed, RowLookup | None, Rejoined]:
     """What would become of the entries. Those that a person has let go still tell that older ones are not the last
     word."""
     mine = [e for e in holding.found.entries if not column or e.column == column]

@@ -13,7 +13,7 @@ from instep.schema.planning.explain import explain
 from instep.schema.planning.plan import Plan
 from instep.schema.policy.policy import Decision
 from instep.store.catalogs.reviews import STANDING
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.approval_fingerprint import moved
 from instep.sync.detection.detect import Detection, detect, look, recall, record
 from instep.sync.schema_changes.apply import make_plan
@@ -27,7 +27,7 @@ class Outlook:
     steps: tuple[str, ...] = ()
 
 
-def approving(pipe: Pipe, reviews: Sequence[Review]) -> Outlook:
+def approving(pipe: SyncContext, reviews: Sequence[Review]) -> Outlook:
     """Looks at source and destination and answers what approving these changes of one connection adds to the plan.
 
     Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
@@ -47,7 +47,7 @@ def approving(pipe: Pipe, reviews: Sequence[Review]) -> Outlook:
     return Outlook(tuple(lines), tuple(s.text for s in steps))
 
 
-def keeping(pipe: Pipe, reviews: Sequence[Review], status: ReviewStatus) -> Outlook:
+def keeping(pipe: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> Outlook:
     """What happens while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in STANDING}
     found = recall(pipe, assumed)
@@ -57,7 +57,7 @@ def keeping(pipe: Pipe, reviews: Sequence[Review], status: ReviewStatus) -> Outl
     return Outlook(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
 
 
-def check_approvals(pipe: Pipe, made: Plan) -> None:
+def check_approvals(pipe: SyncContext, made: Plan) -> None:
     """Raises StalePlan if a plan carries out an approval that was taken back, or that is about another state of its
     table than the one that is there now."""
     approved = [d for d in made.decisions if d.applied and d.rule == "review"]
@@ -97,7 +97,7 @@ def _check(review: Review, now: Review | None) -> None:
         )
 
 
-def _assumed(pipe: Pipe, seen: Detection, answers: Mapping[str, Review]) -> Detection:
+def _assumed(pipe: SyncContext, seen: Detection, answers: Mapping[str, Review]) -> Detection:
     """The same detection under other answers. After a move to another server the stored discovery is not this one."""
     return detect(pipe, seen.discovery, count=False, stored=not seen.rebound, assumed=answers)
 

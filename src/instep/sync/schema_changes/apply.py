@@ -37,7 +37,7 @@ from instep.spans import span, tell
 from instep.store.catalogs.backfills import Backfill, Scope
 from instep.store.catalogs.reviews import Finding
 from instep.sync.confirm import confirm
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import was_held
 from instep.sync.detection.detect import Detection, remember
 from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
@@ -63,7 +63,7 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 
 
 def make_plan(
-    pipe: Pipe, detection: Detection, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
+    pipe: SyncContext, detection: Detection, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
 ) -> Plan:
     """What applying the decisions does; touches nothing. What the destination cannot take waits in it for a review.
     `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync tries
@@ -89,7 +89,7 @@ def make_plan(
 
 
 def _drawn(
-    pipe: Pipe, detection: Detection, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
+    pipe: SyncContext, detection: Detection, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
     anew: Collection[Ref] = (),
 ) -> Plan:  # fmt: skip
     """Draw the plan of these decisions, without the tables that their layout, others of a shared table, or `others`
@@ -119,13 +119,13 @@ def _drawn(
     return made
 
 
-def _guards(pipe: Pipe, accepted: Catalog) -> Mapping[Ref, Guards]:
+def _guards(pipe: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
     """What the destination's own layout of its tables stands on."""
     refs = sorted(destination_ref(t, pipe.naming) for t in accepted.tables)
     return pipe.destination.guards(refs) if isinstance(pipe.destination, Guarded) else {}
 
 
-def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, str]:
+def _left_alone(pipe: SyncContext, detection: Detection, after: Catalog) -> dict[Ref, str]:
     """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
     moves = Places.of(detection.decisions).moves
     held = detection.drift.held(detection.decisions)
@@ -134,23 +134,23 @@ def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, s
     return {destination_ref(table, pipe.naming): why for table, why in tables}
 
 
-def _desired(pipe: Pipe, accepted: Catalog) -> Catalog:
+def _desired(pipe: SyncContext, accepted: Catalog) -> Catalog:
     return desired(accepted, pipe.naming)
 
 
-def _refs(pipe: Pipe, *catalogs: Catalog) -> set[Ref]:
+def _refs(pipe: SyncContext, *catalogs: Catalog) -> set[Ref]:
     """The destination tables of accepted catalogs."""
     return {destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
 
 
-def _accepted(pipe: Pipe, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
+def _accepted(pipe: SyncContext, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
     """The same by the accepted names of the destination's tables."""
     places = {t.ref: destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
     return {ref: by_place[place] for ref, place in places.items() if place in by_place}
 
 
 def apply_plan(
-    pipe: Pipe,
+    pipe: SyncContext,
     run: Run,
     made: Plan,
     reviews: Mapping[str, Review],
@@ -208,7 +208,7 @@ _MOST = 10
 
 
 def plan_and_apply(
-    pipe: Pipe, run: Run, detection: Detection, reviews: Mapping[str, Review]
+    pipe: SyncContext, run: Run, detection: Detection, reviews: Mapping[str, Review]
 ) -> tuple[Plan, Mapping[Ref, str]]:
     """Apply what was decided; return the plan that was carried out, and the accepted tables that failed, with why. A
     table whose values turn out not to fit while they are written again keeps its columns, and the others go on; so they
@@ -230,7 +230,7 @@ def plan_and_apply(
             return made, _accepted(pipe, failing, detection.accepted, made.after)
 
 
-def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
+def check(pipe: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile. A rejected schema comes in for
     the tables that are switched on."""
@@ -245,7 +245,9 @@ def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
             raise StalePlan(f"{describe(decision.change)}: this {why}", hint="plan again and review the new plan")
 
 
-def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: Detection | None, record: Journal) -> int:
+def _accept(
+    pipe: SyncContext, made: Plan, reviews: Mapping[str, Review], detection: Detection | None, record: Journal
+) -> int:
     """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
     places = Places.of(made.decisions)
     applied = [
@@ -283,7 +285,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
     return version
 
 
-def _keep(pipe: Pipe, made: Plan, why: str, answered: Set[str]) -> int:
+def _keep(pipe: SyncContext, made: Plan, why: str, answered: Set[str]) -> int:
     """The accepted catalog and the destination's tables as they are now; answers the accepted version."""
     store, run = pipe.store, pipe.run.id if pipe.run else ""
     own(pipe, made)
@@ -293,7 +295,7 @@ def _keep(pipe: Pipe, made: Plan, why: str, answered: Set[str]) -> int:
     return version
 
 
-def _want_backfill(pipe: Pipe, decision: Decision, review: Review, was: Table | None, made: Plan) -> None:
+def _want_backfill(pipe: SyncContext, decision: Decision, review: Review, was: Table | None, made: Plan) -> None:
     wanted = backfill_of(pipe, decision, was, made)
     if wanted is None:
         return
@@ -304,7 +306,7 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, was: Table | 
     pipe.store.backfills.want(pipe.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead)
 
 
-def backfill_of(pipe: Pipe, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
+def backfill_of(pipe: SyncContext, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
     """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before. A
     rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was kept
     as JSON so far (not of a stream, which has sent no more than what was kept). What comes back has old values,
@@ -322,7 +324,7 @@ def backfill_of(pipe: Pipe, decision: Decision, was: Table | None, made: Plan) -
     return None
 
 
-def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
+def follow(pipe: SyncContext, moves: Mapping[Ref, Ref]) -> None:
     """Pauses and backfills of renamed tables go on under the new names; all at once, because names may be swapped."""
     store, name = pipe.store, pipe.name
     store.choices.move(name, moves)
@@ -341,16 +343,16 @@ def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
         store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)
 
 
-def rebuilds(pipe: Pipe) -> frozenset[Ref]:
+def rebuilds(pipe: SyncContext) -> frozenset[Ref]:
     """The tables whose old rows must go before new ones come."""
     return frozenset(b.table for b in pipe.store.backfills.waiting(pipe.name) if _rebuilds(pipe, b))
 
 
-def _rebuilds(pipe: Pipe, backfill: Backfill) -> bool:
+def _rebuilds(pipe: SyncContext, backfill: Backfill) -> bool:
     return bool(backfill.change) and pipe.store.reviews.get(backfill.change).kind in REBUILDS
 
 
-def let_go(pipe: Pipe, run: Run, only: Set[str]) -> None:
+def let_go(pipe: SyncContext, run: Run, only: Set[str]) -> None:
     """Drops the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
     them, and a person has consented; under four_eyes two people. The destination keeps them for undoing."""
     before = pipe.store.accepted.catalog(pipe.name)
@@ -363,7 +365,7 @@ def let_go(pipe: Pipe, run: Run, only: Set[str]) -> None:
         _lose(pipe, run, before, after, gone, "drop-retained")
 
 
-def drop_named(pipe: Pipe, run: Run, paths: Set[str]) -> None:
+def drop_named(pipe: SyncContext, run: Run, paths: Set[str]) -> None:
     """Drops accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
     One that is read (again), or is gone, is left alone. Under four_eyes it takes two people who have named the same
     columns. The destination keeps them for undoing."""
@@ -382,7 +384,9 @@ def drop_named(pipe: Pipe, run: Run, paths: Set[str]) -> None:
         _lose(pipe, run, before, Catalog.of(left), gone, "drop-columns")
 
 
-def _lose(pipe: Pipe, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str) -> None:
+def _lose(
+    pipe: SyncContext, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str
+) -> None:
     """Each column that goes is a change on record, approved by whoever has named it and told when it is applied."""
     wanted = _desired(pipe, after)
     there = pipe.destination.inspect(sorted(t.ref for t in wanted.tables))

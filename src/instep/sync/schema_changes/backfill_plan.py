@@ -17,7 +17,7 @@ from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
 from instep.suggest import did_you_mean
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.table_renames import Places
 from instep.sync.table_mode import choose
 
@@ -63,7 +63,7 @@ class Estimate:
     whole: str = ""
 
 
-def why_whole(pipe: Pipe, table: Table, column: str) -> str:
+def why_whole(pipe: SyncContext, table: Table, column: str) -> str:
     """Why a column of a table cannot be filled by itself, so that the whole table is read; "" if it can."""
     if isinstance(pipe.source, Streams):
         return "its source sends whole rows"
@@ -82,7 +82,7 @@ def why_whole(pipe: Pipe, table: Table, column: str) -> str:
     return "its rows are only appended" if mode == "append" else ""
 
 
-def whole_tables(pipe: Pipe) -> dict[Ref, str]:
+def whole_tables(pipe: SyncContext) -> dict[Ref, str]:
     """The accepted tables that a backfill wants whole, and why if one wanted less."""
     accepted = pipe.store.accepted.catalog(pipe.name)
     found: dict[Ref, str] = {}
@@ -95,7 +95,7 @@ def whole_tables(pipe: Pipe) -> dict[Ref, str]:
     return found
 
 
-def wishes(pipe: Pipe, accepted: Catalog) -> Iterator[Wish]:
+def wishes(pipe: SyncContext, accepted: Catalog) -> Iterator[Wish]:
     """By table, oldest first; what cannot be filled, or waits for the whole table, is left out."""
     whole = whole_tables(pipe)
     waiting: dict[Ref, list[Backfill]] = {}
@@ -112,14 +112,14 @@ def wishes(pipe: Pipe, accepted: Catalog) -> Iterator[Wish]:
             yield Wish(table, tuple(live[b.column] for b in some), some)
 
 
-def gone(pipe: Pipe, accepted: Catalog) -> list[Backfill]:
+def gone(pipe: SyncContext, accepted: Catalog) -> list[Backfill]:
     """Backfills of columns that are not accepted any more, or kept without being read."""
     waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope in ("column", "since")]
     tables = ((b, accepted.get(b.table)) for b in waiting)
     return [b for b, table in tables if table is None or b.column not in {c.name for c in table.live}]
 
 
-def follow_columns(pipe: Pipe, applied: Iterable[Decision], places: Places) -> None:
+def follow_columns(pipe: SyncContext, applied: Iterable[Decision], places: Places) -> None:
     """Backfills of renamed columns, and what was loaded of these, go on under the new names; all at once, because names
     may be swapped."""
     moves = {
@@ -137,7 +137,7 @@ def follow_columns(pipe: Pipe, applied: Iterable[Decision], places: Places) -> N
         pipe.store.backfills.want(pipe.name, b.table, column=column, why=b.why, change=b.change, scope=b.scope)
 
 
-def estimate(pipe: Pipe, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> Estimate:
+def estimate(pipe: SyncContext, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> Estimate:
     """`columns`: the number of their backfill by accepted name, 0 for one that is not recorded. `rows` and `bytes` of
     the table are the source's."""
     size = fill_size(pipe, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
@@ -152,14 +152,14 @@ def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) ->
     return Estimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
 
 
-def estimate_whole(pipe: Pipe, table: Table, rows: int, bytes: int) -> Estimate:
+def estimate_whole(pipe: SyncContext, table: Table, rows: int, bytes: int) -> Estimate:
     """Of reading the whole table again."""
     state = pipe.destination.state(destination_ref(table, pipe.naming))
     files, size = (state.files, state.bytes) if state else (0, 0)
     return replace(estimate_new(table, (), rows, bytes), files=files, of=files, rewritten=size)
 
 
-def fill_size(pipe: Pipe, table: Table, named: Mapping[str, int]) -> FillSize:
+def fill_size(pipe: SyncContext, table: Table, named: Mapping[str, int]) -> FillSize:
     """`named`: by destination column. A table that is not there yet has nothing to fill."""
     assert isinstance(pipe.destination, Fills)
     try:
@@ -188,7 +188,7 @@ def _bytes(kind: DataType) -> int:
     return TEXT_BYTES
 
 
-def held_up(pipe: Pipe, table: Table) -> str:
+def held_up(pipe: SyncContext, table: Table) -> str:
     """What would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
     limits = pipe.backfill_limits
     if not limits.max_bytes:
@@ -197,7 +197,7 @@ def held_up(pipe: Pipe, table: Table) -> str:
     return waits(limits, datetime.now(UTC), state.bytes if state else 0)
 
 
-def check_columns(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:
+def check_columns(pipe: SyncContext, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:
     """The accepted table and columns that a person names; InstepError for what is not there or cannot be filled, unless
     the source is a stream: that sends the whole table again."""
     tables = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if not t.retained}
@@ -214,7 +214,7 @@ def check_columns(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Tabl
     return table, tuple(dict.fromkeys(columns))
 
 
-def estimated(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Estimate, str]:
+def estimated(pipe: SyncContext, path: str, columns: Collection[str]) -> tuple[Estimate, str]:
     """(what filling columns of a table takes, or reading it again without columns; what holds that up). From the last
     detection and the destination's metadata: neither the source nor a file is opened. InstepError as `check_columns`
     raises it."""

@@ -37,7 +37,7 @@ from instep.sources.stream import Streams
 from instep.store.catalogs.declared_renames import Mapping
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import look
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.declare_table_rename import resume_mapping
@@ -70,7 +70,7 @@ class Mapped:
         return tuple(found)
 
 
-def prepare(pipe: Pipe, old: str, new: str) -> Mapped:
+def prepare(pipe: SyncContext, old: str, new: str) -> Mapped:
     """What mapping `old` to `new` (table.column both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
@@ -90,7 +90,7 @@ def prepare(pipe: Pipe, old: str, new: str) -> Mapped:
     return Mapped(table, column, after, interim, made, _empty(pipe, table, column))
 
 
-def carry_out(pipe: Pipe, mapped: Mapped) -> int:
+def carry_out(pipe: SyncContext, mapped: Mapped) -> int:
     """Does it as one run and answers the accepted version."""
     with claimed(pipe, "apply") as run:
         _check_held(pipe, mapped.table, mapped.old)
@@ -99,7 +99,7 @@ def carry_out(pipe: Pipe, mapped: Mapped) -> int:
         return _finish(held, run, wanted, mapped)
 
 
-def resume_mappings(pipe: Pipe, run: Run) -> list[str]:
+def resume_mappings(pipe: SyncContext, run: Run) -> list[str]:
     """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before, and the
     answer says why."""
     left = []
@@ -114,7 +114,7 @@ def resume_mappings(pipe: Pipe, run: Run) -> list[str]:
     return left
 
 
-def _resume(pipe: Pipe, run: Run, wanted: Mapping) -> None:
+def _resume(pipe: SyncContext, run: Run, wanted: Mapping) -> None:
     path = ".".join(filter(None, wanted.table))
     table = pipe.store.accepted.catalog(pipe.name).get(wanted.table)
     if table is not None and wanted.old not in table.by_name and wanted.new in table.by_name:
@@ -127,7 +127,7 @@ def _resume(pipe: Pipe, run: Run, wanted: Mapping) -> None:
     _finish(pipe, run, wanted, mapped)
 
 
-def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: Mapped) -> int:
+def _finish(pipe: SyncContext, run: Run, wanted: Mapping, mapped: Mapped) -> int:
     rename = rename_of(mapped.plan)
     review = put_on_record(pipe, rename, wanted.who)
     if isinstance(pipe.source, Streams):
@@ -137,7 +137,7 @@ def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: Mapped) -> int:
     return version
 
 
-def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1, change: str = "") -> None:
+def _note(pipe: SyncContext, wanted: Mapping, version: int, empty: int = 1, change: str = "") -> None:
     """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, wanted.table))
     with pipe.transaction():
@@ -161,7 +161,7 @@ def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
     raise InstepError(f"there is no column {path} {where}", hint=hint)
 
 
-def _check_held(pipe: Pipe, table: Table, old: Column) -> None:
+def _check_held(pipe: SyncContext, table: Table, old: Column) -> None:
     """Blocked while operations wait that were sent under the old name: nothing would read their values any more."""
     if isinstance(pipe.source, Streams) and pipe.source.waits(table.ref):
         raise Blocked(
@@ -170,7 +170,9 @@ def _check_held(pipe: Pipe, table: Table, old: Column) -> None:
         )
 
 
-def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]) -> Column | None:
+def _check(
+    pipe: SyncContext, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]
+) -> Column | None:
     """The accepted column that reads `new` already, if there is one; Blocked if they cannot be one column. `silent`
     columns of the source do not come any more."""
     name, now = f"{table.path}.{old.name}", f"{source.path}.{new.name}"
@@ -198,7 +200,7 @@ def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column, si
 
 
 def _plan(
-    pipe: Pipe, accepted: Catalog, table: Table, old: Column, new: Column, interim: Column | None
+    pipe: SyncContext, accepted: Catalog, table: Table, old: Column, new: Column, interim: Column | None
 ) -> tuple[Plan, Column]:
     changes = list(_changes(table, old, new, interim))
     decisions = [Decision(c, "apply", "mapped", f"mapped by {pipe.who}") for c in changes]
@@ -251,7 +253,7 @@ def _done(there: Catalog, ref: Ref, old: Column) -> bool:
     return table is not None and all(c.alias != old.name for c in table.columns)
 
 
-def _empty(pipe: Pipe, table: Table, old: Column) -> int:
+def _empty(pipe: SyncContext, table: Table, old: Column) -> int:
     """Rows with NULL in the old column at the destination."""
     ref, name = destination_ref(table, pipe.naming), old.alias or old.name
     if pipe.destination.state(ref) is None or name not in _names(pipe, ref):
@@ -259,7 +261,7 @@ def _empty(pipe: Pipe, table: Table, old: Column) -> int:
     return sum(batch.column(0).null_count for batch in pipe.destination.read(ref, [name]))
 
 
-def _names(pipe: Pipe, ref: Ref) -> frozenset[str]:
+def _names(pipe: SyncContext, ref: Ref) -> frozenset[str]:
     found = pipe.destination.inspect([ref]).get(ref)
     return frozenset(c.name for c in found.columns) if found else frozenset()
 

@@ -26,7 +26,7 @@ from instep.schema.selection.selection import column_is_on, hashed, is_on
 from instep.store.catalogs.declared_renames import Mapping
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import look
 from instep.sync.schema_changes.apply import apply_plan, follow
 from instep.sync.schema_changes.recorded_renames import give_up, put_on_record, rename_of
@@ -59,7 +59,7 @@ class MappedTable:
         return (*found, f"{self.new.path} is read as a whole by the next sync")
 
 
-def prepare(pipe: Pipe, old: str, new: str) -> MappedTable:
+def prepare(pipe: SyncContext, old: str, new: str) -> MappedTable:
     """What mapping `old` to `new` (schema.table both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old table is still at the source, or the two cannot be
@@ -77,7 +77,7 @@ def prepare(pipe: Pipe, old: str, new: str) -> MappedTable:
     return MappedTable(table, source, interim, made, gone, fresh)
 
 
-def carry_out(pipe: Pipe, mapped: MappedTable) -> int:
+def carry_out(pipe: SyncContext, mapped: MappedTable) -> int:
     """Does it as one run and answers the accepted version."""
     with claimed(pipe, "apply") as run:
         held = replace(pipe, run=run)
@@ -85,7 +85,7 @@ def carry_out(pipe: Pipe, mapped: MappedTable) -> int:
         return _finish(held, run, wanted, mapped)
 
 
-def resume_mapping(pipe: Pipe, run: Run, wanted: Mapping) -> None:
+def resume_mapping(pipe: SyncContext, run: Run, wanted: Mapping) -> None:
     """Finishes one that was interrupted; one that does not fit any more is given up: its changes wait as before."""
     new: Ref = tuple(json.loads(wanted.new))
     accepted = pipe.store.accepted.catalog(pipe.name)
@@ -100,7 +100,7 @@ def resume_mapping(pipe: Pipe, run: Run, wanted: Mapping) -> None:
     _finish(pipe, run, wanted, mapped)
 
 
-def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: MappedTable) -> int:
+def _finish(pipe: SyncContext, run: Run, wanted: Mapping, mapped: MappedTable) -> int:
     rename = rename_of(mapped.plan)
     review = put_on_record(pipe, rename, wanted.who)
     version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
@@ -108,7 +108,7 @@ def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: MappedTable) -> int:
     return version
 
 
-def _note(pipe: Pipe, wanted: Mapping, new: Ref, version: int, change: str = "") -> None:
+def _note(pipe: SyncContext, wanted: Mapping, new: Ref, version: int, change: str = "") -> None:
     """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
     with pipe.transaction():
         standing = pipe.store.reviews.standing(pipe.name).values()
@@ -134,7 +134,7 @@ def _named(catalog: Catalog, path: str, where: str) -> Table:
     raise InstepError(f"there is no table {path} {where}", hint=hint)
 
 
-def _check(pipe: Pipe, accepted: Catalog, seen: Catalog, old: Table, new: Table) -> Table | None:
+def _check(pipe: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new: Table) -> Table | None:
     """The accepted table that reads `new` already, if there is one; Blocked if they cannot be one table."""
     reading = {b.ref: a for a, b in pair(accepted, seen).same}
     if not old.retained and any(a.ref == old.ref for a in reading.values()):
@@ -169,7 +169,7 @@ def _check(pipe: Pipe, accepted: Catalog, seen: Catalog, old: Table, new: Table)
     return interim
 
 
-def _plan(pipe: Pipe, accepted: Catalog, old: Table, new: Table, interim: Table | None) -> Plan:
+def _plan(pipe: SyncContext, accepted: Catalog, old: Table, new: Table, interim: Table | None) -> Plan:
     before = Catalog.of([old, *([interim] if interim else [])])
     decisions = [Decision(c, "apply", "mapped", f"mapped by {pipe.who}") for c in _changes(old, new, interim)]
     now = accept(decisions, before, Catalog())

@@ -13,7 +13,7 @@ from instep.schema.planning.plan import Plan, unnamed_drops
 from instep.schema.selection.selection import is_on
 from instep.sync.aliases import announced
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import Detection, asked, look, record
 from instep.sync.detection.filters import planned_faults
 from instep.sync.detection.four_eyes import check_second_person
@@ -60,7 +60,7 @@ class Preview:
         return plan_id(self.connection, self.detection.version, self.plan)
 
 
-def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
+def preview(pipe: SyncContext, *, count: bool = False, pauses: bool = False) -> Preview:
     """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
     confirm removals. `pauses`: what policy pauses is paused."""
     detection = look(pipe, count=count)
@@ -87,7 +87,7 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
     )
 
 
-def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:
+def _impact(pipe: SyncContext, made: Plan) -> dict[Ref, Impact]:
     found = {}
     for ref in {s.table for s in made.steps}:
         state = pipe.destination.state(ref)
@@ -96,7 +96,7 @@ def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:
     return found
 
 
-def _choices(pipe: Pipe, accepted: Catalog) -> tuple[dict[Ref, Choice], list[str]]:
+def _choices(pipe: SyncContext, accepted: Catalog) -> tuple[dict[Ref, Choice], list[str]]:
     """How tables are synced, and of those whose settings do not fit why a sync refuses them."""
     found, refused = {}, []
     for table in accepted.tables:
@@ -110,7 +110,7 @@ def _choices(pipe: Pipe, accepted: Catalog) -> tuple[dict[Ref, Choice], list[str
     return found, refused
 
 
-def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
+def evolve(pipe: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
     """Applies a plan as one run and returns the accepted version. `id`: under which it was shown.
 
     Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor

@@ -10,7 +10,7 @@ from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import KeyChanged, KeyRemoved, TableReplaced
 from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision, is_retyped_key
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.table_renames import Places
 from instep.sync.table_mode import choose, why_no_history
@@ -18,7 +18,7 @@ from instep.sync.table_mode import choose, why_no_history
 _MIXES = (KeyChanged, KeyRemoved, TableReplaced)
 
 
-def with_history(pipe: Pipe, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Catalog:
+def with_history(pipe: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Catalog:
     """The accepted catalog that a plan leads to, with the tables that keep their history from now on. One that does so
     goes on, whatever the settings say: its versions would be in the way of its keys. A table that is replaced by
     another one of its key goes on, too: rows that the other one does not have end."""
@@ -37,7 +37,7 @@ def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) ->
             yield ref, old
 
 
-def _begins(pipe: Pipe, table: Table) -> bool:
+def _begins(pipe: SyncContext, table: Table) -> bool:
     """Not with settings that are refused: who takes `history` out of them has a table as before."""
     if table.history or table.retained:
         return False
@@ -45,14 +45,14 @@ def _begins(pipe: Pipe, table: Table) -> bool:
     return settings.history and why_no_history(table, settings) is None
 
 
-def goes_on(pipe: Pipe, after: Catalog) -> list[str]:
+def goes_on(pipe: SyncContext, after: Catalog) -> list[str]:
     """One sentence for each table that keeps its history although the settings say so no more."""
     left = [t for t in after.tables if t.history and not t.retained and not pipe.settings(t).history]
     way = "take it out of the connection and load it through another one to have current rows only"
     return [f"{t.path}: it goes on keeping its history, which `history: false` does not take away: {way}" for t in left]
 
 
-def rekeyed(pipe: Pipe, decisions: Sequence[Decision]) -> dict[Ref, str]:
+def rekeyed(pipe: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
     """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
     whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
     read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
@@ -67,7 +67,7 @@ def rekeyed(pipe: Pipe, decisions: Sequence[Decision]) -> dict[Ref, str]:
     return {t.ref: _why(t) for t in mixed if _comes_in_part(pipe, t)}
 
 
-def _comes_in_part(pipe: Pipe, table: Table) -> bool:
+def _comes_in_part(pipe: SyncContext, table: Table) -> bool:
     """Settings that the table cannot follow fail it later, with the reason."""
     try:
         return choose(table, settings_of(pipe, table)).partial
@@ -80,7 +80,7 @@ def _why(table: Table) -> str:
     return f"its key is another one, and its versions have the old one: {way}"
 
 
-def unkept(pipe: Pipe, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
+def unkept(pipe: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
     """Destination tables whose versions would have to do with another key, and what a person can do."""
     places, found = Places.of(decisions), dict[Ref, str]()
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):

@@ -15,7 +15,7 @@ from instep.schema.selection.selection import hashed
 from instep.sources.base import Snapshot
 from instep.stage.casts.cast import cast
 from instep.stage.spec import ReadSession
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.sampling import alone, values
 from instep.sync.detection.table_renames import Places
@@ -64,7 +64,7 @@ class _Pair:
         return Held(self.change, self.table.path, self.old.name, str(self.old.type))
 
 
-def held_values(pipe: Pipe, detection: Detection, rows: int, only: str = "") -> tuple[Held, ...]:
+def held_values(pipe: SyncContext, detection: Detection, rows: int, only: str = "") -> tuple[Held, ...]:
     """One entry for each retype that is not let in, or for the one with the content key `only`. Reads up to `rows`
     values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read is
     said, not raised; values are never part of what it answers."""
@@ -78,7 +78,7 @@ def held_values(pipe: Pipe, detection: Detection, rows: int, only: str = "") -> 
         return tuple(replace(p.untried, why_not=error.message.splitlines()[0]) for p in pairs)
 
 
-def _pairs(pipe: Pipe, detection: Detection) -> Iterator[_Pair]:
+def _pairs(pipe: SyncContext, detection: Detection) -> Iterator[_Pair]:
     places = Places.of(detection.decisions)
     for decision in detection.decisions:
         change = decision.change
@@ -93,7 +93,7 @@ def _pairs(pipe: Pipe, detection: Detection) -> Iterator[_Pair]:
             yield _Pair(key(change), table, old, source, new)
 
 
-def _tried(pipe: Pipe, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> Held:
+def _tried(pipe: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> Held:
     try:
         target = pipe.destination.target(destination_ref(pair.table, pipe.naming)).schema
         kind = target.field(pair.old.alias or pair.old.name).type

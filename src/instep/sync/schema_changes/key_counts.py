@@ -17,7 +17,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.yielding_reads import giving_way
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.filters import where_of
 
 
@@ -55,12 +55,12 @@ class KeyCount:
         return f"at the source: {self.source}", f"at the destination: {self.destination}"
 
 
-def count_key(pipe: Pipe, table: Table, source: Table, key: Sequence[str], names: Sequence[str]) -> KeyCount:
+def count_key(pipe: SyncContext, table: Table, source: Table, key: Sequence[str], names: Sequence[str]) -> KeyCount:
     """`key` by accepted names, `names` the same columns at the source. Raises InstepError if a side cannot be read."""
     return KeyCount(tuple(key), count_source(pipe, source, names), count_destination(pipe, table, key))
 
 
-def count_source(pipe: Pipe, source: Table, key: Sequence[str]) -> Count:
+def count_source(pipe: SyncContext, source: Table, key: Sequence[str]) -> Count:
     """Reads the key's columns in one snapshot."""
     read = TableRead(source, source, tuple(ColumnRead(c, c) for c in source.columns), where_of(pipe, source))
     with pipe.source.snapshot() as snapshot, giving_way(snapshot.reader) as session:
@@ -68,7 +68,7 @@ def count_source(pipe: Pipe, source: Table, key: Sequence[str]) -> Count:
         return _count(batch for chunk in chunks for batch in session.read(chunk))
 
 
-def count_destination(pipe: Pipe, table: Table, key: Sequence[str]) -> Count:
+def count_destination(pipe: SyncContext, table: Table, key: Sequence[str]) -> Count:
     """Nothing for a table that holds no rows yet."""
     ref = destination_ref(table, pipe.naming)
     if pipe.destination.state(ref) is None:

@@ -11,7 +11,7 @@ from instep.schema.catalog.types import DataType
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, key
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import hashed
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.table_renames import Places
 
@@ -43,14 +43,14 @@ class Lossy:
         return f"{where}: {'; '.join(filter(None, parts))}{row}"
 
 
-def lossy_casts(pipe: Pipe, detection: Detection, rows: int = SAMPLE, only: str = "") -> tuple[Lossy, ...]:
+def lossy_casts(pipe: SyncContext, detection: Detection, rows: int = SAMPLE, only: str = "") -> tuple[Lossy, ...]:
     """One entry for each retyped or narrowed column whose table holds rows, or for the change with the content key
     `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of what
     it answers."""
     return tuple(_entries(pipe, detection, rows, only)) if rows else ()
 
 
-def _entries(pipe: Pipe, detection: Detection, rows: int, only: str) -> Iterator[Lossy]:
+def _entries(pipe: SyncContext, detection: Detection, rows: int, only: str) -> Iterator[Lossy]:
     places = Places.of(detection.decisions)
     for decision in detection.decisions:
         change = decision.change
@@ -71,7 +71,7 @@ def accepted_column(table: Table, before: Column) -> Column | None:
     return same[0] if same else None
 
 
-def _tried(pipe: Pipe, table: Table, column: Column, kind: DataType, rows: int) -> Trial:
+def _tried(pipe: SyncContext, table: Table, column: Column, kind: DataType, rows: int) -> Trial:
     ref, keys = destination_ref(table, pipe.naming), [k.alias or k.name for k in _key(table)]
     if pipe.destination.state(ref) is None:
         return Trial()
@@ -82,7 +82,7 @@ def _key(table: Table) -> list[Column]:
     return sorted((c for c in table.columns if c.key), key=lambda c: c.key)
 
 
-def _entry(pipe: Pipe, table: Table, column: Column, kind: DataType, found: Trial) -> Lossy:
+def _entry(pipe: SyncContext, table: Table, column: Column, kind: DataType, found: Trial) -> Lossy:
     hidden = any(hashed(pipe.selection, table.ref, c.name) for c in _key(table))
     row = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
     return Lossy(table.path, column.name, str(kind), found.sampled, found.misfits, found.changed, row)

@@ -15,14 +15,14 @@ from instep.schema.planning.projection import ColumnRead, TableRead, pair_tables
 from instep.schema.selection.selection import Selection, column_is_on, hashed
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill, Scope
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.table_renames import Places
 
 EXTRA: Scope = "extra"
 
 
-def held_columns(pipe: Pipe, detection: Detection) -> dict[Ref, tuple[str, ...]]:
+def held_columns(pipe: SyncContext, detection: Detection) -> dict[Ref, tuple[str, ...]]:
     """Names of source columns whose values are kept, by accepted table as it is called once the decisions are applied:
     those over the limit, and all that are not let in where the source cannot be read again."""
     places = Places.of(detection.decisions)
@@ -31,7 +31,7 @@ def held_columns(pipe: Pipe, detection: Detection) -> dict[Ref, tuple[str, ...]]
     return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in found.values()}
 
 
-def record_extra(pipe: Pipe, after: Catalog, detection: Detection) -> Catalog:
+def record_extra(pipe: SyncContext, after: Catalog, detection: Detection) -> Catalog:
     """The accepted catalog that a plan leads to, with the names of what is kept as JSON."""
     source = pair_tables((t for t in after.tables if not t.retained), detection.source)
     return with_extra(after, held_columns(pipe, detection), source, _let_go(detection))
@@ -64,7 +64,7 @@ def extra_reads(on: Selection, read: TableRead, held: Iterable[str]) -> tuple[Co
     return tuple(found)
 
 
-def want_values(pipe: Pipe, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
+def want_values(pipe: SyncContext, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
     """Asks for the kept values of a column that is let in; of one that the source has dropped nothing is read."""
     if not was_extra(before, change):
         return
@@ -78,11 +78,11 @@ def want_values(pipe: Pipe, before: Table | None, change: Change, review: Review
     store.backfills.want(pipe.name, ref, column=column, why=review.summary, change=review.id, scope=EXTRA)
 
 
-def waiting(pipe: Pipe) -> list[Backfill]:
+def waiting(pipe: SyncContext) -> list[Backfill]:
     return [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope == EXTRA]
 
 
-def only_copies(pipe: Pipe, read: TableRead) -> tuple[str, ...]:
+def only_copies(pipe: SyncContext, read: TableRead) -> tuple[str, ...]:
     """Columns of a table whose values are in its objects only and are still to be taken out."""
     return tuple(b.column for b in waiting(pipe) if b.table == read.table.ref and not is_read(b, {b.table: read}))
 

@@ -7,13 +7,13 @@ from collections.abc import Collection
 from instep.errors import Blocked
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 OF = " shard "
 """Between a namespace and the shard in it; neither has it in itself."""
 
 
-def check_unmoved(pipe: Pipe) -> None:
+def check_unmoved(pipe: SyncContext) -> None:
     """Raises Blocked if the project file names another place than that of the loaded tables: another destination,
     namespace or shard."""
     stored = pipe.store.connections.get(pipe.name)
@@ -31,17 +31,17 @@ def _as_shard(name: str) -> str:
     return f"as shard {name!r}" if name else "into tables of its own, and not as a shard"
 
 
-def _space(pipe: Pipe) -> str:
+def _space(pipe: SyncContext) -> str:
     """Where a connection's names are its own: the namespace, or its shard of it."""
     return f"{pipe.naming.namespace}{OF}{pipe.shard}" if pipe.shard else pipe.naming.namespace
 
 
-def _held(pipe: Pipe, ref: Ref) -> Ref:
+def _held(pipe: SyncContext, ref: Ref) -> Ref:
     """A destination table as the store knows whose it is: shards own their rows of it."""
     return (f"{ref[0]}{OF}{pipe.shard}", ref[1]) if pipe.shard else ref
 
 
-def taken(pipe: Pipe, refs: Collection[Ref]) -> dict[Ref, str]:
+def taken(pipe: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
     """Those of the destination tables that another connection owns, and why they are left alone."""
     held = {_held(pipe, ref): ref for ref in refs}
     owners = pipe.store.names.owners(pipe.destination_name, held)
@@ -52,7 +52,7 @@ def taken(pipe: Pipe, refs: Collection[Ref]) -> dict[Ref, str]:
     }
 
 
-def own(pipe: Pipe, made: Plan) -> None:
+def own(pipe: SyncContext, made: Plan) -> None:
     """Records the connection's place and the names of its tables, in the transaction that accepts them. Raises
     Conflict if another connection was faster."""
     store = pipe.store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from instep.errors import ProjectError
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import ColumnAdded
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.swapped import comes_back, swap_notes
 from instep.sync.detection.table_renames import Places
@@ -14,7 +14,7 @@ from instep.sync.schema_changes.selection_change import reselected_notes
 from instep.sync.table_mode import choose
 
 
-def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
+def partial_columns(pipe: SyncContext, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
     """One sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot be
     filled by itself as policy asks."""
     if detection.version == 0:
@@ -43,11 +43,11 @@ def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tupl
     return (*found, *swap_notes(pipe, detection, accepted), *reselected_notes(pipe, detection))
 
 
-def _option(pipe: Pipe, table: Table, column: str) -> str:
+def _option(pipe: SyncContext, table: Table, column: str) -> str:
     return "" if why_whole(pipe, table, column) else f" --column {column}"
 
 
-def _partial(pipe: Pipe, table: Table) -> bool:
+def _partial(pipe: SyncContext, table: Table) -> bool:
     try:
         return choose(table, pipe.settings(table)).partial
     except ProjectError:

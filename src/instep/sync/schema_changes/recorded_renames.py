@@ -20,7 +20,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.policy.similarity import PROPOSAL
 from instep.store.catalogs.declared_renames import Mapping
 from instep.store.catalogs.reviews import Finding
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 Rename = ColumnRenamed | TableRenamed
 Side = tuple[Ref, str]
@@ -32,7 +32,7 @@ def rename_of(made: Plan) -> Rename:
     return next(d.change for d in made.decisions if isinstance(d.change, Rename))
 
 
-def put_on_record(pipe: Pipe, rename: Rename, who: str) -> Review:
+def put_on_record(pipe: SyncContext, rename: Rename, who: str) -> Review:
     """The proposal of this very rename, else a change of its own; approved."""
     if found := _proposal(pipe, *_sides(rename)):
         return pipe.store.reviews.decide(found.id, "approved", who)
@@ -44,7 +44,7 @@ def put_on_record(pipe: Pipe, rename: Rename, who: str) -> Review:
     return pipe.store.reviews.open_approved(pipe.name, finding, who)
 
 
-def want_approved(pipe: Pipe) -> None:
+def want_approved(pipe: SyncContext) -> None:
     """Proposals that were answered like any other change, over the API or by a rollout."""
     for review in pipe.store.reviews.find(pipe.name, ("approved",)):
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
@@ -57,7 +57,7 @@ class DoesNotFit(InstepError):
     """Two columns or tables were to be one, and cannot be any more."""
 
 
-def give_up(pipe: Pipe, wanted: Mapping, old: Side, new: Side, why: InstepError) -> NoReturn:
+def give_up(pipe: SyncContext, wanted: Mapping, old: Side, new: Side, why: InstepError) -> NoReturn:
     """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
     found = _proposal(pipe, old, new)
     with pipe.transaction():
@@ -67,7 +67,7 @@ def give_up(pipe: Pipe, wanted: Mapping, old: Side, new: Side, why: InstepError)
     raise DoesNotFit(f"{paths[0]} was not mapped to {paths[1]}: {why.message} ({why.hint})")
 
 
-def _proposal(pipe: Pipe, old: Side, new: Side) -> Review | None:
+def _proposal(pipe: SyncContext, old: Side, new: Side) -> Review | None:
     for review in pipe.store.reviews.standing(pipe.name).values():
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
         if isinstance(change, Rename) and _sides(change) == (old, new):

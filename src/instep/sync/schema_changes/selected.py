@@ -10,7 +10,7 @@ from instep.schema.planning.projection import ColumnRead, Missing, TableRead, re
 from instep.schema.selection.overrides import Sides, sides, with_switches
 from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
 from instep.store.store import Store
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.filters import where_of
 from instep.sync.detection.table_renames import Places
@@ -25,7 +25,7 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
     return with_switches(with_switches(selection, switches, accepted, identity), switches, source, identity)
 
 
-def sides_now(pipe: Pipe) -> Sides:
+def sides_now(pipe: SyncContext) -> Sides:
     """What is selected by now: people may have switched something since the run began."""
     if not (switches := pipe.store.switches.of(pipe.name)):
         return Sides(pipe.said, pipe.said)
@@ -34,7 +34,7 @@ def sides_now(pipe: Pipe) -> Sides:
     return sides(pipe.said, switches, source, pipe.store.accepted.catalog(pipe.name), identity)
 
 
-def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
+def selected_reads(pipe: SyncContext, detection: Detection) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
     """The reads, and the accepted tables that cannot be read with why. A column that is switched off has no source,
     so that its old values stay; a table that is off under its name at the source is left out."""
     accepted = pipe.store.accepted.catalog(pipe.name)

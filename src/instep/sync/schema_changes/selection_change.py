@@ -19,13 +19,13 @@ from instep.schema.planning.projection import TableRead
 from instep.schema.planning.reread import (
     LoadedColumn,
     LoadedRules,
-    Turned,
+    SelectionStep,
     is_read_again,
     left_out,
     loaded_columns,
     turned,
 )
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.filters import filter_said, lost_filter
 from instep.sync.detection.table_renames import Places
@@ -35,7 +35,7 @@ from instep.sync.table_mode import choose
 _LATER = "rows that the source has deleted and older snapshots of the destination"
 
 
-def remember_loaded(pipe: Pipe, reads: Sequence[TableRead], whole: Collection[Ref]) -> None:
+def remember_loaded(pipe: SyncContext, reads: Sequence[TableRead], whole: Collection[Ref]) -> None:
     """Record what these reads have brought, those of the tables in `whole` every row. Belongs into the transaction that
     records their cursors."""
     filters = {r.table.ref: _rules(pipe, r) for r in reads}
@@ -48,7 +48,7 @@ def remember_loaded(pipe: Pipe, reads: Sequence[TableRead], whole: Collection[Re
     pipe.store.loaded.save(pipe.name, columns, filters)
 
 
-def _rules(pipe: Pipe, read: TableRead) -> LoadedRules:
+def _rules(pipe: SyncContext, read: TableRead) -> LoadedRules:
     try:
         deletes = choose(read.table, pipe.settings(read.table)).deletes
     except ProjectError:
@@ -63,7 +63,7 @@ def _digest(salt: bytes) -> str:
     return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
 
 
-def _reruled(pipe: Pipe, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]]:
+def _reruled(pipe: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]]:
     """Loaded tables of which rows landed by other rules than those of now, and that no read of some rows mends."""
     before = pipe.store.loaded.filters(pipe.name)
     for read in reads:
@@ -76,7 +76,7 @@ def _reruled(pipe: Pipe, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]
             yield ref, "rows that the source has deleted are not ignored any more"
 
 
-def _resalted(pipe: Pipe, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:
+def _resalted(pipe: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:
     """Loaded tables whose rows another salt would make others beside the ones that are there: nothing is deleted of
     those, or they end as versions though nothing has changed."""
     before = pipe.store.loaded.filters(pipe.name)
@@ -91,21 +91,21 @@ def _resalted(pipe: Pipe, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blo
             yield read.table.ref, Blocked(f"its hashes have another salt than the {what}", hint=hint)
 
 
-def owes_versions(pipe: Pipe, reads: Sequence[TableRead]) -> frozenset[Ref]:
+def owes_versions(pipe: SyncContext, reads: Sequence[TableRead]) -> frozenset[Ref]:
     """Loaded tables that keep their history from now on: their rows become versions though none of them has changed."""
     before = pipe.store.loaded.filters(pipe.name)
     history = {r.table.ref for r in reads if r.table.history}
     return frozenset(ref for ref in history if ref in before and before[ref].history is False)
 
 
-def _follows_log(pipe: Pipe, table: Table) -> bool:
+def _follows_log(pipe: SyncContext, table: Table) -> bool:
     try:
         return choose(table, pipe.settings(table)).mode == "log"
     except ProjectError:
         return False
 
 
-def want_again(pipe: Pipe, detection: Detection, reads: Sequence[TableRead]) -> dict[Ref, str]:
+def want_again(pipe: SyncContext, detection: Detection, reads: Sequence[TableRead]) -> dict[Ref, str]:
     """Records the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = pipe.store.loaded.of(pipe.name)
@@ -145,7 +145,7 @@ class _Refiltered:
         return "its filter is another one" if self.read.where else "it has no filter any more"
 
 
-def _refiltered(pipe: Pipe, reads: Sequence[TableRead], known: Mapping[Ref, object]) -> Iterator[_Refiltered]:
+def _refiltered(pipe: SyncContext, reads: Sequence[TableRead], known: Mapping[Ref, object]) -> Iterator[_Refiltered]:
     filters = pipe.store.loaded.filters(pipe.name)
     for read in reads:
         before = filters.get(read.table.ref, LoadedRules())
@@ -154,7 +154,7 @@ def _refiltered(pipe: Pipe, reads: Sequence[TableRead], known: Mapping[Ref, obje
             yield _Refiltered(read, before, bool(before.where) and moved)
 
 
-def _filter_text(pipe: Pipe, one: _Refiltered) -> str:
+def _filter_text(pipe: SyncContext, one: _Refiltered) -> str:
     if one.lost:
         return f"{lost_filter(one.read, one.before.path).message}: the table is not synced"
     ignored = bool(one.read.table.key) and pipe.settings(one.read.table).deletes == "ignore"
@@ -163,7 +163,7 @@ def _filter_text(pipe: Pipe, one: _Refiltered) -> str:
     return f"{one.read.table.path}: {one.why}, so a sync reads the whole table{left}"
 
 
-def reselected_notes(pipe: Pipe, detection: Detection) -> Iterator[str]:
+def reselected_notes(pipe: SyncContext, detection: Detection) -> Iterator[str]:
     """One sentence a column; none about tables that are read as a whole anyway."""
     known = pipe.store.loaded.of(pipe.name)
     whole = {b.table for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "table"}
@@ -197,7 +197,7 @@ def _as_decided(detection: Detection, read: TableRead) -> TableRead:
     )  # fmt: skip
 
 
-def _text(pipe: Pipe, one: Turned) -> str:
+def _text(pipe: SyncContext, one: SelectionStep) -> str:
     if _is_key(one) or _is_past(one):
         return f"{_refusal(one).message}: the table is not synced"
     if one.what == "hashed":
@@ -219,7 +219,7 @@ def _text(pipe: Pipe, one: Turned) -> str:
 
 def _turned(
     detection: Detection, reads: Sequence[TableRead], known: dict[Ref, tuple[LoadedColumn, ...]]
-) -> Iterator[Turned]:
+) -> Iterator[SelectionStep]:
     """Without the columns that come in by this very detection: policy says what becomes of their old rows."""
     places = Places.of(detection.decisions)
     fresh = {
@@ -231,21 +231,21 @@ def _turned(
                 yield one
 
 
-def _read_again(pipe: Pipe, one: Turned) -> bool:
+def _read_again(pipe: SyncContext, one: SelectionStep) -> bool:
     if one.what == "retyped" and not _has_cursor(pipe, one):
         return False
     return is_read_again(one.table.ref, one.column, one.what, pipe.policy, pipe.tags)
 
 
-def _is_key(one: Turned) -> bool:
+def _is_key(one: SelectionStep) -> bool:
     return one.what not in ("on", "retyped") and one.column.name in one.table.key
 
 
-def _is_past(one: Turned) -> bool:
+def _is_past(one: SelectionStep) -> bool:
     return one.what in ("hashed", "clear") and one.table.history
 
 
-def _refusal(one: Turned) -> Blocked:
+def _refusal(one: SelectionStep) -> Blocked:
     """Rows of two keys never mix, and versions that have ended stay as they are."""
     if not _is_key(one):
         held = "in clear" if one.what == "hashed" else "as hashes"
@@ -261,7 +261,7 @@ def _refusal(one: Turned) -> Blocked:
     )
 
 
-def _has_cursor(pipe: Pipe, one: Turned) -> bool:
+def _has_cursor(pipe: SyncContext, one: SelectionStep) -> bool:
     """Whether a sync reads some of the rows only. A stream sends what it sends."""
     try:
         choice = choose(one.table, pipe.settings(one.table))

@@ -10,12 +10,12 @@ from instep.destinations.shared import Shared, Shares, SharesSome, shard_column
 from instep.schema.planning.plan import Plan
 from instep.schema.policy.policy import Policy, Rule
 from instep.schema.policy.presets import choice
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 RENAMES = ("column.renamed", "table.renamed")
 
 
-def of_shard(pipe: Pipe, shard: str) -> Pipe:
+def of_shard(pipe: SyncContext, shard: str) -> SyncContext:
     """The connection as one shard of its tables: a rename waits for a person where a policy's preset would apply it, as
     the others do not follow it."""
     destination, column = pipe.destination, shard_column(pipe.naming.prefix)
@@ -36,7 +36,7 @@ def _asking(policy: Policy) -> Policy:
     return replace(policy, rules=(*policy.rules, rule)) if rule else policy
 
 
-def unable(pipe: Pipe, refs: Iterable[Ref]) -> dict[Ref, str]:
+def unable(pipe: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
     """All tables of a shard whose destination cannot keep it apart from others, and why they are left alone."""
     if not pipe.shard or isinstance(pipe.destination, Shared):
         return {}
@@ -46,7 +46,7 @@ def unable(pipe: Pipe, refs: Iterable[Ref]) -> dict[Ref, str]:
     return dict.fromkeys(refs, f"{why}: {way}")
 
 
-def shared_offences(pipe: Pipe, made: Plan) -> dict[Ref, str]:
+def shared_offences(pipe: SyncContext, made: Plan) -> dict[Ref, str]:
     """Destination tables whose steps cannot be taken while other shards are as they are, and why."""
     if not isinstance(pipe.destination, Shared):
         return {}
@@ -57,7 +57,7 @@ def shared_offences(pipe: Pipe, made: Plan) -> dict[Ref, str]:
     return found
 
 
-def with_shards(pipe: Pipe, made: Plan) -> Plan:
+def with_shards(pipe: SyncContext, made: Plan) -> Plan:
     """The plan, with remarks on which shards lack the columns that it names."""
     if not isinstance(pipe.destination, Shared):
         return made

@@ -18,7 +18,7 @@ from instep.schema.changes.describe import TableAdded, TableRenamed, TableReplac
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import SetLayout, Step, step
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 
 _LATER = "its files are partitioned so by the next load that reads the whole table: `instep sync --full` is one"
 
@@ -36,7 +36,7 @@ class _Wish:
         return replace(self.layout, partition=before.partition) if self.kept else self.layout
 
 
-def with_layouts(pipe: Pipe, made: Plan) -> Plan:
+def with_layouts(pipe: SyncContext, made: Plan) -> Plan:
     """The plan with a step for each table whose layout is not the one that the settings say; what cannot be is noted
     and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
     tables = [t for t in made.after.tables if not t.retained]
@@ -90,7 +90,7 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
     return (*joined, *(s for s in more if s.table not in last))
 
 
-def _wish(pipe: Pipe, able: Partitions, table: Table, settings: TableSettings) -> _Wish:
+def _wish(pipe: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _Wish:
     found, kept = list[str](), False
     if isinstance(able, LaidOut):
         troubles = {name: able.property_fault(name) for name in settings.properties}

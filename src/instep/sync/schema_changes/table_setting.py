@@ -13,7 +13,7 @@ from instep.schema.catalog.types import DataType
 from instep.schema.changes.diff import pair_columns
 from instep.schema.planning.projection import pair_tables
 from instep.suggest import did_you_mean
-from instep.sync.context import Pipe
+from instep.sync.context import SyncContext
 from instep.sync.detection.detect import look, record
 from instep.sync.detection.pause import resume
 
@@ -68,7 +68,7 @@ class Found:
         return InstepError(f"table {self.table.path} has no column {name}", hint=hint)
 
 
-def find_table(pipe: Pipe, path: str) -> Found:
+def find_table(pipe: SyncContext, path: str) -> Found:
     """The accepted table of this path (`schema.table`), as it is at the source now.
 
     Raises InstepError if there is none, Blocked if it is gone, renamed or replaced there and that is not decided.
@@ -95,7 +95,7 @@ def find_table(pipe: Pipe, path: str) -> Found:
     return Found(pipe.name, detection.accepted, table, source, pipe.settings(table), standing, settled)
 
 
-def recorded_tables(pipe: Pipe, changed: Catalog) -> Catalog:
+def recorded_tables(pipe: SyncContext, changed: Catalog) -> Catalog:
     """The destination's tables as they were recorded last, with these as they become."""
     last = pipe.store.schemas.latest(pipe.name, "destination") or Catalog()
     for table in changed.tables:
@@ -103,7 +103,7 @@ def recorded_tables(pipe: Pipe, changed: Catalog) -> Catalog:
     return last
 
 
-def settle(pipe: Pipe, reviews: Iterable[Review]) -> None:
+def settle(pipe: SyncContext, reviews: Iterable[Review]) -> None:
     """These changes are answered: they wait no more, and what they have paused goes on, whatever the policy: a person
     has said what is to be done."""
     for review in reviews:

@@ -16,7 +16,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import RewriteColumn
 from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.refused import held_back
 from instep.sync.detection.table_renames import Places
@@ -27,7 +27,7 @@ Unfit = tuple[Ref, Column, str]
 _TYPED = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
-def unfit_columns(pipe: Pipe, made: Plan, guards: Mapping[Ref, Guards]) -> list[Unfit]:
+def unfit_columns(pipe: SyncContext, made: Plan, guards: Mapping[Ref, Guards]) -> list[Unfit]:
     """Find the columns whose new type the table's layout or values of rows loaded before do not allow; reads those
     values. A new generation of a table has none of them."""
     held = [*column_offences(made, guards)]
@@ -35,7 +35,7 @@ def unfit_columns(pipe: Pipe, made: Plan, guards: Mapping[Ref, Guards]) -> list[
     return [*held, *(u for u in _misfits(pipe, made) if (u[0], u[1].name) not in known)]
 
 
-def _misfits(pipe: Pipe, made: Plan) -> Iterator[Unfit]:
+def _misfits(pipe: SyncContext, made: Plan) -> Iterator[Unfit]:
     for group in made.groups():
         changes = [s.change for s in group.steps]
         rewritten = [c for c in changes if isinstance(c, RewriteColumn) and not widens(c.before.type, c.after.type)]
@@ -57,7 +57,7 @@ def _misfits(pipe: Pipe, made: Plan) -> Iterator[Unfit]:
                 )
 
 
-def read_whole(pipe: Pipe, made: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]:
+def read_whole(pipe: SyncContext, made: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]:
     """Return the accepted tables among these whose rows are all read by each sync: no value there has to fit, as the
     next load fills a new generation."""
     refs = {ref for ref, _, _ in unfit}
@@ -65,7 +65,7 @@ def read_whole(pipe: Pipe, made: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]
     return frozenset(t.ref for t in found if _is_read_whole(pipe, t))
 
 
-def _is_read_whole(pipe: Pipe, table: Table) -> bool:
+def _is_read_whole(pipe: SyncContext, table: Table) -> bool:
     if table.key or table.history or table.cursor or pipe.shard or isinstance(pipe.source, Streams):
         return False
     if any(c.retained for c in table.columns):
@@ -77,7 +77,7 @@ def _is_read_whole(pipe: Pipe, table: Table) -> bool:
 
 
 def hold_columns(
-    pipe: Pipe, detection: Detection, made: Plan, unfit: Sequence[Unfit]
+    pipe: SyncContext, detection: Detection, made: Plan, unfit: Sequence[Unfit]
 ) -> tuple[Detection, dict[Ref, str]]:
     """Return the detection with the changes of these columns held, and the destination tables (with why) of columns
     that no change is about."""

@@ -37,11 +37,11 @@ from instep.schema.changes.describe import (
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step, step
-from instep.schema.planning.undo import Applied, Undoing, undo
+from instep.schema.planning.undo import Applied, UndoPreview, undo
 from instep.schema.policy.policy import Modifiers, Removed, decide
 from instep.store.catalogs.undos import Undo
 from instep.sync.claim import claimed
-from instep.sync.context import Pipe, Ref
+from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import recall, record
 from instep.sync.detection.table_renames import Places
 from instep.sync.journal import Journal, applied_by, journal
@@ -50,12 +50,12 @@ from instep.sync.two_people import two_people
 
 
 @dataclass(frozen=True)
-class Takeback:
+class UndoPlan:
     """What an undo does. `revived` are accepted tables that come back whole, `limits` what cannot be restored, `left`
     which of the changes stay applied and why, by id."""
 
     reviews: tuple[Review, ...]
-    undoing: Undoing
+    undoing: UndoPreview
     plan: Plan
     revived: tuple[Table, ...] = ()
     limits: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Takeback:
         }  # fmt: skip
 
 
-def find(pipe: Pipe, what: str) -> list[Review]:
+def find(pipe: SyncContext, what: str) -> list[Review]:
     """The applied changes that `what` names: one by its id, those of a run (`r-...`) or of a stored plan (`p-...`).
 
     Raises InstepError if there is none, Conflict for a change that was not applied.
@@ -112,7 +112,7 @@ def find(pipe: Pipe, what: str) -> list[Review]:
     return [review]
 
 
-def undone(pipe: Pipe, id: str) -> int | None:
+def undone(pipe: SyncContext, id: str) -> int | None:
     """The accepted version that took this change back, unless it was applied again."""
     types = ("change.applied", "change.undone")
     events = pipe.store.events.latest(connection=pipe.name, types=types, limit=1_000_000)
@@ -127,7 +127,7 @@ def _some(found: Iterable[Review], what: str) -> list[Review]:
     return reviews
 
 
-def _of_run(pipe: Pipe, run: str) -> Iterator[Review]:
+def _of_run(pipe: SyncContext, run: str) -> Iterator[Review]:
     """What the events between the run's start and its end say was applied. A connection has one run at a time, but for
     maintenance, which changes nothing of a schema."""
     inside = False
@@ -149,7 +149,7 @@ class _Refused(IllegalChange):
         super().__init__(f"{change} cannot be undone: {message}", hint=hint)
 
 
-def prepare(pipe: Pipe, reviews: Sequence[Review]) -> Takeback:
+def prepare(pipe: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     """What taking these changes back does; touches nothing. Reads the values of columns that get narrower.
 
     Raises IllegalChange or Conflict, with the reason, if none of them can be taken back.
@@ -167,7 +167,7 @@ def prepare(pipe: Pipe, reviews: Sequence[Review]) -> Takeback:
             return replace(made, left={**left, **made.left})
 
 
-def _prepare(pipe: Pipe, reviews: Sequence[Review]) -> Takeback:
+def _prepare(pipe: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     now = pipe.store.accepted.catalog(pipe.name)
     undoing = undo(_applied(pipe, reviews), now, pipe.naming)
     wanted = desired(undoing.after, pipe.naming)
@@ -180,13 +180,13 @@ def _prepare(pipe: Pipe, reviews: Sequence[Review]) -> Takeback:
         raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
     revived = tuple(_tables(pipe, undoing))
     columns, limits = _columns(pipe, undoing, made, there)
-    return Takeback(
+    return UndoPlan(
         tuple(r for r in reviews if r.id in undoing.done), undoing, _with(made, columns), revived,
         (*limits, *_limits(undoing)), undoing.left,
     )  # fmt: skip
 
 
-def _tables(pipe: Pipe, undoing: Undoing) -> Iterator[Table]:
+def _tables(pipe: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
     for change, (ref, name) in undoing.revived.items():
         table = undoing.after.by_ref[ref]
         if name:
@@ -199,7 +199,7 @@ def _tables(pipe: Pipe, undoing: Undoing) -> Iterator[Table]:
         yield table
 
 
-def _applied(pipe: Pipe, reviews: Sequence[Review]) -> list[Applied]:
+def _applied(pipe: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
     """The changes with the accepted catalogs around the version that brought each."""
     events = pipe.store.events.latest(connection=pipe.name, types=("change.applied",), limit=1_000_000)
     versions = {e.data["change"]: int(e.data["version"]) for e in reversed(events)}
@@ -219,7 +219,7 @@ def _applied(pipe: Pipe, reviews: Sequence[Review]) -> list[Applied]:
     return found
 
 
-def _removed(pipe: Pipe, review: Review, change: Change) -> Removed:
+def _removed(pipe: SyncContext, review: Review, change: Change) -> Removed:
     """What taking something away did at the destination, or for an addition would do by policy."""
     if change.kind.endswith(".added"):
         return decide(reverse(change), pipe.policy, tags=pipe.tags).modifiers.removed
@@ -229,7 +229,7 @@ def _removed(pipe: Pipe, review: Review, change: Change) -> Removed:
 Extra = dict[Ref, list[tuple[Step, Column]]]
 
 
-def _columns(pipe: Pipe, undoing: Undoing, made: Plan, there: Catalog) -> tuple[Extra, list[str]]:
+def _columns(pipe: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog) -> tuple[Extra, list[str]]:
     """The steps that no plan makes by itself, by destination table: dropped columns come back, wider ones narrow."""
     extra: Extra = {}
     limits: list[str] = []
@@ -259,7 +259,7 @@ def _columns(pipe: Pipe, undoing: Undoing, made: Plan, there: Catalog) -> tuple[
     return extra, limits
 
 
-def _desired_column(pipe: Pipe, table: Table, name: str) -> tuple[Ref, Column]:
+def _desired_column(pipe: SyncContext, table: Table, name: str) -> tuple[Ref, Column]:
     wanted = desired(Catalog((table,)), pipe.naming).tables[0]
     return wanted.ref, next(c for c in wanted.columns if c.alias == name)
 
@@ -278,7 +278,7 @@ def _held(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
     return found.by_name.get(moved.get(column.name, column.name))
 
 
-def _back(pipe: Pipe, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:
+def _back(pipe: SyncContext, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:
     back = pipe.destination.revival(ref, column.name)
     path = f"{table.path}.{column.alias}"
     if back.why_not:
@@ -292,7 +292,7 @@ def _back(pipe: Pipe, change: str, ref: Ref, table: Table, column: Column) -> It
         yield f"{path}: files that were rewritten since ({back.rewritten:,} rows) have lost its values"
 
 
-def _check_fits(pipe: Pipe, change: str, ref: Ref, old: Column, column: Column) -> None:
+def _check_fits(pipe: SyncContext, change: str, ref: Ref, old: Column, column: Column) -> None:
     wide = pipe.destination.misfits(ref, old.name, column.type)
     if wide.count:
         raise _Refused(
@@ -316,7 +316,7 @@ def _with(made: Plan, extra: Extra) -> Plan:
     return replace(made, steps=tuple(steps), wanted=wanted)
 
 
-def _limits(undoing: Undoing) -> Iterator[str]:
+def _limits(undoing: UndoPreview) -> Iterator[str]:
     for decision in undoing.decisions:
         change = decision.change
         match change:
@@ -330,7 +330,7 @@ def _limits(undoing: Undoing) -> Iterator[str]:
                 yield f"{describe(change)}: it comes back as kept, nothing at the source feeds it"
 
 
-def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
+def takeback(pipe: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
     """Does it, as one run; returns the accepted version.
 
     Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
@@ -351,7 +351,7 @@ def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
         return _carry_out(pipe, run, made, wanted)
 
 
-def _asked(pipe: Pipe, made: Takeback) -> AbstractContextManager[None]:
+def _asked(pipe: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
     """Whoever takes back without dropping anything needs nobody else."""
     if not made.drops:
         return nullcontext()
@@ -359,7 +359,7 @@ def _asked(pipe: Pipe, made: Takeback) -> AbstractContextManager[None]:
     return two_people(pipe, "undo", what)
 
 
-def resume_undos(pipe: Pipe, run: Run, but: tuple[str, ...] = ()) -> None:
+def resume_undos(pipe: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None:
     """Finishes what was interrupted, all `but` that of these changes. One that cannot be taken back any more, or drops
     by now what nobody has named, is given up."""
     for wanted in pipe.store.undos.waiting(pipe.name):
@@ -375,7 +375,7 @@ def resume_undos(pipe: Pipe, run: Run, but: tuple[str, ...] = ()) -> None:
             _carry_out(pipe, run, made, wanted)
 
 
-def _carry_out(pipe: Pipe, run: Run, made: Takeback, wanted: Undo) -> int:
+def _carry_out(pipe: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int:
     for table in made.revived:
         ref = destination_ref(table, pipe.naming)
         pipe.destination.claim(ref, run.fence)
@@ -396,13 +396,13 @@ def _carry_out(pipe: Pipe, run: Run, made: Takeback, wanted: Undo) -> int:
     return version
 
 
-def _revived_columns(pipe: Pipe, undoing: Undoing) -> Iterator[tuple[Ref, Column]]:
+def _revived_columns(pipe: SyncContext, undoing: UndoPreview) -> Iterator[tuple[Ref, Column]]:
     for ref, name in undoing.revived.values():
         if name:
             yield _desired_column(pipe, undoing.after.by_ref[ref], name)
 
 
-def _accept(pipe: Pipe, made: Takeback, record: Journal, wanted: Undo) -> int:
+def _accept(pipe: SyncContext, made: UndoPlan, record: Journal, wanted: Undo) -> int:
     """One transaction: the catalog, the events, and a rejection of what the next detection would find because of it."""
     why = f"undo of {', '.join(r.id for r in made.reviews)}"
     base, run = made.plan.base_accepted, pipe.run.id if pipe.run else ""
@@ -418,7 +418,7 @@ def _accept(pipe: Pipe, made: Takeback, record: Journal, wanted: Undo) -> int:
     return version
 
 
-def _choose(pipe: Pipe, undoing: Undoing) -> None:
+def _choose(pipe: SyncContext, undoing: UndoPreview) -> None:
     """The source is still as it was: what differs from it now, in these tables, is a person's choice, and that two of
     them are one rename is answered by now."""
     seen = recall(pipe, {})
@@ -444,22 +444,22 @@ def _names(rename: Change) -> tuple[object, ...]:
     return rename.table, rename.before.name, rename.after.name
 
 
-__all__ = ["Takeback", "find", "prepare", "resume_undos", "takeback"]
+__all__ = ["UndoPlan", "find", "prepare", "resume_undos", "takeback"]
 
 
 class UndoChanges(Work):
     """The work of the operation `undo`."""
 
-    def prepare(self, context: Pipe, request: UndoRequest) -> Preview:
+    def prepare(self, context: SyncContext, request: UndoRequest) -> Preview:
         """Find out what the undo does, with the errors of `prepare`."""
         made = prepare(context, find(context, request.what))
         return Preview(context.name, request, made.document(), made.does, prepared=made)
 
-    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+    def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Take the changes back; return the accepted version."""
         return {"version": takeback(context, preview.prepared, allow)}
 
-    def already(self, context: Pipe, request: UndoRequest) -> Mapping[str, Any] | None:
+    def already(self, context: SyncContext, request: UndoRequest) -> Mapping[str, Any] | None:
         """Return the version that has taken the change back already: an attempt that died, or somebody else, did so."""
         if (version := undone(context, request.what)) is None:
             return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import CHANGES, emit, fail
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def impact(
     from instep.plans.downstream import Downstream, read_models
 
     given = Downstream(manifest, tuple(sql or ()), dialect)
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         found = desk.planning.impact(name, read_models(given) if given else None, dialect, change)
     emit({"connection": name, **found}, lambda out: _show(out, found))

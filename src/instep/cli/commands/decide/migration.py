@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.lineage.migration.read import At, Migration, Unread
     from instep.plans.downstream import Downstream
-    from instep.sync.context import Pipe
+    from instep.sync.context import SyncContext
     from instep.sync.operations.check_migration import Consequence, Outlook
     from instep.sync.operations.impact import Report
 
@@ -231,7 +231,7 @@ def _one(app: App, name: str, read: Migration) -> Checked:
     return made
 
 
-def _judged(pipe: Pipe, found: Outlook, where: Downstream) -> tuple[Report | None, str]:
+def _judged(pipe: SyncContext, found: Outlook, where: Downstream) -> tuple[Report | None, str]:
     """What is wrong with the settings is said and stops nothing."""
     from instep.plans.downstream import read_models
     from instep.sync.operations.check_migration import downstream

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
 from instep.cli.render.reviews import by_connection, show_changes
 from instep.errors import Blocked
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
     from instep.sync.schema_changes.answer import Outlook
@@ -57,7 +57,7 @@ def approve(
 
     An approval is about the table as it was when the change was shown: it is refused (exit 5) if the table has moved
     at the source or in the accepted schema since."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found, renames = _parted(_chosen(desk, ids, match, kind, table, connection), named=bool(ids))
         if renames:
             mapped = [_map_proposal(desk, r) for r in renames]
@@ -73,7 +73,7 @@ def reject(
     ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
 ) -> None:
     """Keep changes out: they are not asked about again while they stay the same."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = _chosen(desk, ids, match, kind, table, connection)
         outlooks = {name: desk.outlook(name, group, "rejected") for name, group in by_connection(found)}
         _ask(found, outlooks, "Reject")
@@ -85,7 +85,7 @@ def ignore(
     ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
 ) -> None:
     """Keep changes out and say no more about them until the change itself differs."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = _chosen(desk, ids, match, kind, table, connection)
         outlooks = {name: desk.outlook(name, group, "ignored") for name, group in by_connection(found)}
         _ask(found, outlooks, "Ignore")
@@ -106,7 +106,7 @@ def snooze(
     from instep.control.reviews import until
 
     end = until(length, date, datetime.now(UTC))
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = _chosen(desk, ids, match, kind, table, connection)
         outlooks = {name: desk.outlook(name, group, None) for name, group in by_connection(found)}
         _ask(found, outlooks, "Snooze")
@@ -126,7 +126,7 @@ def map_columns(
     Two paths of tables (schema.table) say the same of two tables: the rows stay under the new name.
 
     The id of a proposal (a suspected rename in `changes list`) stands for its two columns or tables."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         if new is None:
             data = _map_proposal(desk, desk.change(old, 0).review)
         else:
@@ -138,13 +138,13 @@ def _mapped(data: dict[str, Any]) -> str:
     return f"mapped: schema version {data['version']}"
 
 
-def _map_proposal(desk: Desk, review: Review) -> dict[str, Any]:
+def _map_proposal(desk: Backend, review: Review) -> dict[str, Any]:
     from instep.sync.schema_changes.declare_column_rename import pair_of
 
     return _map(desk, review.connection, *pair_of(review))
 
 
-def _map(desk: Desk, connection: str, old: str, new: str) -> dict[str, Any]:
+def _map(desk: Backend, connection: str, old: str, new: str) -> dict[str, Any]:
     """Two paths of tables, or of columns."""
     made = desk.operations.prepare(connection, DeclareRenameRequest(old=old, new=new))
     for line in made.lines:
@@ -155,7 +155,7 @@ def _map(desk: Desk, connection: str, old: str, new: str) -> dict[str, Any]:
 
 
 def _chosen(
-    desk: Desk,
+    desk: Backend,
     ids: list[str] | None,
     match: list[str] | None,
     kind: list[str] | None,

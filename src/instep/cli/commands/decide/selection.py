@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Switching, Turned
+    from instep.backends.protocol import SelectionPreview, SelectionStep
     from instep.cli.screen import Screen
     from instep.control.selection.listing import Listed
     from instep.control.selection.selections import Verb
@@ -39,7 +39,7 @@ def show(
     every: Annotated[bool, typer.Option("--all-columns", help="Every column, not only touched ones.")] = False,
 ) -> None:
     """List schemas and tables with what is on and why, and touched columns. Nothing before a detection."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         tree, found = desk.selections.listed(name, every=every)
     document = {"connection": name, **tree, "objects": [{"object": one.path, **asdict(one)} for one in found]}
@@ -72,7 +72,7 @@ def _switch(
     from instep.control.selection.selections import WORDS
     from instep.errors import Blocked
 
-    with open_desk() as desk:
+    with open_backend() as desk:
         made = desk.selections.switching(desk.connection(connection), verb, objects or [], match or [])
         new = [one for one in made.objects if one.changed]
         if not dry_run and new:
@@ -89,7 +89,7 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _tell(new: list[Turned]) -> None:
+def _tell(new: list[SelectionStep]) -> None:
     talk = console(stderr=True)
     for one in new:
         talk.write(one.object, "bold")
@@ -97,12 +97,12 @@ def _tell(new: list[Turned]) -> None:
             talk.write(f"  {line}")
 
 
-def _document(made: Switching, dry_run: bool) -> dict[str, Any]:
+def _document(made: SelectionPreview, dry_run: bool) -> dict[str, Any]:
     rows = [{"object": one.object, "changed": one.changed, "lines": list(one.lines)} for one in made.objects]
     return {"connection": made.connection, "switched": made.verb, "dry_run": dry_run, "objects": rows}
 
 
-def _said(out: Screen, made: Switching, dry_run: bool) -> None:
+def _said(out: Screen, made: SelectionPreview, dry_run: bool) -> None:
     from instep.control.selection.selections import WORDS
 
     for one in made.objects:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.commands.decide import reviews
 from instep.cli.commands.everyday.history import show_check
 from instep.cli.commands.everyday.lock import plan_check
@@ -31,7 +31,7 @@ from instep.errors import Blocked, InstepError, SchemaError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.plans.planned import Planned
     from instep.schema.planning.plan import Plan
@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
 def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.detect(desk.connection(connection))
     document = {"changes": [asdict(r) for r in found.reviews], "counts": found.counts.to_dict()}
     if found.missing:
@@ -75,7 +75,7 @@ def plan(
 ) -> None:
     """Show what applying the open changes does: decisions, steps, impact, and how tables are synced. Over --server a
     worker makes it, and `apply FILE` over the same server applies it."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.planning.plan(desk.connection(connection), sample=sample, every=every)
         behind = plan_check(desk.folder, found) if check else []
     document = {**found.document, **({"behind": behind} if check else {})}
@@ -98,7 +98,7 @@ def apply(
     ] = None,
 ) -> None:
     """Apply a plan: the destination's schema changes now, rows at the next sync."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         planned, made = _to_apply(desk, what)
         name = planned.connection
         if not made.steps and not any(d.applied for d in made.decisions):
@@ -119,7 +119,7 @@ def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
     return {"connection": connection, "version": version, "steps": [s.text for s in made.steps]}
 
 
-def _to_apply(desk: Desk, what: str | None) -> tuple[Planned, Plan]:
+def _to_apply(desk: Backend, what: str | None) -> tuple[Planned, Plan]:
     """From a file, or made now and shown."""
     from instep.plans.planned import Planned
     from instep.schema.planning.plan import plan_from_dict
@@ -155,7 +155,7 @@ def list_changes(
     every: Annotated[bool, typer.Option("--all", help="Also applied, rejected and switched-off ones.")] = False,
 ) -> None:
     """Changes that wait for a decision."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.changes(connection, every=every)
     emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
 
@@ -167,7 +167,7 @@ def show(
 ) -> None:
     """Everything about one change, as a plan tells it. For a key that changed: what shares the new one, counted on both
     sides. For a type that waits: how many sampled source values do not fit the accepted one."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         seen = desk.change(id, sample)
     lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.held))]
     document = {**asdict(seen.review), "keys": list(seen.keys), "held": list(seen.held), "lossy": list(seen.lossy)}
@@ -181,7 +181,7 @@ def pause(
     reason: Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")] = "paused by hand",
 ) -> None:
     """Stop syncing a connection, or one table of it, until it is resumed."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         new = desk.pause(name, reason, _ref(desk, name, table))
     data = {"connection": name, "table": table, "paused": True, "changed": new}
@@ -193,7 +193,7 @@ def resume(
     table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
 ) -> None:
     """Let a paused connection or table run again."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         ended = desk.resume(name, _ref(desk, name, table))
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
@@ -208,7 +208,7 @@ def _fail_missing(missing: Sequence[str], *, others: bool) -> None:
         raise fail(PARTIAL if others else 1)
 
 
-def _ref(desk: Desk, connection: str, path: str | None) -> tuple[str, str] | None:
+def _ref(desk: Backend, connection: str, path: str | None) -> tuple[str, str] | None:
     """The accepted table that people call by this path."""
     if path is None:
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.lock import lock_lines
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
 from instep.cli.render.plan_history import show_plans
@@ -50,7 +50,7 @@ def history(
 ) -> None:
     """What happened, newest first: events, runs, plans, versions of the accepted schema, or all changes of one table
     or column."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         if what is not None and (connection is not None or not desk.has_connection(what)):
             found = desk.trail(desk.connection(connection), what)
             _emit_trail(found, limit)
@@ -132,7 +132,7 @@ def show(
     """A schema as it is, or as it was at any time."""
     from instep.schema.catalog.catalog import catalog_to_dict
 
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.schema(connection, side, at)
     if form == "json":
         options.output = "json"
@@ -223,7 +223,7 @@ def lock(
     from instep.project.files.lock import lock_file, write_lock
     from instep.schema.contracts.lock import lock_document
 
-    with open_desk() as desk:
+    with open_backend() as desk:
         name, root = desk.connection(connection), desk.folder
         found = desk.schema(name, "accepted", None)
     version = found.version

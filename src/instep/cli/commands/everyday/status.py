@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.old_names import old_name_line
 from instep.cli.commands.set_up.log import line
 from instep.cli.context import emit, open_app
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def status() -> None:
     """Every connection: last run, pauses, waiting changes, tables in error."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.status()
     emit({"connections": found}, lambda out: _show_status(out, found))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.backend import open_desk, open_there
+from instep.cli.backend import open_backend, open_there
 from instep.cli.context import HELD, emit, fail, options
 from instep.cli.render.run_report import end_as, show_report
 from instep.errors import InstepError
@@ -44,7 +44,7 @@ def sync(
     if no_wait:
         _begin(connection, request)
         return
-    with open_desk() as desk:
+    with open_backend() as desk:
         report = desk.rows.sync(desk.connection(connection), request)
     finish(report)
 
@@ -60,7 +60,7 @@ def _begin(connection: str | None, request: SyncRequest) -> None:
 def verify(connection: Connection = None, table: Tables = None) -> None:
     """Compare source and destination: counts and checksums of every column, and the keys that differ (over --server:
     how many)."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         verdicts = desk.rows.verify(desk.connection(connection), table or ())
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal or v.waits for v in verdicts):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import emit
 from instep.errors import InstepError
 
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 @detector.command(epilog="Example: instep detector status shop")
 def status(connection: Connection = None) -> None:
     """Whether it runs, waits, is off, or has switched itself off and why."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.detectors.standing(desk.connection(connection))
     emit(_data(found), lambda out: _show(out, found))
 
@@ -62,7 +62,7 @@ def _text(value: Any) -> str:
 @detector.command(epilog="Example: instep detector enable shop")
 def enable(connection: Connection = None) -> None:
     """Switch it on again when what it was off for is resolved."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         done = desk.detectors.enable(name)
     said = "detection is on again" if done else "detection had not switched itself off"
@@ -86,7 +86,7 @@ def set_options(
     docs/guides/other-products.md lists the options. For a connection of the project file the command shows what to
     write there."""
     values = dict(_option(text, of_table=bool(table)) for text in options)
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         desk.detectors.set(name, values, table)
         found = desk.detectors.standing(name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, open_app, say
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def list_channels() -> None:
 @notify.command("test", epilog="Example: instep notify test ops")
 def test_channel(channel: Channel) -> None:
     """Send a test message to a channel, at once."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         code = desk.notices.test(channel)
     emit({"channel": channel, "code": code}, lambda out: out.print(f"sent to {channel}{f' ({code})' if code else ''}"))
 
@@ -72,7 +72,7 @@ def log(
     delivery: Annotated[int, typer.Option("--delivery", help="The attempts of one delivery.")] = 0,
 ) -> None:
     """Deliveries with what has become of them, or the attempts of one."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         if delivery:
             data = {"attempts": [asdict(a) for a in desk.notices.attempts(delivery)]}
             emit(data, lambda out: _show_attempts(out, data["attempts"]))

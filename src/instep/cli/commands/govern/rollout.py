@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import BLOCKED, PARTIAL, confirm, emit, fail, options, say
 from instep.errors import Blocked, ChangeNotFound, InstepError
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
     from instep.control.selection.selections import Verb
     from instep.model import Rollout
 
@@ -70,7 +70,7 @@ def create(
     _check_one(turns, approve, reject, preset)
     change = ("approved", approve) if approve else ("rejected", reject) if reject else None
     wanted = Wanted(group, turns, change, preset or "", sizes(waves), tuple(gate or ()), tuple(canary or ()))
-    with open_desk() as desk:
+    with open_backend() as desk:
         for name, error in (desk.rollouts.detect(wanted) if detect else {}).items():
             say(f"{name}: {error}")
         if dry_run:
@@ -110,7 +110,7 @@ def _check_one(*sorts: object) -> None:
         )
 
 
-def _id(desk: Desk, given: str | None) -> str:
+def _id(desk: Backend, given: str | None) -> str:
     """The one that is meant: named, the only one that is not over, or the only one."""
     if given:
         return desk.rollouts.get(given).id
@@ -122,7 +122,7 @@ def _id(desk: Desk, given: str | None) -> str:
     raise InstepError("which rollout?", hint=f"name one: {names}" if names else "there is none yet")
 
 
-def _document(desk: Desk, made: Rollout, *, every: bool) -> dict[str, Any]:
+def _document(desk: Backend, made: Rollout, *, every: bool) -> dict[str, Any]:
     from instep.cli.render.rollouts import rollout_document
 
     return rollout_document(made, desk.rollouts.members(made.id), every=every)
@@ -135,7 +135,7 @@ def status(
     """How far rollouts are; of one the waves, and the connections that failed, do not fit, or tripped a gate."""
     from instep.cli.render.rollouts import list_document, show_list, show_rollout
 
-    with open_desk() as desk:
+    with open_backend() as desk:
         if id is None and len(found := desk.rollouts.find()) != 1:
             listed = list_document(found)
             emit(listed, lambda out: show_list(out, found))
@@ -148,7 +148,7 @@ def status(
 def advance(id: Id = None, every: Every = False) -> None:
     """Begin the next wave, or go on with one that was left unfinished; ends at a gate that is not passed. Where a
     worker lives it does the work, and this command follows."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         _finish(desk, desk.rollouts.advance(_id(desk, id), every=every))
 
 
@@ -159,13 +159,13 @@ def resume(
 ) -> None:
     """Go on after a stop, a halt or a crash. Touches only what is not done: what failed or did not fit is tried again,
     then the wave goes on."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         _finish(desk, desk.rollouts.resume(_id(desk, id), every=every, accept=accept))
 
 
 def stop(id: Id = None, reason: Annotated[str, typer.Option("--reason", help="Why.")] = "") -> None:
     """Begin no connection any more; runs that are under way end."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         _finish(desk, desk.rollouts.stop(_id(desk, id), reason), exits=False)
 
 
@@ -176,7 +176,7 @@ def skip(
 ) -> None:
     """Leave connections out, for a reason. What reached one before it failed stays: `rollback --connection` takes that
     back first."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         _finish(desk, desk.rollouts.skip(_id(desk, id), connections, reason), exits=False)
 
 
@@ -186,7 +186,7 @@ def rollback(
     connection: Annotated[Names, typer.Option("--connection", "-c", help="Only this one; repeatable.")] = None,
 ) -> None:
     """Take back what reached a wave: choices are as before, applied changes are undone. The rollout is stopped."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         known = _id(desk, id)
         what = ", ".join(connection or ()) or f"wave {wave or desk.rollouts.get(known).wave}"
         if _asks() and not confirm(f"Take {what} of {known} back?"):
@@ -200,7 +200,7 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _finish(desk: Desk, made: Rollout, *, exits: bool = True) -> None:
+def _finish(desk: Backend, made: Rollout, *, exits: bool = True) -> None:
     from instep.cli.render.rollouts import show_rollout
 
     text, document = desk.rollouts.text(made), _document(desk, made, every=False)

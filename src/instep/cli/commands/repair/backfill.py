@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.sync import finish
 from instep.cli.context import confirm, emit
 from instep.errors import Blocked
@@ -40,7 +40,7 @@ def backfill(
     """Bring values into rows that were loaded before: the whole table read again and swapped in at once, or, with
     --column, just that column read and joined into the rows that have NULL in it."""
     columns = tuple(column or ())
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         if cancel:
             _cancel(desk.rows.leave(name, table, columns), name, table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, emit, fail
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def maintain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
 ) -> None:
     """Keep tables fast and small. No row changes, undo stays possible, and a load that begins meanwhile wins."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         done = desk.rows.maintain(name, table, dry_run=dry_run)
     emit(_data(name, done, dry_run), lambda out: _show(out, done, dry_run))

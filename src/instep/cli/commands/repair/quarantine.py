@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, confirm, emit, fail
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Desk
+    from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
 
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its name; not needed when there is only one.")]
@@ -37,7 +37,7 @@ def list_held(
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Entries to show below the counts.")] = 0,
 ) -> None:
     """How much is held, by table, column and reason; then the entries themselves, newest first."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.held(desk.connection(connection), table)
     kept = [
         e for e in _newest_first(found.entries)
@@ -53,7 +53,7 @@ def show(
     id: Annotated[str, typer.Argument(help="An id; its first characters are enough.")], connection: Of = None
 ) -> None:
     """Everything about one held value or row, its original included."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         data = _one(desk.held(desk.connection(connection), None).entries, id)
     emit(data, lambda out: _show_one(out, data))
 
@@ -66,7 +66,7 @@ def replay(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
 ) -> None:
     """Write what fits by now into its rows, unless a newer value is there. What does not fit stays held."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         done = desk.rows.replay(desk.connection(connection), table, column, dry_run=dry_run)
     data = {"dry_run": dry_run, "tables": done}
     emit(data, lambda out: _show_replay(out, done, dry_run=dry_run))
@@ -85,14 +85,14 @@ def discard(
     key: Annotated[str, typer.Option("--key", help="With one table: erase all traces of this row; JSON.")] = "",
 ) -> None:
     """Delete held originals for good. Their rows stay as they are; the same value held again is not shown again."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         if key:
             _erase(desk, connection, what, key)
         else:
             _discard(desk, desk.connection(connection), what)
 
 
-def _discard(desk: Desk, connection: str, what: Sequence[str]) -> None:
+def _discard(desk: Backend, connection: str, what: Sequence[str]) -> None:
     tables = [w for w in what if not _is_id(w)]
     held = (e for table in tables for e in desk.held(connection, table).entries if e["status"] == "held")
     chosen = {str(e["id"]) for e in held}
@@ -105,7 +105,7 @@ def _discard(desk: Desk, connection: str, what: Sequence[str]) -> None:
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
-def _erase(desk: Desk, connection: str | None, what: Sequence[str], key: str) -> None:
+def _erase(desk: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
     if len(what) != 1 or _is_id(what[0]):
         raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
     name = desk.connection(connection)

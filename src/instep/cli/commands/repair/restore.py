@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit
 from instep.errors import Blocked
 from instep.operations.repair.restore import RestoreRequest
@@ -44,7 +44,7 @@ def restore(
     moment = _moment(at)
     if not listed and (snapshot is None) == (moment is None):
         raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.connection(connection)
         if listed:
             points = desk.rows.savepoints(name, table)

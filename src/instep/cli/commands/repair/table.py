@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.old_names import EXAMPLES, old_names, say_old_names
 from instep.cli.commands.repair.maintain import layout_line
 from instep.cli.commands.repair.shards import EXAMPLES as SHARDS
@@ -73,7 +73,7 @@ def set_key(
 
     Without --rekey, --rebuild or --clear it only counts and says which of them would do."""
     way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
-    with open_desk() as desk:
+    with open_backend() as desk:
         asked = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
         made = desk.operations.prepare(desk.connection(connection), asked)
         data = {"connection": made.connection, **made.document, "way": way, "applied": False}
@@ -106,7 +106,7 @@ def set_cursor(
         raise InstepError("which cursor?", hint="name a column, or say --none")
     if none and start:
         raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
-    with open_desk() as desk:
+    with open_backend() as desk:
         asked = SetCursorRequest(table=path, column=column, start=start)
         made = desk.operations.prepare(desk.connection(connection), asked)
         data: dict[str, Any] = {"connection": made.connection, **made.document, "applied": False}

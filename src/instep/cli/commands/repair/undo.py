@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit
 from instep.errors import Blocked
 from instep.operations.repair.undo import UndoRequest
@@ -34,7 +34,7 @@ def undo(
     ] = None,
 ) -> None:
     """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         whole, owner = desk.planning.owner(what, connection)
         made = desk.operations.prepare(owner, UndoRequest(what=whole))
         if dry_run:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import emit, options
 
@@ -63,7 +63,7 @@ def list_jobs(
     show`."""
     if wrong := [s for s in status or () if s not in STATUSES]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.queue(status or (), connection, limit)  # type: ignore[arg-type]
     jobs = [{k: v for k, v in asdict(j).items() if k != "result"} for j in found.jobs]
     workers = [asdict(w) for w in found.workers]
@@ -94,7 +94,7 @@ def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int
 @queue.command(epilog="Example: instep queue show j-20260301")
 def show(job: JobId) -> None:
     """One job with all that is known of it."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.job(job)
     emit({"job": asdict(found)}, lambda out: _show(out, found))
 
@@ -121,7 +121,7 @@ def _lines(job: Job) -> dict[str, Any]:
 @queue.command(epilog="Example: instep queue cancel j-20260301-120000-1a2b3c4d")
 def cancel(job: JobId) -> None:
     """End a job: at once if it waits, else as soon as its worker hears of it."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.cancel(job)
     said = "is cancelled" if found.over else "is asked to stop"
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {said}"))
@@ -130,6 +130,6 @@ def cancel(job: JobId) -> None:
 @queue.command(epilog="Example: instep queue retry j-20260301-120000-1a2b3c4d")
 def retry(job: JobId) -> None:
     """Put a job that failed, died or was cancelled back into the queue."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.retry(job)
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} waits"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.backend import open_desk
+from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import confirm, emit, fail, open_app, options, say
 from instep.errors import Blocked, InstepError, SetupError
@@ -214,7 +214,7 @@ def _first_key(app: App) -> None:
 @keys.command("list", epilog="Example: instep keys list --output json")
 def list_keys() -> None:
     """All keys, with when their secrets end and were last used."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         found = desk.keys()
     data = {"keys": [asdict(key) for key in found.keys]}
     emit(data, lambda out: _show_keys(out, [(k, k.lives(found.now)) for k in found.keys]))
@@ -250,7 +250,7 @@ def create(
     days: Days = None,
 ) -> None:
     """Make a key. Its secret is printed once."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         issued = desk.create_key(name, role, group or (), days)
     _show_issued(issued)
 
@@ -264,7 +264,7 @@ def rotate(
     days: Days = None,
 ) -> None:
     """Give a key another secret, which is printed once."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         issued = desk.rotate_key(key, timedelta(hours=overlap_hours), days)
     _show_issued(issued)
 
@@ -272,7 +272,7 @@ def rotate(
 @keys.command(epilog="Example: instep keys revoke k-3f9a21c07b11")
 def revoke(key: KeyId) -> None:
     """End a key at once."""
-    with open_desk() as desk:
+    with open_backend() as desk:
         name = desk.key(key).name
         if not confirm(f"Refuse the API key {name!r} ({key}) from now on?"):
             raise Blocked("nothing was revoked", hint="answer yes, or pass --yes")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import NotNull, Reference
 
 from instep.crash import crashpoint
-from instep.destinations.base import Amendment, Commit, Met, Ref
+from instep.destinations.base import Commit, Ref, RowLookup, RowUpdate
 from instep.destinations.iceberg.commit.row_reader import Rows, current_rows, numbered, take
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema
@@ -122,8 +122,8 @@ def _commit(lake: Lake, ref: Ref, rows: Rows, snapshot: int, found: _Found, extr
         kind = new.schema.field(column).type
         values = pa.concat_arrays([p if p.type == kind else p.cast(kind) for p in parts]).take(pa.array(order))
         new = _set(new, column, _filled(pa.concat_arrays(new.column(column).chunks), values))
-    met = Met(new, range(len(new)), Places(rows, places, snapshot))
-    amend(lake, ref, met, Amendment(range(len(new)), new, new.slice(0, 0)), commit)
+    met = RowLookup(new, range(len(new)), Places(rows, places, snapshot))
+    amend(lake, ref, met, RowUpdate(range(len(new)), new, new.slice(0, 0)), commit)
 
 
 def _filled(old: pa.Array, new: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.expressions import IsNull, NotNull, Reference
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Amendment, Commit, Ref
+from instep.destinations.base import Commit, Ref, RowUpdate
 from instep.destinations.iceberg.evolve.undo import snapshot_before
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.records import current_fields, load_state, read_table
@@ -36,7 +36,7 @@ def refill(lake: Lake, ref: Ref, column: str, commit: Commit) -> int:
         return 0
     met = meet(lake, ref, found.select(list(key)))
     updated = _with(met.rows, column, found.column(OLD).take(pa.array(met.numbers)))
-    change = Amendment(range(len(met.rows)), updated, updated.slice(0, 0))
+    change = RowUpdate(range(len(met.rows)), updated, updated.slice(0, 0))
     amend(lake, ref, met, change, replace(commit, cursor=state.cursor, accepted=state.accepted))
     return len(met.rows)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Misfits, Ref, Revival
+from instep.destinations.base import Misfits, Ref, UndropReport
 from instep.destinations.casts import misfits_in
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
@@ -81,22 +81,22 @@ def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
     return {f.name: f for s in schemas for f in fields_of(s) if f.id not in now}
 
 
-def revival(lake: Lake, ref: Ref, column: str) -> Revival:
+def revival(lake: Lake, ref: Ref, column: str) -> UndropReport:
     """What of a dropped column can come back. Rows that were written since the drop have no value of it; those of
     files that were rewritten since have lost theirs."""
     table = lake.load(ref)
     if table is None:
-        return Revival(f"table {'.'.join(ref)} is not there")
+        return UndropReport(f"table {'.'.join(ref)} is not there")
     metadata = json.loads(table.metadata.model_dump_json())
     field = dropped_fields(metadata).get(column)
     if field is None:
         back = any(f.name == column for f in current_fields(metadata))
-        return Revival() if back else Revival(f"no schema that is kept has had a column {column!r}")
+        return UndropReport() if back else UndropReport(f"no schema that is kept has had a column {column!r}")
     before = snapshot_before(table, metadata, field.id)
     now, then = _files(table, table.metadata.current_snapshot()), _files(table, before)
     said = before.summary.additional_properties if before is not None and before.summary else {}
     written, rewritten = _lost(field, now, then, int(said.get("total-position-deletes", 0)))
-    return Revival(snapshot=before is not None, written=written, rewritten=rewritten)
+    return UndropReport(snapshot=before is not None, written=written, rewritten=rewritten)
 
 
 def _lost(

@@ -86,7 +86,7 @@ class IcebergConfig:
 
 
 @dataclass
-class Births:
+class DeferredCreates:
     """Tables that wait for their first rows while it is `open` (see commit/deferred_create.py).
 
     `abandoned`: names of folders by namespace that earlier processes left. `described`: the metadata of each as JSON.
@@ -119,7 +119,7 @@ class Lake:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _namespaces: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _parsed: dict[str, Metadata] = field(default_factory=dict, repr=False, compare=False)
-    births: Births = field(default_factory=Births, repr=False, compare=False)
+    births: DeferredCreates = field(default_factory=DeferredCreates, repr=False, compare=False)
 
     @cached_property
     def warehouse(self) -> str:

@@ -31,7 +31,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DateType, IntegerType, LongType, StringType
 
-from instep.destinations.base import Amendment, Commit, Met, Outcome, Ref
+from instep.destinations.base import Commit, Outcome, Ref, RowLookup, RowUpdate
 from instep.destinations.iceberg.commit.commit import Change
 from instep.destinations.iceberg.commit.row_reader import Positions, Rows, current_rows, numbered, take
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land
@@ -90,7 +90,7 @@ class Places:
     snapshot: int
 
 
-def meet(lake: Lake, ref: Ref, keys: pa.Table) -> Met:
+def meet(lake: Lake, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files whose
     metrics allow for one of them."""
     table, metadata = load_ours(lake, ref)
@@ -105,7 +105,9 @@ def meet(lake: Lake, ref: Ref, keys: pa.Table) -> Met:
             hint="compact the table with that program, or load it anew with `instep sync --full`",
         )
     numbers, places = _met(rows, wanted)
-    return Met(take(rows, places, arrow_schema(table.schema())), numbers, Places(rows, places, snapshot.snapshot_id))
+    return RowLookup(
+        take(rows, places, arrow_schema(table.schema())), numbers, Places(rows, places, snapshot.snapshot_id)
+    )
 
 
 def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
@@ -139,7 +141,7 @@ def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]
     return rows.select(target.names).cast(target)
 
 
-def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+def amend(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
     table, metadata = load_ours(lake, ref)
     seen, state = met.places, load_state(metadata)

@@ -29,7 +29,7 @@ BUSY = "The job that this takes is still going."
 
 
 @dataclass(frozen=True)
-class Desk:
+class RequestContext:
     ports: Ports
     caller: Caller
     route: str

@@ -16,15 +16,15 @@ from instep.server.fivetran_api.http.models import Done, Items, One, Refused
 from instep.server.fivetran_api.http.paging import LIMIT, MAX_CURSOR, MAX_LIMIT
 from instep.server.fivetran_api.http.ports import Ports
 from instep.server.fivetran_api.http.request_body import read
-from instep.server.fivetran_api.http.request_context import Desk, caller_of
+from instep.server.fivetran_api.http.request_context import RequestContext, caller_of
 from instep.server.fivetran_api.http.roles import NEEDS
 
 
-def desk(request: Request) -> Desk:
+def desk(request: Request) -> RequestContext:
     """Refusal: 401 without a key, 403 where its role or groups do not do, 406 for an Accept that cannot be met."""
     ports: Ports = request.app.state.ports
     path = request.scope["route"].path
-    found = Desk(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)
+    found = RequestContext(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)
     found.allow(NEEDS[f"{request.method} {path}"])
     _check_accept(request.headers.get("accept", "*/*"))
     return found
@@ -36,7 +36,7 @@ def _check_accept(accept: str) -> None:
         raise Refusal(406, "The answer is application/json; the Accept header does not take it.")
 
 
-Asked = Annotated[Desk, Depends(desk)]
+RequestContextDep = Annotated[RequestContext, Depends(desk)]
 Body = Annotated[Any, Depends(read)]
 Name = Annotated[str, AfterValidator(unquote)]
 """A part of the path, which is matched before it is decoded, so that names may hold slashes."""
