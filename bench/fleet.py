@@ -35,7 +35,7 @@ from instep.store.tables.queue import jobs
 from instep.store.work.jobs import WAITED_FOR
 from instep.sync.schema_changes.evolve import evolve, preview
 from instep.worker.perform import perform
-from instep.worker.worker import JobWorker, Limits
+from instep.worker.worker import JobWorker, WorkerLimits
 
 T = TypeVar("T")
 TABLES = "; ".join(
@@ -102,12 +102,12 @@ def report(folder: Path, lanes: int) -> None:
         took("writing them again, unchanged", lambda: schedules.reconcile(store, project, now))
         late = now + timedelta(days=2)
         took("firing all schedules", lambda: drained(lambda: schedules.fire(store, late)))
-    worker = JobWorker(partial(open_project, folder), Limits(lanes=lanes, poll=0.2), lambda _: None)
+    worker = JobWorker(partial(open_project, folder), WorkerLimits(lanes=lanes, poll=0.2), lambda _: None)
     took(f"first detection of {len(names)} connections", lambda: worker.run(drain=True))
     with open_project(folder) as app:
         print(f"jobs: {app.store.jobs.counts()}", flush=True)
         took("firing all schedules", lambda: drained(lambda: schedules.fire(app.store, late + timedelta(days=2))))
-    worker = JobWorker(partial(open_project, folder), Limits(lanes=lanes, poll=0.2), lambda _: None)
+    worker = JobWorker(partial(open_project, folder), WorkerLimits(lanes=lanes, poll=0.2), lambda _: None)
     took(f"detection of {len(names)} unchanged connections", lambda: worker.run(drain=True))
     with open_project(folder) as app:
         print(f"jobs: {app.store.jobs.counts()}", flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from types_page import table
 
-from instep.schema.policy.presets import DEFAULT_PRESET, PRESETS, SUSPECTED, TABLE_OF_PRESETS, Choice, effect_of
+from instep.schema.policy.presets import DEFAULT_PRESET, PRESETS, SUSPECTED, TABLE_OF_PRESETS, PresetCell, effect_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "policies.md"
 BEGIN, END = "<!-- made by python scripts/policies_page.py -->\n", "<!-- end -->"
@@ -34,7 +34,7 @@ def _kinds(kinds: str) -> str:
     return "suspected rename" if kinds == SUSPECTED else ", ".join(kinds.split())
 
 
-def _cell(kinds: str, choice: Choice) -> str:
+def _cell(kinds: str, choice: PresetCell) -> str:
     effect = choice.effect or effect_of(kinds.split()[0], choice.action)
     parts = [*([WORDS[effect]] if effect else []), *choice.modifiers.values()]
     return f"{choice.action}{': ' if parts else ''}{', '.join(parts)}"

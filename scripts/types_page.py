@@ -168,12 +168,12 @@ def mysql() -> Iterator[Mapped]:
         yield _mysql(f"{base}(n)" if sized else base, base, 30 if sized else None)
     for shown, full in _MYSQL:
         yield _mysql(shown, full)
-    yield ("a json of MariaDB", *mysql_types.column_type(mysql_types.Native("longtext", "longtext", checked=True)))
+    yield ("a json of MariaDB", *mysql_types.column_type(mysql_types.MySqlType("longtext", "longtext", checked=True)))
 
 
 def _mysql(shown: str, full: str, length: int | None = None) -> Mapped:
     base = full.partition("(")[0].partition(" ")[0]
-    return (shown, *mysql_types.column_type(mysql_types.Native(base, full, length)))
+    return (shown, *mysql_types.column_type(mysql_types.MySqlType(base, full, length)))
 
 
 def sqlite() -> Iterator[Mapped]:
@@ -188,12 +188,12 @@ def jdbc() -> Iterator[Mapped]:
         sized = name in ("NUMERIC", "DECIMAL", "CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "BINARY", "VARBINARY")
         letters = "" if not sized else "(p,s)" if code in (2, 3) else "(n)"
         size, digits = (12, 2) if letters == "(p,s)" else (30, None) if letters else (None, None)
-        yield name + letters, *jdbc_types.column_type(jdbc_types.Native(code, name, size, digits))
+        yield name + letters, *jdbc_types.column_type(jdbc_types.JdbcType(code, name, size, digits))
     for code, name, size, digits in _JDBC:
         what = f"{name}({size})" if size and "(" not in name else f"{name}, of any size" if digits == -127 else name
-        yield what, *jdbc_types.column_type(jdbc_types.Native(code, name, size, digits))
+        yield what, *jdbc_types.column_type(jdbc_types.JdbcType(code, name, size, digits))
     for name in (*jdbc_types.NAMES, *jdbc_types.LOOSE):
-        yield f"a type named `{name}`", *jdbc_types.column_type(jdbc_types.Native(1111, name))
+        yield f"a type named `{name}`", *jdbc_types.column_type(jdbc_types.JdbcType(1111, name))
     yield "a type of any other name", String(), "as the driver prints it"
 
 

@@ -16,13 +16,13 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.model import TableSettings
 from instep.schema.planning.naming import Naming
 from instep.schema.selection.overrides import Switch
-from instep.sources.connector.config import ConnectorConfig, Limits
+from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
 from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline
-from instep.sync.progress import Report, Silent
+from instep.sync.progress import Silent, SyncReport
 from instep.sync.run import Wanted, sync
 from postgres_server import Database
 from sync_world import PREFIX, World
@@ -113,7 +113,7 @@ class ConnectorWorld(World):
         (place / "connector.py").write_text(self.code)
         (self.folder / "script.json").write_text(json.dumps({"schema": self.declared, "steps": self.steps}))
         config = ConnectorConfig(
-            str(place), {"script": str(self.folder / "script.json")}, name="shop", limits=Limits(seconds=600)
+            str(place), {"script": str(self.folder / "script.json")}, name="shop", limits=ConnectorLimits(seconds=600)
         )
         source = ConnectorSource(config, str(self.folder / "spool"), self.store.connectors.of("shop"))
         reserved = self.destination.capabilities.reserved
@@ -124,7 +124,7 @@ class ConnectorWorld(World):
             store=self.store, spark=SparkSettings(), salt=b"salt", who="test",
         )  # fmt: skip
 
-    def play(self, *steps: Step, **wanted: Any) -> Report:
+    def play(self, *steps: Step, **wanted: Any) -> SyncReport:
         """Syncs with these steps behind those from before."""
         self.steps += steps
         return sync(self.pipe, Wanted(**wanted), engine=self.rows_by)

@@ -17,7 +17,7 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import TableAdded
 from instep.schema.planning.step import step
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.spec import StagedFile
 
 PREFIX = "_instep_"
@@ -77,7 +77,7 @@ def stage(
 def stage_table(destination: Destination, ref: Ref, rows: pa.Table, chunk: int = 0, **options: Any) -> StagedFile:
     target = destination.target(ref)
     made, footers, sink = (
-        Place(target.location, target.io).create(f"part-{next(_numbers)}.parquet"),
+        StorageFolder(target.location, target.io).create(f"part-{next(_numbers)}.parquet"),
         list[Any](),
         io.BytesIO(),
     )

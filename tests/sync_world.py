@@ -19,10 +19,10 @@ from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline, OnSpark
-from instep.sync.operations.verify import Verdict, verify
-from instep.sync.progress import Report
+from instep.sync.operations.verify import VerifyResult, verify
+from instep.sync.progress import SyncReport
 from instep.sync.run import Wanted, sync
-from instep.sync.schema_changes.evolve import Preview, evolve, preview
+from instep.sync.schema_changes.evolve import PlanPreview, evolve, preview
 
 PREFIX = "_instep_"
 Rows = list[tuple[Any, ...]]
@@ -68,7 +68,7 @@ class World:
         for statement in statements:
             self.case.execute(statement)
 
-    def sync(self, *, again: int = 0, **wanted: Any) -> Report:
+    def sync(self, *, again: int = 0, **wanted: Any) -> SyncReport:
         """One sync, and `again` more of them: removals that the catalog cannot prove count from the second on."""
         for _ in range(again):
             sync(self.pipe, Wanted(**wanted), engine=self.rows_by)
@@ -80,17 +80,17 @@ class World:
             return Inline()
         return OnSpark(self.start) if self.start else None
 
-    def settled(self) -> Report:
+    def settled(self) -> SyncReport:
         """Syncs until removals are believed on every source."""
         return self.sync(again=0 if self.case.table_ids else 1)
 
-    def preview(self, **options: Any) -> Preview:
+    def preview(self, **options: Any) -> PlanPreview:
         return preview(self.pipe, **options)
 
-    def evolve(self, found: Preview | None = None, allowed: tuple[str, ...] = ()) -> int:
+    def evolve(self, found: PlanPreview | None = None, allowed: tuple[str, ...] = ()) -> int:
         return evolve(self.pipe, (found or self.preview()).plan, allowed)
 
-    def detect(self) -> Preview:
+    def detect(self) -> PlanPreview:
         """What `instep detect` does."""
         return self.preview(count=True, pauses=True)
 
@@ -101,7 +101,7 @@ class World:
         found = [r for r in waiting(self.store, "shop") if not kinds or r.kind in kinds]
         return answer(self.store, found, status, "test")
 
-    def verify(self) -> dict[str, Verdict]:
+    def verify(self) -> dict[str, VerifyResult]:
         return {v.table.removeprefix(f"{self.case.schema}."): v for v in verify(self.pipe)}
 
     def differing(self) -> dict[str, tuple[str, ...]]:
@@ -149,11 +149,11 @@ class World:
         """What is paused ("" for the connection) and why."""
         return {".".join(p.table[1:]) if p.table else "": p.reason for p in self.store.pauses.active("shop")}
 
-    def statuses(self, report: Report) -> dict[str, str]:
+    def statuses(self, report: SyncReport) -> dict[str, str]:
         return {t.table[1]: t.status for t in report.tables}
 
 
-def counts(report: Report, name: str) -> tuple[int, int, int, int, int]:
+def counts(report: SyncReport, name: str) -> tuple[int, int, int, int, int]:
     """(read, inserted, updated, deleted, misfits) of a table."""
     found = next(t for t in report.tables if t.table[1] == name)
     return found.read, found.inserted, found.updated, found.deleted, found.misfits

@@ -63,7 +63,7 @@ class ConnectError(InstepError):
     transient = True
 
 
-class AccessLost(ConnectError):
+class SourceAccessLost(ConnectError):
     """A table or column may no longer be read."""
 
     transient = False
@@ -143,7 +143,7 @@ def named(name: str, otherwise: type[InstepError] = InstepError) -> type[InstepE
 
 def is_unreachable(error: BaseException) -> bool:
     """Whether a whole source or destination could not be reached; a table that may not be read any more is less."""
-    return isinstance(error, ConnectError) and not isinstance(error, AccessLost)
+    return isinstance(error, ConnectError) and not isinstance(error, SourceAccessLost)
 
 
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -13,7 +13,7 @@ from instep.control.resources import api_keys
 from instep.model import Review
 from instep.server.app import create_app
 from instep.server.rates import Rates
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 
 PROJECT = """\
@@ -71,7 +71,7 @@ def serve(app: App, **options: Any) -> Api:
 def recorded(store: Store, connection: str, *columns: str, action: str = "review") -> list[Review]:
     """Changes of a connection that wait."""
     found = [
-        Finding(f"column.added {c}", "column.added", ("main", "item"), c, f"main.item.{c} is new", {"after": c},
+        DetectedChange(f"column.added {c}", "column.added", ("main", "item"), c, f"main.item.{c} is new", {"after": c},
                 action, "preset approve", "waits for a review")
         for c in columns
     ]  # fmt: skip

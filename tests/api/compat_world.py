@@ -23,7 +23,7 @@ from instep.server.fivetran_api.app import create_compatible
 from instep.server.fivetran_api.mount import ports_of
 from instep.server.rates import Rates
 from instep.store.store import Store
-from instep.worker.perform import Ended, perform
+from instep.worker.perform import JobEnd, perform
 
 PROJECT = """\
 engine: inline
@@ -42,7 +42,7 @@ class Worker:
         self._folder, self._store = folder, store
         self.held = threading.Event()
         self.held.set()
-        self.ended: list[tuple[Job, Ended]] = []
+        self.ended: list[tuple[Job, JobEnd]] = []
         self._stopped = threading.Event()
         store.workers.lease = timedelta(days=1)  # it gives no further sign of life
         self._me = store.workers.register(1)
@@ -72,7 +72,7 @@ class Worker:
                 if job is not None:
                     self._end(app, job, perform(app, job))
 
-    def _end(self, app: App, job: Job, ended: Ended) -> None:
+    def _end(self, app: App, job: Job, ended: JobEnd) -> None:
         self.ended.append((job, ended))
         if ended.error:
             app.store.jobs.fail(job, ended.error, retryable=False, result=ended.result)

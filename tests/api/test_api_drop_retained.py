@@ -15,7 +15,7 @@ from instep.bootstrap import open_server
 from instep.control.resources import api_keys
 from instep.server.roles import CONSENTS, again
 from instep.sync.run import Wanted, sync
-from instep.worker.perform import Ended, perform
+from instep.worker.perform import JobEnd, perform
 
 FILE = """\
 engine: inline
@@ -62,7 +62,7 @@ def asks(api: Api, who: str, role: str = "approver", token: str = "", **params: 
     return api.call("POST", "/connections/shop/sync", body=BODY, headers=headers, params=params)
 
 
-def works(api: Api) -> Ended:
+def works(api: Api) -> JobEnd:
     job = api.store.jobs.claim("test")
     assert job is not None
     return perform(api.app, job)

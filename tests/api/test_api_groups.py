@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 from instep.bootstrap import open_server
 from instep.control.resources import api_keys
-from instep.server.context import Caller, Server
+from instep.server.context import Caller, ServerContext
 
 FILE = """\
 sources: {db: {type: sqlite, path: shop.db}}
@@ -27,7 +27,7 @@ TAGS = ("eu", "us", "asia", "lake")
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[ServerContext]:
     tmp_path.joinpath("instep.yml").write_text(FILE)
     chance = random.Random(7)
     with open_server(tmp_path, insecure_dev=True) as app:
@@ -36,11 +36,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
             spec = {"source": "db", "destination": chance.choice(["lake", "pond"]), "tags": tags}
             app.objects.put("connection", f"c{number:02}", spec, who="test")
         found = serve(app).client.app.state.server  # type: ignore[attr-defined]
-        assert isinstance(found, Server)
+        assert isinstance(found, ServerContext)
         yield found
 
 
-def caller(server: Server, *groups: str) -> Caller:
+def caller(server: ServerContext, *groups: str) -> Caller:
     return Caller(api_keys.create(server.store, "k", "viewer", "test", groups=groups).key)
 
 
@@ -48,7 +48,7 @@ GROUPS = [("eu",), ("lake",), ("pond",), ("eu", "asia"), ("none",), ("us", "lake
 
 
 @pytest.mark.parametrize("groups", GROUPS, ids="-".join)
-def test_all_at_once_is_one_by_one(server: Server, groups: tuple[str, ...]) -> None:
+def test_all_at_once_is_one_by_one(server: ServerContext, groups: tuple[str, ...]) -> None:
     who = caller(server, *groups)
     every = list(server.project.connections)
     assert len(every) == 43
@@ -56,7 +56,7 @@ def test_all_at_once_is_one_by_one(server: Server, groups: tuple[str, ...]) -> N
     assert (frozenset(every) if found is None else found) == {name for name in every if server.sees(who, name)}
 
 
-def test_it_is_one_query(server: Server) -> None:
+def test_it_is_one_query(server: ServerContext) -> None:
     asked: list[str] = []
 
     def note(_a: Any, _b: Any, statement: str, *_: Any) -> None:

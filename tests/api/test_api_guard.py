@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from instep.server import guard
-from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, Guard, check_json
-from instep.server.problems import MEDIA_TYPE, Problem
-from instep.server.rates import Left, Listeners, Rates, Windows
+from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, RequestGuard, check_json
+from instep.server.problems import MEDIA_TYPE, ApiProblem
+from instep.server.rates import Listeners, RateLimitState, Rates, Windows
 from instep.server.roles import PREFIX
 
 POST = f"{PREFIX}/connections/eu/pause"
@@ -52,11 +52,11 @@ def test_windows_forget_who_is_silent() -> None:
     now = 0.0
     windows = Windows(2, lambda: now)
     assert [windows.take("a")[0] for _ in range(3)] == [True, True, False]
-    assert windows.take("a")[1] == Left(2, 0, 60)
+    assert windows.take("a")[1] == RateLimitState(2, 0, 60)
     now = 59.0
     assert windows.take("a")[1].reset == 1
     now = 60.0
-    assert windows.take("a") == (True, Left(2, 1, 60))
+    assert windows.take("a") == (True, RateLimitState(2, 1, 60))
     for number in range(1000):
         windows.take(f"address {number}")
     now = 200.0
@@ -136,7 +136,7 @@ def test_what_json_writes_is_let_through(value: Any) -> None:
 def test_whatever_is_sent_is_json_or_a_problem(body: bytes) -> None:
     try:
         check_json(body)
-    except Problem:
+    except ApiProblem:
         return
     json.loads(body.decode())
 
@@ -146,7 +146,7 @@ def test_whatever_is_sent_is_json_or_a_problem(body: bytes) -> None:
 def test_depth_is_counted(depth: int) -> None:
     try:
         check_json(nested(depth + 1))
-    except Problem:
+    except ApiProblem:
         assert depth + 1 > MAX_DEPTH
     else:
         assert depth + 1 <= MAX_DEPTH
@@ -175,7 +175,7 @@ def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
-    anyio.run(Guard(app), scope, never, keep)
+    anyio.run(RequestGuard(app), scope, never, keep)
     assert sent[0]["status"] == 408
 
 

@@ -19,7 +19,7 @@ from instep.schema.catalog.types import parse
 from instep.server.roles import NEEDS, PREFIX
 from instep.server.writes import Write
 from instep.store.catalogs.discoveries import CachedDiscovery
-from instep.store.work.rollouts import Draft
+from instep.store.work.rollouts import RolloutDraft
 
 READS = ("/policy/test", "/policy/simulation", "/quarantine/matches")
 """What is asked with a document and changes nothing: it is no write, and has no If-Match."""
@@ -63,7 +63,7 @@ class World:
         job, _ = store.jobs.enqueue("own", "sync", key="other")
         self.parts = {
             "connection": "own", "change": recorded(store, "own", "note")[0].id, "job": job.id, "delivery": "1",
-            "rollout": store.rollouts.add(Draft(what, {}, ("rest",), {}, members, "ann")).id,
+            "rollout": store.rollouts.add(RolloutDraft(what, {}, ("rest",), {}, members, "ann")).id,
             "key": api_keys.create(store, "other", "viewer", "test").key.id,
         }  # fmt: skip
 

@@ -17,7 +17,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server.docs_page import page
 from instep.server.paging import cursor, place
-from instep.server.problems import TITLES, Problem
+from instep.server.problems import TITLES, ApiProblem
 from instep.server.roles import NEEDS, OPEN, PREFIX
 from instep.store.catalogs.plans import PlannedStep
 
@@ -165,7 +165,7 @@ class TestEvents:
     "text", ["", "x", "!!!", cursor([1, 2, 3]), cursor(["x"]), cursor([1.5]), cursor([True]), cursor([2**63]), "W1tb"]
 )
 def test_what_is_no_cursor(api: Api, text: str) -> None:
-    with pytest.raises(Problem):
+    with pytest.raises(ApiProblem):
         place(text, int)
     assert api.call("GET", "/events", params={"cursor": text}).status_code == 400
 

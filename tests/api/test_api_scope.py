@@ -19,7 +19,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server.roles import NEEDS, PREFIX, WHOLE
 from instep.store.catalogs.discoveries import CachedDiscovery
-from instep.store.work.rollouts import Draft
+from instep.store.work.rollouts import RolloutDraft
 
 FILE = """\
 sources: {db: {type: sqlite, path: shop.db}, hrdb: {type: sqlite, path: hr.db}}
@@ -53,7 +53,7 @@ class World:
 def rollout(api: Api, *names: str) -> str:
     members = tuple(Member("", name, 1, "waiting", "applies", "") for name in names)
     what = {"selection": [["on", "main.refunds"]]}
-    return api.store.rollouts.add(Draft(what, {"matching": ["*"]}, ("rest",), {}, members, "ann")).id
+    return api.store.rollouts.add(RolloutDraft(what, {"matching": ["*"]}, ("rest",), {}, members, "ann")).id
 
 
 def table(name: str) -> Table:

@@ -18,7 +18,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.planning.reread import LoadedColumn
 from instep.schema.selection.overrides import Switch
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store, utc_now
 from instep.store.tables.catalogs import connections, reviews, runs
 from instep.store.tables.server import object_links, objects
@@ -170,7 +170,9 @@ def lived(store: Store, name: str) -> None:
     """A life of a connection, as its status tells it."""
     columns = tuple(Column(c, parse("string"), alias=c) for c in ("id", "note"))
     store.accepted.add(name, Catalog.of([Table("main", "item", columns, alias="item")]), who="t", why="w")
-    store.reviews.record(name, [Finding("k", "column.added", ("main", "item"), "x", "s", {}, "review", "r", "w")], "f")
+    store.reviews.record(
+        name, [DetectedChange("k", "column.added", ("main", "item"), "x", "s", {}, "review", "r", "w")], "f"
+    )
     for _ in range(3):
         run = store.runs.claim(name, "sync")
         store.runs.record_tables(TableRun(run.id, ("main", "item"), "done"))

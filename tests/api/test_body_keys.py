@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-import instep.api
+import instep.server
 from instep.server.body_keys import COMPATIBLE, OWN
 from instep.server.fivetran_api.http.request_body import Wire
 from instep.server.models import Asked
@@ -25,7 +25,7 @@ def below(cls: type[Any]) -> Iterator[type[Any]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _all_modules() -> None:
-    for found in pkgutil.walk_packages(instep.api.__path__, "instep.api."):
+    for found in pkgutil.walk_packages(instep.server.__path__, "instep.server."):
         importlib.import_module(found.name)
 
 

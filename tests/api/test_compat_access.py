@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.control.compat_documents import Kept
+from instep.control.compat_documents import CompatDocuments
 from instep.control.resources.api_keys import ROLES
 from instep.server.fivetran_api.http.roles import NEEDS, of_change
 
@@ -128,4 +128,4 @@ def test_what_is_kept_of_one_without_a_source_is_nobody_s_to_wipe(compat: Compat
     compat.ask("POST", "/connections", made, 201)
     compat.ask("PATCH", "/connections/apps", body, 403, auth=compat.key("operator"))
     compat.ask("PATCH", "/connections/apps", body)
-    assert Kept(compat.store).opened("foreign", "apps")["config"] == made["config"]
+    assert CompatDocuments(compat.store).opened("foreign", "apps")["config"] == made["config"]

@@ -15,7 +15,7 @@ from instep.control.resources import api_keys
 from instep.model import Review
 from instep.server.fivetran_api.http.request_body import MAX_FIELDS, fields_of
 from instep.server.fivetran_api.http.roles import NEEDS
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.server.audit import Audit, AuditEntry
 from receivers import web
 
@@ -173,7 +173,7 @@ def test_without_its_entry_nothing_is_done(compat: Compat, monkeypatch: pytest.M
 
 def stopped_by(compat: Compat) -> Review:
     """A change that keeps the connection paused."""
-    found = Finding("k", "column.removed", ("main", "item"), "note", "note is gone", {"kind": "column.removed"},
+    found = DetectedChange("k", "column.removed", ("main", "item"), "note", "note is gone", {"kind": "column.removed"},
                     "pause_connection", "policy", "x")  # fmt: skip
     [review] = compat.store.reviews.record("shop", [found], "f")
     compat.store.pauses.pause("shop", "a change", change=review.id)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from compat_world import PROJECT, Compat, compatible
 
-from instep.control.compat_documents import Kept
+from instep.control.compat_documents import CompatDocuments
 
 SCHEMAS = "/connections/shop/schemas"
 ITEM = f"{SCHEMAS}/main/tables/item"
@@ -276,7 +276,7 @@ def test_a_service_that_nothing_here_reads(compat: Compat) -> None:
     assert after["failed_at"]
     assert after["status"]["tasks"][0]["code"] == "service_not_supported"
     assert compat.data("PATCH", "/connections/apps", {"config": {"token": "u"}})["config"] == masked
-    assert Kept(compat.store).opened("foreign", "apps")["config"] == config | {"token": "u"}
+    assert CompatDocuments(compat.store).opened("foreign", "apps")["config"] == config | {"token": "u"}
     assert compat.ask("GET", "/connections/apps/schemas", status=404)["code"] == "NotFound_SchemaConfig"
     assert "nothing here reads" in compat.ask("POST", "/connections/apps/schemas/reload", status=400)["message"]
     compat.ask("DELETE", "/connections/apps")
@@ -414,7 +414,7 @@ def test_webhooks_are_kept_and_their_secret_never_told(compat: Compat) -> None:
     assert compat.data("GET", f"/webhooks/{other}")["group_id"] == "lake"
     changed = compat.data("PATCH", f"/webhooks/{made['id']}", {"secret": "******", "events": ["sync_start"]})
     assert (changed["events"], changed["active"]) == (["sync_start"], False)
-    assert Kept(compat.store).opened("webhook", made["id"])["secret"] == "canary"
+    assert CompatDocuments(compat.store).opened("webhook", made["id"])["secret"] == "canary"
     assert len(compat.data("GET", "/webhooks")["items"]) == 2
     assert compat.ask("DELETE", f"/webhooks/{made['id']}")["code"] == "Success"
     assert (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.control.compat_documents import Kept
+from instep.control.compat_documents import CompatDocuments
 from instep.server.fivetran_api.objects import merged
 
 FOREIGN: list[tuple[str, Any, Any]] = [
@@ -23,7 +23,7 @@ def test_secrets_of_services_that_nothing_reads_are_sealed(compat: Compat, key: 
     body = {"group_id": "lake", "service": "zendesk", "config": {"schema": "desk", key: value}}
     made = compat.data("POST", "/connections", body, 201)
     assert made["config"].get(key) == shown
-    kept = Kept(compat.store)
+    kept = CompatDocuments(compat.store)
     before = kept.opened("foreign", "desk")["config"].get(key)
     assert str(before) == str(value), "a number comes back as a text"
     compat.ask("PATCH", "/connections/desk", {"config": {key: shown, "other": "x"}})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.compat_documents import Kept
+from instep.control.compat_documents import CompatDocuments
 from instep.errors import Conflict, InstepError
 from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store
@@ -28,8 +28,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture
-def kept(store: Store) -> Iterator[Kept]:
-    made = Kept(store)
+def kept(store: Store) -> Iterator[CompatDocuments]:
+    made = CompatDocuments(store)
     yield made
     if made.get("foreign", "desk"):
         made.delete("foreign", "desk")
@@ -55,7 +55,7 @@ SHAPES: list[tuple[str, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "sent", "shown", "opened"), SHAPES, ids=[name for name, *_ in SHAPES])
-def test_shapes(kept: Kept, name: str, sent: Any, shown: Any, opened: Any) -> None:
+def test_shapes(kept: CompatDocuments, name: str, sent: Any, shown: Any, opened: Any) -> None:
     assert kept.put("foreign", "desk", sent, who="ann").spec == shown
     found = kept.get("foreign", "desk")
     assert found is not None
@@ -79,7 +79,9 @@ CHANGES: list[tuple[str, Any, Any, Any, int]] = [
 
 
 @pytest.mark.parametrize(("name", "before", "sent", "opened", "count"), CHANGES, ids=[name for name, *_ in CHANGES])
-def test_changes(store: Store, kept: Kept, name: str, before: Any, sent: Any, opened: Any, count: int) -> None:
+def test_changes(
+    store: Store, kept: CompatDocuments, name: str, before: Any, sent: Any, opened: Any, count: int
+) -> None:
     kept.put("foreign", "desk", before, who="ann")
     kept.put("foreign", "desk", sent, who="ann")
     assert kept.opened("foreign", "desk") == opened
@@ -108,7 +110,9 @@ def leaves(value: Any, named: bool = False) -> Iterator[tuple[Any, bool]]:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
-def test_whatever_is_sent_comes_back_and_no_secret_is_shown(store: Store, kept: Kept, document: dict[str, Any]) -> None:
+def test_whatever_is_sent_comes_back_and_no_secret_is_shown(
+    store: Store, kept: CompatDocuments, document: dict[str, Any]
+) -> None:
     shown = kept.put("foreign", "desk", document, who="ann").spec
     stored = store.objects.get("foreign", "desk")
     assert kept.opened("foreign", "desk") == document
@@ -120,7 +124,7 @@ def test_whatever_is_sent_comes_back_and_no_secret_is_shown(store: Store, kept: 
         assert CANARY not in json.dumps(stored.spec if stored else "")
 
 
-def test_names(kept: Kept) -> None:
+def test_names(kept: CompatDocuments) -> None:
     kept.put("foreign", "desk", {"token": "a"}, who="ann", new=True)
     with pytest.raises(Conflict, match="there is a foreign desk already"):
         kept.put("foreign", "desk", {"token": "b"}, who="ann", new=True)

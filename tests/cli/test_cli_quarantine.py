@@ -12,8 +12,8 @@ from instep.destinations.base import Commit
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableRun
 from instep.schema.catalog.types import parse
-from instep.stage.conform import Held
-from instep.stage.quarantine import Quarantine
+from instep.stage.conform import QuarantinedValue
+from instep.stage.quarantine import QuarantineFile
 from instep.stage.spec import StageColumn, StageSpec, SystemColumns
 from lake import stage
 
@@ -42,9 +42,14 @@ def held(shop: Shop) -> Shop:
         "0", columns, SystemColumns(), target.schema, target.location, target.quarantine, run.id,
         int(run.started.timestamp() * 1e6), path="main.customer", holds={"city": ("c-77", "rule 1")},
     )  # fmt: skip
-    file = Quarantine(spec, 0, 0)
-    file.add([Held('{"id":"1"}', "city", "Oslo\x1b", "not a number"), Held('{"id":"2"}', "city", "Bergen", "too long")])
-    file.add([Held('{"id":null}', "", '{"id":null,"name":"Cy"}', "NULL in the key (id)")])
+    file = QuarantineFile(spec, 0, 0)
+    file.add(
+        [
+            QuarantinedValue('{"id":"1"}', "city", "Oslo\x1b", "not a number"),
+            QuarantinedValue('{"id":"2"}', "city", "Bergen", "too long"),
+        ]
+    )
+    file.add([QuarantinedValue('{"id":null}', "", '{"id":null,"name":"Cy"}', "NULL in the key (id)")])
     file.close()
     return shop
 

@@ -17,7 +17,7 @@ from instep.errors import InstepError, StageError
 from instep.sources.connector.cluster.runner import Cluster, RemoteSegments
 from instep.sources.connector.cluster.task import Assignment
 from instep.sources.connector.segment import read_manifest
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 
 _TASK = """
 import pickle, sys
@@ -32,7 +32,7 @@ class Machines:
     """Where tasks run: processes of this machine, in folders of their own. `tasks` are those of all attempts, and
     `descriptions` what travelled to them."""
 
-    place: Place
+    place: StorageFolder
     folder: Path
     tasks: list[subprocess.Popen[bytes]] = field(default_factory=list)
     descriptions: list[bytes] = field(default_factory=list)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.errors import InstepError
-from instep.sources.connector.child import Ended
-from instep.sources.connector.config import ConnectorConfig, Limits
-from instep.sources.connector.segment import Counts, LogLine, Segment, SegmentTable, read_manifest
+from instep.sources.connector.child import ChildEnd
+from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
+from instep.sources.connector.segment import LogLine, OperationCounts, Segment, SegmentTable, read_manifest
 from instep.sources.connector.spool import Segments
 
 IMPORTS = "from fivetran_connector_sdk import Connector, Logging as log, Operations as op\n"
@@ -29,9 +29,9 @@ class Sync:
     segments: list[Segment] = field(default_factory=list)
     error: InstepError | None = None
     logs: list[LogLine] = field(default_factory=list)
-    told: list[Counts] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-    ended: Ended | None = None
+    told: list[OperationCounts] = field(default_factory=list)
+    counts: OperationCounts = field(default_factory=OperationCounts)
+    ended: ChildEnd | None = None
 
     @property
     def said(self) -> str:
@@ -86,7 +86,9 @@ class World:
 
     def config(self, code: str | Path, **settings: Any) -> ConnectorConfig:
         path = code if isinstance(code, Path) else written(self.folder / "source", code)
-        limits = Limits(**{k: settings.pop(k) for k in list(settings) if k in Limits.__dataclass_fields__})
+        limits = ConnectorLimits(
+            **{k: settings.pop(k) for k in list(settings) if k in ConnectorLimits.__dataclass_fields__}
+        )
         return ConnectorConfig(str(path), environments=str(self.environments), limits=limits, **settings)
 
     def sync(self, code: str | Path, state: Mapping[str, Any] | None = None, **settings: Any) -> Sync:

@@ -16,10 +16,10 @@ from sdk_world import Sync, World, written
 
 from instep.errors import ReadError
 from instep.sources.connector.cluster.bundle import pack
-from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin
 from instep.sources.connector.cluster.runner import cluster_of
 from instep.sources.connector.cluster.task import Assignment
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from s3_server import Bucket
 
 TWO = """
@@ -66,7 +66,7 @@ WAITS = """
 
 @pytest.fixture
 def afar(world: World, tmp_path: Path) -> Afar:
-    return Afar(world, Machines(Place((tmp_path / "shared").as_uri()), tmp_path))
+    return Afar(world, Machines(StorageFolder((tmp_path / "shared").as_uri()), tmp_path))
 
 
 def seen(sync: Sync) -> object:
@@ -136,7 +136,7 @@ def test_a_configuration_that_spark_would_write_to_disk_is_refused(afar: Afar, s
 @pytest.mark.server
 @pytest.mark.slow
 def test_they_meet_in_a_bucket(world: World, tmp_path: Path, bucket: Bucket) -> None:
-    place = Place(f"{bucket.uri}/lake/_instep_runs/shop", bucket.io)
+    place = StorageFolder(f"{bucket.uri}/lake/_instep_runs/shop", bucket.io)
     bucket.put("lake/_instep_runs/shop/run-0123/0/0", b"of a run that died")
     told = Afar(world, Machines(place, tmp_path)).sync(TWO, configuration={"word": "this"})
     assert seen(told) == seen(world.sync(TWO, configuration={"word": "this"}))
@@ -168,8 +168,8 @@ def test_a_task_that_is_lost_goes_on_from_the_last_segment(afar: Afar, tmp_path:
 def test_an_attempt_that_is_not_heard_ends(afar: Afar, tmp_path: Path) -> None:
     """The driver has died, and the one after it has tidied up."""
     config = afar.world.config(WAITS, configuration=configuration(tmp_path))
-    place, key = Place((tmp_path / "shared/run-1").as_uri()), bytes(32)
-    driver = Exchange(place, key)
+    place, key = StorageFolder((tmp_path / "shared/run-1").as_uri()), bytes(32)
+    driver = SegmentExchange(place, key)
     driver.say(begin(0), {"at": 1})
     driver.say(DRIVER, {"beat": 1, "attempt": 0, "taken": 0, "ends": False})
     driver.bring(BUNDLE, pack(config))

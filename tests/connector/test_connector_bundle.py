@@ -10,9 +10,9 @@ from sdk_world import written
 from instep.errors import ProjectError, StageError
 from instep.sources.connector.cluster import bundle
 from instep.sources.connector.cluster.bundle import pack, unpack
-from instep.sources.connector.cluster.exchange import Exchange
+from instep.sources.connector.cluster.exchange import SegmentExchange
 from instep.sources.connector.config import ConnectorConfig
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 
 FILES = {
     "pages/one.py": "x = 1",
@@ -77,11 +77,11 @@ def test_what_cannot_travel_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def exchange(tmp_path: Path) -> Exchange:
-    return Exchange(Place((tmp_path / "run").as_uri()), bytes(32))
+def exchange(tmp_path: Path) -> SegmentExchange:
+    return SegmentExchange(StorageFolder((tmp_path / "run").as_uri()), bytes(32))
 
 
-def test_a_word_is_heard_as_it_was_said(exchange: Exchange) -> None:
+def test_a_word_is_heard_as_it_was_said(exchange: SegmentExchange) -> None:
     assert exchange.hear("0/0") is None
     assert exchange.attempts() == []
     for number, said in enumerate(({"a": [1, None, "ä\ud800"]}, [], "x" * 3_000_000)):
@@ -98,14 +98,14 @@ def test_a_word_is_heard_as_it_was_said(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
-def test_a_file_comes_as_it_went(exchange: Exchange, tmp_path: Path, size: int) -> None:
+def test_a_file_comes_as_it_went(exchange: SegmentExchange, tmp_path: Path, size: int) -> None:
     (tmp_path / "there").write_bytes(bytes(range(256)) * (size // 256) + bytes(size % 256))
     exchange.bring("0/segment-00001/t.parquet", tmp_path / "there")
     exchange.fetch("0/segment-00001/t.parquet", tmp_path / "here")
     assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
 
 
-def test_what_was_changed_or_moved_is_refused(exchange: Exchange, tmp_path: Path) -> None:
+def test_what_was_changed_or_moved_is_refused(exchange: SegmentExchange, tmp_path: Path) -> None:
     exchange.say("0/0", {"state": 1})
     word = tmp_path / "run/0/0"
     (tmp_path / "run/0/1").write_bytes(word.read_bytes())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import Unknown, parse
 from instep.schema.planning.naming import ROW_ID
-from instep.sources.connector.seen import Seen, SeenColumn, SeenTable
+from instep.sources.connector.seen import SeenColumn, SeenTable, SeenTables
 from instep.sources.connector.segment import SegmentColumn, SegmentTable
 
 
@@ -26,12 +26,12 @@ def told(
     return SegmentTable(schema, name, declared, key, tuple(made), upserts=rows)
 
 
-def types(seen: Seen, name: str = "t") -> dict[str, str]:
+def types(seen: SeenTables, name: str = "t") -> dict[str, str]:
     return {column: str(c.type) for column, c in seen.tables["", name].columns.items()}
 
 
-def after(*steps: list[SegmentTable]) -> Seen:
-    seen = Seen()
+def after(*steps: list[SegmentTable]) -> SeenTables:
+    seen = SeenTables()
     for step in steps:
         seen = seen.after(step)
     return seen
@@ -116,7 +116,7 @@ steps = st.lists(st.lists(tables, max_size=3, unique_by=lambda t: (t.schema, t.n
 @given(steps)
 def test_it_is_the_same_after_it_was_kept_as_json(told: list[list[SegmentTable]]) -> None:
     seen = after(*told)
-    again = Seen.from_dict(json.loads(json.dumps(seen.to_dict())))
+    again = SeenTables.from_dict(json.loads(json.dumps(seen.to_dict())))
     assert dict(again.tables) == dict(seen.tables)
     assert again.catalog == seen.catalog
     assert again.to_dict() == seen.to_dict()
@@ -145,6 +145,6 @@ def test_nothing_that_was_sent_is_lost_and_no_inferred_type_shrinks(
 
 
 def test_an_empty_one_is_read_from_nothing() -> None:
-    assert Seen.from_dict({}) == Seen()
+    assert SeenTables.from_dict({}) == SeenTables()
     table = SeenTable(("id",), {"id": SeenColumn(parse("int64"), True)}, declared=True)
-    assert Seen.from_dict(Seen({("s", "t"): table}).to_dict()).tables == {("s", "t"): table}
+    assert SeenTables.from_dict(SeenTables({("s", "t"): table}).to_dict()).tables == {("s", "t"): table}

@@ -27,8 +27,8 @@ from instep.sources.connector.segment import (
     SEQ,
     UPDATE,
     UPSERT,
-    Counts,
     LogLine,
+    OperationCounts,
     Segment,
     SegmentColumn,
     SegmentFile,
@@ -85,7 +85,7 @@ def test_counts_are_those_of_all_tables(held: list[SegmentTable], saved: bool) -
     found = Segment(1, "x", {} if saved else None, False, tuple(held)).counts
     assert found.upserts + found.updates + found.deletes == sum(t.rows for t in held)
     assert (found.truncates, found.checkpoints) == (sum(len(t.truncates) for t in held), int(saved))
-    assert found + Counts() == found
+    assert found + OperationCounts() == found
 
 
 def test_folders_of_segments_are_in_their_order(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sdk_world import Sync, World
 
 from connector_world import CHECKPOINT, MakeConnector, upserts
-from instep.sources.connector.seen import Seen
+from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.spool import Segments
 
 Steps = list[list[Any]]
@@ -79,8 +79,8 @@ def test_what_shares_a_segment(world: World, steps: Steps, states: list[int]) ->
     assert seen(together) == seen(apart), "what is known of the columns does not depend on it"
 
 
-def seen(sync: Sync) -> Seen:
-    found = Seen()
+def seen(sync: Sync) -> SeenTables:
+    found = SeenTables()
     for segment in sync.segments:
         found = found.after(segment.tables)
     return found

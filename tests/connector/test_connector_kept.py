@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from instep.bootstrap import opens
-from instep.control.resources.resources import Objects
+from instep.control.resources.resources import Resources
 from instep.control.resources.transfer import import_project
 from instep.project.documents import InvalidObject
 from instep.project.load import load, load_beside
@@ -19,7 +19,7 @@ from instep.store.store import Store
 
 
 @pytest.fixture
-def objects(tmp_path: Path) -> Iterator[Objects]:
+def objects(tmp_path: Path) -> Iterator[Resources]:
     """With a connector on the shelf, one elsewhere, and a link on the shelf that leads there."""
     server, elsewhere = tmp_path / "server", tmp_path / "elsewhere"
     for folder in (server / "connectors" / "crm", elsewhere):
@@ -30,10 +30,10 @@ def objects(tmp_path: Path) -> Iterator[Objects]:
     server.joinpath("connectors", "round").symlink_to(server / "connectors" / "round")
     server.joinpath("instep.yml").write_text(f"sources: {{own: {{type: connector, path: {elsewhere}}}}}\n")
     with Store(f"sqlite:///{tmp_path / 'state.db'}", keys=Keyring(parse(new_key("k"), ""))) as store:
-        yield Objects(served(load_beside(server, {}), store.objects, opens(store.secrets)), store)
+        yield Resources(served(load_beside(server, {}), store.objects, opens(store.secrets)), store)
 
 
-def put(objects: Objects, **said: Any) -> None:
+def put(objects: Resources, **said: Any) -> None:
     objects.put("source", "api", {"type": "connector", **said}, who="eve")
 
 
@@ -47,7 +47,7 @@ def put(objects: Objects, **said: Any) -> None:
         {"path": "connectors/crm", "environment": {"REGION": "eu", "HTTPS_PROXY": "p"}, "configuration": {"a": "b"}},
     ],
 )
-def test_a_connector_on_the_shelf_is_taken(objects: Objects, said: dict[str, Any]) -> None:
+def test_a_connector_on_the_shelf_is_taken(objects: Resources, said: dict[str, Any]) -> None:
     put(objects, **said)
     assert objects.project.source("api")["path"].startswith(str(objects.project.root))
 
@@ -76,14 +76,14 @@ def test_a_connector_on_the_shelf_is_taken(objects: Objects, said: dict[str, Any
         ({"path": "connectors/crm", "environment": {"Path": "/tmp"}}, "environment.Path"),
     ],
 )
-def test_what_leads_anywhere_else_is_not_written(objects: Objects, said: dict[str, Any], where: str) -> None:
+def test_what_leads_anywhere_else_is_not_written(objects: Resources, said: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidObject, match=f"source api: {where}: ") as refused:
         put(objects, **said)
     assert [".".join(map(str, place)) for place, _ in refused.value.problems] == [where]
     assert objects.find("source", "api") is None
 
 
-def test_a_folder_that_has_moved_since_is_not_opened(objects: Objects) -> None:
+def test_a_folder_that_has_moved_since_is_not_opened(objects: Resources) -> None:
     put(objects, path="connectors/crm")
     shelf = objects.project.root / "connectors"
     shelf.joinpath("crm").rename(shelf / "before")
@@ -92,11 +92,11 @@ def test_a_folder_that_has_moved_since_is_not_opened(objects: Objects) -> None:
         objects.project.source("api")
 
 
-def test_the_file_says_what_it_likes(objects: Objects) -> None:
+def test_the_file_says_what_it_likes(objects: Resources) -> None:
     assert objects.project.source("own")["path"] == str(objects.project.root.parent / "elsewhere")
 
 
-def test_an_imported_file_is_not_the_file(objects: Objects, tmp_path: Path) -> None:
+def test_an_imported_file_is_not_the_file(objects: Resources, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     given.joinpath("instep.yml").write_text("sources: {api: {type: connector, path: /tmp/mine}}\n")

@@ -11,7 +11,7 @@ from sdk_world import World, types
 
 from instep.errors import ReadError
 from instep.sources.connector.child import level_of
-from instep.sources.connector.segment import Counts
+from instep.sources.connector.segment import OperationCounts
 
 KEYED = """
 def schema(configuration):
@@ -45,7 +45,7 @@ def test_both_styles(world: World, style: str) -> None:
     assert [(r["__op"], r["__seq"], r["__given"], r["id"], r["name"]) for r in sync.rows("item")] == [
         (0, 1, None, 1, "a"), (1, 2, '["id", "price"]', 1, None), (2, 3, None, 1, None), (0, 5, None, 2, None)
     ]  # fmt: skip
-    assert sync.counts == segment.counts == Counts(2, 1, 1, 1, 1) == sync.told[-1]
+    assert sync.counts == segment.counts == OperationCounts(2, 1, 1, 1, 1) == sync.told[-1]
 
 
 def test_a_key_changes_nothing_about_undeclared_columns(world: World) -> None:

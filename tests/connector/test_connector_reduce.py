@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.schema.planning.naming import ROW_ID
-from instep.sources.connector.scan import Part, Scan, What, canonical, row_ids
+from instep.sources.connector.scan import ConnectorScan, SegmentScan, What, canonical, row_ids
 from instep.sources.connector.snapshot import ConnectorReader
 from instep.stage.spec import Chunk
 
@@ -24,7 +24,7 @@ TYPES = {"id": pa.int64(), "a": pa.string(), "b": pa.float64()}
 COLUMNS = tuple(TYPES)
 
 
-def written(folder: Path, number: int, operations: Sequence[Op]) -> Part:
+def written(folder: Path, number: int, operations: Sequence[Op]) -> SegmentScan:
     """The operations as the files of one segment, two rows a file, with the columns that have a value in it."""
     rows, cut = [], -1
     came = [c for c in COLUMNS if c == "id" or any(row.get(c) is not None for _, row in operations)]
@@ -41,17 +41,17 @@ def written(folder: Path, number: int, operations: Sequence[Op]) -> Part:
         file = folder / f"{number}-{at}.parquet"
         pq.write_table(pa.Table.from_pylist(rows[at : at + 2], pa.schema(fields)), file)
         files.append(str(file))
-    return Part(tuple(files), cut, sum(what == "update" for what, _ in operations))
+    return SegmentScan(tuple(files), cut, sum(what == "update" for what, _ in operations))
 
 
-def read(parts: Sequence[Part], what: What, key: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
+def read(parts: Sequence[SegmentScan], what: What, key: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
     columns = tuple(key) if what == "gone" else COLUMNS
-    scan = Scan("t", what, tuple(key), columns, tuple(parts))
+    scan = ConnectorScan("t", what, tuple(key), columns, tuple(parts))
     with ConnectorReader().open() as session:
         return [row for batch in session.read(Chunk("0", 0, scan.to_text())) for row in batch.to_pylist()]
 
 
-def meets(parts: Sequence[Part], before: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+def meets(parts: Sequence[SegmentScan], before: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """What a destination with these rows has afterwards: as a sync merges them."""
     rows = {} if any(p.cut >= 0 for p in parts) else dict(before)
     for gone in read(parts, "gone"):

@@ -8,7 +8,7 @@ import pytest
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, moved, upserts
 from instep.errors import Blocked
-from instep.sources.connector.seen import Seen
+from instep.sources.connector.seen import SeenTables
 from instep.sync.schema_changes import declare_column_rename as mapping
 from sync_world import preset
 
@@ -183,6 +183,6 @@ def test_where_a_new_column_would_wait_the_question_does(world: ConnectorWorld, 
 def test_a_shape_from_before_silence_was_known() -> None:
     old = {"tables": [{"schema": "", "name": "t", "key": ["id"], "declared": True, "sent": True,
                        "columns": [["id", "int64", True], ["a", "string", False]]}]}  # fmt: skip
-    seen = Seen.from_dict(old)
+    seen = SeenTables.from_dict(old)
     assert seen.silent == {}
-    assert Seen.from_dict(seen.to_dict()) == seen
+    assert SeenTables.from_dict(seen.to_dict()) == seen

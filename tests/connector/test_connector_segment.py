@@ -13,7 +13,7 @@ from instep.schema.catalog.types import Decimal, Int, String, Unknown
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.segment import (
     MANIFEST,
-    Counts,
+    OperationCounts,
     Segment,
     SegmentColumn,
     SegmentFile,
@@ -43,7 +43,7 @@ def test_is_the_same_after_reading(segment: Segment) -> None:
     written = write_manifest(segment)
     assert read_manifest(segment.folder) == written
     assert replace(written, digest="") == segment
-    assert written.counts == Counts(3, 1, 1, 2, 1)
+    assert written.counts == OperationCounts(3, 1, 1, 2, 1)
     assert written.table("orders") == ORDERS
     assert written.table("orders", "other") is None
     assert [str(c.stored) for c in ORDERS.columns] == ["int64", "string", "string"]

@@ -11,7 +11,7 @@ from instep.destinations.delta.partition import fault
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresConfig
+from instep.destinations.postgres.server import PostgresServerConfig
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.layout import TableLayout
 from instep.schema.catalog.partition import PartitionTerm
@@ -67,7 +67,7 @@ def memory(folder: Path) -> Destination:
 def postgres(folder: Path, database: Database) -> Destination:
     """An empty database."""
     at = database.config
-    config = PostgresConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder))
+    config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder))
     return PostgresDestination(config)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
-from instep.destinations.base import Commit, Destination, Merge, Outcome, SharesStorage
+from instep.destinations.base import Commit, Destination, LoadOutcome, Merge, SharesStorage
 from instep.errors import Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import (
@@ -29,7 +29,7 @@ from instep.schema.changes.describe import (
     TableReplaced,
 )
 from instep.schema.planning.step import RecordIdentity, RewriteColumn, Step, step
-from instep.stage.files.place import Place, children
+from instep.stage.files.place import StorageFolder, children
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
 ALL_TYPES = (
@@ -59,7 +59,7 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     return DESTINATIONS[request.param](tmp_path)
 
 
-def load(destination: Destination, rows: list[dict[str, Any]], fence: int = 1, **commit: Any) -> Outcome:
+def load(destination: Destination, rows: list[dict[str, Any]], fence: int = 1, **commit: Any) -> LoadOutcome:
     return destination.overwrite(REF, [stage(destination, REF, rows)], Commit("run-1", fence, **commit))
 
 
@@ -87,7 +87,9 @@ def test_facts_beside_the_columns_read_back(destination: Destination) -> None:
 
 def test_append_and_overwrite_record_what_they_did(destination: Destination) -> None:
     create(destination)
-    assert destination.append(REF, [stage(destination, REF, [{"id": 1}])], Commit("run-1", 1, "c1", "f1")) == Outcome(1)
+    assert destination.append(
+        REF, [stage(destination, REF, [{"id": 1}])], Commit("run-1", 1, "c1", "f1")
+    ) == LoadOutcome(1)
     destination.append(REF, [stage(destination, REF, [{"id": 2}])], Commit("run-2", 1, "c2", "f2"))
     state = destination.state(REF)
     assert state is not None
@@ -95,7 +97,7 @@ def test_append_and_overwrite_record_what_they_did(destination: Destination) -> 
     assert state.files == 2
     assert state.bytes > 0
     assert not state.deleted
-    assert load(destination, [{"id": 3}], cursor="c3") == Outcome(inserted=1, deleted=2)
+    assert load(destination, [{"id": 3}], cursor="c3") == LoadOutcome(inserted=1, deleted=2)
     assert [r[0] for r in rows_of(destination)] == [3]
     assert destination.overwrite(REF, [], Commit("run-4", 1)).deleted == 1
     assert rows_of(destination) == []
@@ -105,7 +107,7 @@ def test_a_replayed_append_adds_nothing(destination: Destination) -> None:
     create(destination)
     file = stage(destination, REF, [{"id": 1}])
     destination.append(REF, [file], Commit("run-1", 1))
-    assert destination.append(REF, [file], Commit("run-1", 1)) == Outcome()
+    assert destination.append(REF, [file], Commit("run-1", 1)) == LoadOutcome()
     assert len(rows_of(destination)) == 1
 
 
@@ -288,7 +290,7 @@ def _merge(
     how: Merge,
     staged: Rows,
     expected: list[tuple[Any, ...]],
-    outcome: Outcome,
+    outcome: LoadOutcome,
     keys: Sequence[dict[str, Any]] = (),
 ) -> Any:
     return pytest.param(how, staged, [*keys], expected, outcome, id=name)
@@ -297,36 +299,37 @@ def _merge(
 UNTOUCHED = [(i, f"n{i}", False) for i in range(1, 5)]
 MERGES = [
     _merge("insert and update", Merge(("id",)), [{"id": 2, "name": "x"}, {"id": 9, "name": "y"}],
-           [(1, "n1", False), (2, "x", False), *UNTOUCHED[2:], (9, "y", False)], Outcome(1, 1)),
+           [(1, "n1", False), (2, "x", False), *UNTOUCHED[2:], (9, "y", False)], LoadOutcome(1, 1)),
     _merge("columns that were not read keep their values", Merge(("id",), unread=("name",)), [{"id": 1, "amount": 9}],
-           UNTOUCHED, Outcome(0, 1)),
-    _merge("unchanged rows stay", Merge(("id",), complete=True), BASE, UNTOUCHED, Outcome()),
+           UNTOUCHED, LoadOutcome(0, 1)),
+    _merge("unchanged rows stay", Merge(("id",), complete=True), BASE, UNTOUCHED, LoadOutcome()),
     _merge("the later of two versions", Merge(("id",)), [{"id": 7, "name": "x"}, {"id": 7, "name": "y"}],
-           [*UNTOUCHED, (7, "y", False)], Outcome(1)),
+           [*UNTOUCHED, (7, "y", False)], LoadOutcome(1)),
     _merge("a new value of NULL", Merge(("id",)), [{"id": 1, "name": None}],
-           [(1, None, False), *UNTOUCHED[1:]], Outcome(0, 1)),
-    _merge("nothing comes", Merge(("id",)), [], UNTOUCHED, Outcome()),
+           [(1, None, False), *UNTOUCHED[1:]], LoadOutcome(0, 1)),
+    _merge("nothing comes", Merge(("id",)), [], UNTOUCHED, LoadOutcome()),
     _merge("an older version loses", Merge(("id",), cursor="amount"),
            [{"id": 4, "name": "old", "amount": 3}, {"id": 1, "name": "new", "amount": 2}],
-           [(1, "new", False), *UNTOUCHED[1:]], Outcome(0, 1)),
+           [(1, "new", False), *UNTOUCHED[1:]], LoadOutcome(0, 1)),
     _merge("the highest cursor of a key wins", Merge(("id",), cursor="amount"),
            [{"id": 1, "name": "b", "amount": 9}, {"id": 1, "name": "a", "amount": 8}],
-           [(1, "b", False), *UNTOUCHED[1:]], Outcome(0, 1)),
+           [(1, "b", False), *UNTOUCHED[1:]], LoadOutcome(0, 1)),
     _merge("soft delete", Merge(("id",), complete=True), BASE[:3],
-           [*UNTOUCHED[:3], (4, "n4", True)], Outcome(0, 0, 1)),
-    _merge("hard delete", Merge(("id",), complete=True, deletes="hard"), BASE[:3], UNTOUCHED[:3], Outcome(0, 0, 1)),
-    _merge("deletes ignored", Merge(("id",), complete=True, deletes="ignore"), BASE[:3], UNTOUCHED, Outcome()),
-    _merge("all gone", Merge(("id",), complete=True), [], [(i, n, True) for i, n, _ in UNTOUCHED], Outcome(0, 0, 4)),
+           [*UNTOUCHED[:3], (4, "n4", True)], LoadOutcome(0, 0, 1)),
+    _merge("hard delete", Merge(("id",), complete=True, deletes="hard"), BASE[:3], UNTOUCHED[:3], LoadOutcome(0, 0, 1)),
+    _merge("deletes ignored", Merge(("id",), complete=True, deletes="ignore"), BASE[:3], UNTOUCHED, LoadOutcome()),
+    _merge("all gone", Merge(("id",), complete=True), [],
+        [(i, n, True) for i, n, _ in UNTOUCHED], LoadOutcome(0, 0, 4)),
     _merge("keys find the deleted", Merge(("id",)), [{"id": 5, "name": "n5"}],
-           [*UNTOUCHED[:2], (3, "n3", True), (4, "n4", True), (5, "n5", False)], Outcome(1, 0, 2),
+           [*UNTOUCHED[:2], (3, "n3", True), (4, "n4", True), (5, "n5", False)], LoadOutcome(1, 0, 2),
            keys=[{"id": 1}, {"id": 2}, {"id": 5}]),
     _merge("keys that no row has", Merge(("id",)), [{"id": 5, "name": "n5"}], [*UNTOUCHED, (5, "n5", False)],
-           Outcome(1, absent=2), keys=[{"id": i} for i in range(1, 8)]),
+           LoadOutcome(1, absent=2), keys=[{"id": i} for i in range(1, 8)]),
     _merge("keys that no row has, and keys of none", Merge(("id",), deletes="hard"), [], UNTOUCHED[:1],
-           Outcome(deleted=3, absent=1), keys=[{"id": 1}, {"id": 9}]),
-    _merge("keys, hard", Merge(("id",), deletes="hard"), [], [UNTOUCHED[0]], Outcome(0, 0, 3), keys=[{"id": 1}]),
+           LoadOutcome(deleted=3, absent=1), keys=[{"id": 1}, {"id": 9}]),
+    _merge("keys, hard", Merge(("id",), deletes="hard"), [], [UNTOUCHED[0]], LoadOutcome(0, 0, 3), keys=[{"id": 1}]),
     _merge("from a value on", Merge((), since=("amount", "3.00")), [{"id": 3, "name": "z", "amount": 3}],
-           [*UNTOUCHED[:2], (3, "z", False)], Outcome(inserted=1, deleted=2)),
+           [*UNTOUCHED[:2], (3, "z", False)], LoadOutcome(inserted=1, deleted=2)),
 ]  # fmt: skip
 
 
@@ -340,7 +343,7 @@ def test_merge(
     staged: Rows,
     keys: Rows,
     expected: Any,
-    outcome: Outcome,
+    outcome: LoadOutcome,
 ) -> None:
     create(destination)
     load(destination, BASE, cursor="c1")
@@ -394,12 +397,12 @@ def test_a_deleted_row_that_returns_lives_again(
     create(destination)
     load(destination, BASE)
     known = Merge(("id",), deletes="soft")
-    steps: list[tuple[Rows, Merge, list[bool], Outcome]] = [
-        (BASE[:2], Merge(("id",), complete=True), [False, False, True, True], Outcome(0, 0, 2)),
-        (BASE[2:3], Merge(("id",)), [False, False, False, True], Outcome(0, 1)),
-        ([], known, [False, False, False, True], Outcome(returned=1)),
-        (BASE[:1], known, [False, False, False, True], Outcome(returned=1)),
-        (BASE, Merge(("id",), complete=True), [False] * 4, Outcome(0, 1)),
+    steps: list[tuple[Rows, Merge, list[bool], LoadOutcome]] = [
+        (BASE[:2], Merge(("id",), complete=True), [False, False, True, True], LoadOutcome(0, 0, 2)),
+        (BASE[2:3], Merge(("id",)), [False, False, False, True], LoadOutcome(0, 1)),
+        ([], known, [False, False, False, True], LoadOutcome(returned=1)),
+        (BASE[:1], known, [False, False, False, True], LoadOutcome(returned=1)),
+        (BASE, Merge(("id",), complete=True), [False] * 4, LoadOutcome(0, 1)),
     ]
     for fence, (staged, how, deleted, outcome) in enumerate(steps, 2):
         destination.claim(REF, fence)
@@ -430,7 +433,7 @@ def test_there_is_room_for_files_of_no_table(destination: Destination) -> None:
         return
     room = destination.room()
     assert room is not None
-    file = Place(room.child("shop"), room.io).create("run-1")
+    file = StorageFolder(room.child("shop"), room.io).create("run-1")
     file.sink.write(b"word")
     file.finish()
     assert destination.tables() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from instep.model import Review
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 
 ORDER, ITEM = ("public", "order"), ("public", "item")
@@ -22,12 +22,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def found(
     kind: str = "column.added", table: tuple[str, str] = ORDER, column: str = "note", action: str = "review"
-) -> Finding:
+) -> DetectedChange:
     path = ".".join(filter(None, (*table, column)))
-    return Finding(f"{kind} {path}", kind, table, column, f"{path} {kind}", {}, action, "rule 1", "waits for a review")
+    return DetectedChange(
+        f"{kind} {path}", kind, table, column, f"{path} {kind}", {}, action, "rule 1", "waits for a review"
+    )
 
 
-def recorded(store: Store, *findings: Finding, connection: str = "shop") -> list[Review]:
+def recorded(store: Store, *findings: DetectedChange, connection: str = "shop") -> list[Review]:
     return store.reviews.record(connection, findings, "f")
 
 

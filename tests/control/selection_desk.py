@@ -10,7 +10,7 @@ import pytest
 
 from instep.bootstrap import App, open_project
 from instep.control.selection.listing import listed, tree
-from instep.control.selection.selections import Place, Step, place_of, steps, switch, targets
+from instep.control.selection.selections import SwitchedConnection, SwitchStep, place_of, steps, switch, targets
 from instep.sync.schema_changes.evolve import evolve, preview
 from instep.sync.schema_changes.selected import selected_reads
 
@@ -50,10 +50,10 @@ class Desk:
             if apply:
                 evolve(pipe, found.plan)
 
-    def place(self, app: App) -> Place:
+    def place(self, app: App) -> SwitchedConnection:
         return place_of(app.project, app.store, "shop")
 
-    def switch(self, verb: Any, *paths: str, match: tuple[str, ...] = ()) -> list[Step]:
+    def switch(self, verb: Any, *paths: str, match: tuple[str, ...] = ()) -> list[SwitchStep]:
         with self.app() as app:
             place = self.place(app)
             return switch(place, steps(place, verb, targets(place, paths, match)), "ann")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from instep.control.object_history import Entry, Trail, trail
+from instep.control.object_history import HistoryEntry, ObjectHistory, trail
 from instep.errors import InstepError
 from instep.events import ChangeApplied, ChangeMapped, ChangeUndone
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import Change, ColumnRenamed, change_to_dict, column_of, describe, key, table_of
 from instep.schema.changes.diff import diff
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 
 
@@ -53,14 +53,14 @@ class Past:
         if reject:
             self.store.reviews.decide(review.id, "rejected", "bob")
 
-    def of(self, text: str) -> Trail:
+    def of(self, text: str) -> ObjectHistory:
         return trail(self.store, "c", text)
 
 
-def _finding(change: Change) -> Finding:
+def _finding(change: Change) -> DetectedChange:
     ref = table_of(change) or ("", "")
     data = change_to_dict(change)
-    return Finding(
+    return DetectedChange(
         key(change), change.kind, ref, column_of(change), describe(change), data, "apply", "rule 1", "as told"
     )
 
@@ -72,11 +72,11 @@ def past(tmp_path: Path) -> Iterator[Past]:
         yield Past(store, now)
 
 
-def told(found: Trail) -> list[str]:
+def told(found: ObjectHistory) -> list[str]:
     return [f"{e.label or e.status}: {e.summary.replace('s.t', 't')}" for e in found.entries]
 
 
-def since(found: Trail) -> dict[str, int]:
+def since(found: ObjectHistory) -> dict[str, int]:
     return {c.column: c.version for c in found.columns}
 
 
@@ -123,7 +123,8 @@ def test_by_whom_and_why(past: Past) -> None:
     past.version(*STORY[1])
     *_, last = past.of("t.a").entries
     [review] = [r for r in past.store.reviews.find("c") if r.id == last.change]
-    expected = Entry(past.now[0], 2, "1.1", "column.widened", "column s.t.a widened from int32 to int64", "applied",
+    expected = HistoryEntry(past.now[0], 2, "1.1", "column.widened",
+        "column s.t.a widened from int32 to int64", "applied",
                      "ana", "rule 1", "as told", "", review.id, "r-1")  # fmt: skip
     assert last == expected
     past.version(*STORY[2], told=False)
@@ -241,7 +242,7 @@ def test_names_that_are_not_clear(past: Past) -> None:
 
 def test_a_change_of_a_newer_version_is_told_by_its_table_and_column(past: Past) -> None:
     past.version(table("t", "a", "b"))
-    unknown = Finding(
+    unknown = DetectedChange(
         "k", "column.sharded", ("s", "t"), "a", "a sharded", {"kind": "column.sharded"}, "review", "r", "w"
     )
     past.store.reviews.record("c", [unknown], "f")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.resources.resources import Objects
+from instep.control.resources.resources import Resources
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import ObjectKind
 from instep.project.documents import MASK, InvalidObject
@@ -35,21 +35,21 @@ CONNECTION = {"source": "pg", "destination": "lake", "tags": ["eu", "big"], "has
 
 
 @pytest.fixture
-def objects(tmp_path: Path) -> Iterator[Objects]:
+def objects(tmp_path: Path) -> Iterator[Resources]:
     (tmp_path / "instep.yml").write_text(FILE)
     with Store(f"sqlite:///{tmp_path / 'state.db'}", keys=Keyring(parse(new_key("k"), ""))) as store:
-        yield Objects(served(load(tmp_path, {}), store.objects, opener(store)), store)
+        yield Resources(served(load(tmp_path, {}), store.objects, opener(store)), store)
 
 
 def opener(store: Store) -> Any:
     return lambda id, place: store.secrets.open(id, {"sources": "source"}[place[0]], place[1], f"/{place[2]}")
 
 
-def put(objects: Objects, kind: str, name: str, spec: dict[str, Any], **more: Any) -> Any:
+def put(objects: Resources, kind: str, name: str, spec: dict[str, Any], **more: Any) -> Any:
     return objects.put(kind, name, spec, who="eve", **more)  # type: ignore[arg-type]
 
 
-def test_a_secret_goes_in_and_is_never_shown_again(objects: Objects, tmp_path: Path) -> None:
+def test_a_secret_goes_in_and_is_never_shown_again(objects: Resources, tmp_path: Path) -> None:
     made = put(objects, "source", "pg", POSTGRES)
     assert made == objects.get("source", "pg") == objects.by_id(made.id)
     assert made.spec == {**POSTGRES, "password": MASK}
@@ -59,7 +59,7 @@ def test_a_secret_goes_in_and_is_never_shown_again(objects: Objects, tmp_path: P
     assert CANARY not in repr((made, objects.store.secrets.of("source", "pg")))
 
 
-def test_stars_keep_the_secret_and_a_value_replaces_it(objects: Objects) -> None:
+def test_stars_keep_the_secret_and_a_value_replaces_it(objects: Resources) -> None:
     shown = dict(put(objects, "source", "pg", POSTGRES).spec)
     put(objects, "source", "pg", {**shown, "user": "v"}, expected=1)
     assert (objects.project.source("pg")["password"], objects.project.source("pg")["user"]) == (CANARY, "v")
@@ -97,7 +97,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "spec", "said"), WRONG)
-def test_what_is_wrong_changes_nothing(objects: Objects, kind: str, spec: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_changes_nothing(objects: Resources, kind: str, spec: dict[str, Any], said: str) -> None:
     put(objects, "source", "pg", POSTGRES)
     stolen = put(objects, "destination", "other", {"type": "postgres", "database": "d", "user": "u", "password": "x"})
     del stolen
@@ -111,7 +111,7 @@ def test_what_is_wrong_changes_nothing(objects: Objects, kind: str, spec: dict[s
     assert objects.store.secrets.of(kind, "new") == []
 
 
-def test_a_dry_run_says_what_would_be_and_writes_nothing(objects: Objects) -> None:
+def test_a_dry_run_says_what_would_be_and_writes_nothing(objects: Resources) -> None:
     seen = put(objects, "source", "pg", POSTGRES, dry_run=True)
     assert (seen.spec["password"], seen.id, seen.version) == (MASK, "", 0)
     assert objects.count("source") == 1
@@ -120,7 +120,7 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(objects: Objects) -> No
         put(objects, "source", "pg", {"type": "postgres"}, dry_run=True)
 
 
-def test_one_list_of_both(objects: Objects) -> None:
+def test_one_list_of_both(objects: Resources) -> None:
     put(objects, "source", "pg", POSTGRES, tags=["db"])
     for name in ("a", "z"):
         put(objects, "connection", name, {**CONNECTION, "namespace": name})
@@ -139,7 +139,7 @@ def test_one_list_of_both(objects: Objects) -> None:
     assert objects.get("source", "pg").tags == ("db",), "tags that are not mentioned stay"
 
 
-def test_what_the_file_says_is_only_changed_there(objects: Objects) -> None:
+def test_what_the_file_says_is_only_changed_there(objects: Resources) -> None:
     mine = objects.get("connection", "mine")
     assert (mine.by, mine.version, objects.by_id(mine.id)) == ("file", 0, mine)
     assert objects.get("channel", "chat").spec["url"] == "${env:CHAT}"
@@ -151,7 +151,7 @@ def test_what_the_file_says_is_only_changed_there(objects: Objects) -> None:
         objects.delete("connection", "mine")
 
 
-def test_versions_and_deletion(objects: Objects) -> None:
+def test_versions_and_deletion(objects: Resources) -> None:
     put(objects, "source", "pg", POSTGRES, expected=0)
     put(objects, "connection", "c", CONNECTION)
     with pytest.raises(Conflict, match="version"):
@@ -194,7 +194,7 @@ BASES: list[tuple[ObjectKind, dict[str, Any]]] = [
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(base=st.sampled_from(BASES), more=st.dictionaries(KEYS | st.text(max_size=3), VALUES, max_size=4))
-def test_whatever_is_sent_is_taken_or_told(objects: Objects, base: Any, more: dict[str, Any]) -> None:
+def test_whatever_is_sent_is_taken_or_told(objects: Resources, base: Any, more: dict[str, Any]) -> None:
     kind, spec = base
     told = ""
     try:

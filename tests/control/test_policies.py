@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from instep.control.policy.policies import CaseResult, explain, run_cases, shown
-from instep.control.policy.sample_changes import Asked, sample
+from instep.control.policy.policies import EvaluatedCase, explain, run_cases, shown
+from instep.control.policy.sample_changes import PolicyQuestion, sample
 from instep.errors import InstepError, ProjectError
 from instep.project.files.policy_files import read_cases, refuse_wrong
 from instep.project.load import load
@@ -16,7 +16,7 @@ from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import change_to_dict, describe, key
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 
 PROJECT = """\
@@ -130,8 +130,8 @@ def test_a_change_of_an_unknown_table_is_made_up(project: Project, store: Store)
 
 
 def recorded(store: Store, kind: str, path: str, column: str, status: str) -> str:
-    change = sample(Asked(kind, path, column), ACCEPTED)
-    finding = Finding(key(change), kind, ("public", "order"), column, describe(change), change_to_dict(change),
+    change = sample(PolicyQuestion(kind, path, column), ACCEPTED)
+    finding = DetectedChange(key(change), kind, ("public", "order"), column, describe(change), change_to_dict(change),
                       "review", "rule 2 of policy careful", "waits for a review")  # fmt: skip
     [review] = store.reviews.record("shop", [finding], "f")
     if status in ("approved", "rejected"):
@@ -169,18 +169,18 @@ def test_explaining_writes_nothing(project: Project, store: Store) -> None:
     assert (store.reviews.find(), store.events.after()) == before
 
 
-Cases = Callable[[str], list[CaseResult]]
+Cases = Callable[[str], list[EvaluatedCase]]
 
 
 @pytest.fixture
 def cases(project: Project) -> Cases:
-    def run(text: str) -> list[CaseResult]:
+    def run(text: str) -> list[EvaluatedCase]:
         file = project.root / "cases.yml"
         file.write_text(text)
         located = read_cases(file)
         found = run_cases(project, "shop", [one.case for one in located])
         refuse_wrong(located, [one if isinstance(one, str) else "" for one in found])
-        return [one for one in found if isinstance(one, CaseResult)]
+        return [one for one in found if isinstance(one, EvaluatedCase)]
 
     return run
 

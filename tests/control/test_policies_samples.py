@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.policy.sample_changes import NOTHING, OF_COLUMN, Asked, asked, retyped, sample
+from instep.control.policy.sample_changes import NOTHING, OF_COLUMN, PolicyQuestion, asked, retyped, sample
 from instep.errors import InstepError, SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
@@ -40,7 +40,7 @@ ACCEPTED = Catalog.of([ORDER, Table("", "flat", (Column("a.b", parse("date")),))
 @pytest.mark.parametrize("accepted", [NOTHING, ACCEPTED], ids=["unknown", "accepted"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_sample(kind: str, accepted: Catalog) -> None:
-    made = sample(Asked(kind, "public.order", "id" if kind in OF_COLUMN else ""), accepted)
+    made = sample(PolicyQuestion(kind, "public.order", "id" if kind in OF_COLUMN else ""), accepted)
     assert made.kind == kind
     assert change_from_dict(change_to_dict(made)) == made
     assert describe(made)
@@ -73,49 +73,65 @@ def test_what_a_path_means(path: str, kind: str, meant: tuple[str, str]) -> None
 
 # name | what is asked | the sentence about it
 DESCRIBED = [
-    ("types that are made up", Asked("column.retyped", "public.item", "x"), "x retyped from int64 to date"),
-    ("an unknown table", Asked("column.widened", "t.t", "a"), "a widened from int64 to string"),
-    ("the accepted type", Asked("column.widened", "public.order", "id"), "id widened from int32 to int64"),
-    ("the type that is given", Asked("column.retyped", "public.order", "id", after="uuid"), "from int32 to uuid"),
-    ("both types", Asked("column.narrowed", "public.order", "id", "int64", "int16"), "from int64 to int16"),
-    ("a new column's type", Asked("column.added", "public.order", "x", after="date"), "order.x added (date)"),
-    ("the accepted column", Asked("column.removed", "public.order", "at"), "order.at removed (timestamp)"),
-    ("a column's new name", Asked("column.renamed", "public.order", "note", after="memo"), "note renamed to memo"),
-    ("a table's new name", Asked("table.renamed", "public.order", after="orders"), "renamed to public.orders"),
-    ("a table's new schema", Asked("table.renamed", "public.order", after="b.order"), "renamed to b.order"),
-    ("nullability", Asked("column.nullability", "public.order", "id"), "order.id may now be NULL"),
-    ("the accepted key", Asked("key.removed", "public.order"), "(was (id))"),
-    ("the accepted cursor", Asked("cursor.removed", "public.order"), "(was at)"),
+    ("types that are made up", PolicyQuestion("column.retyped", "public.item", "x"), "x retyped from int64 to date"),
+    ("an unknown table", PolicyQuestion("column.widened", "t.t", "a"), "a widened from int64 to string"),
+    ("the accepted type", PolicyQuestion("column.widened", "public.order", "id"), "id widened from int32 to int64"),
+    (
+        "the type that is given",
+        PolicyQuestion("column.retyped", "public.order", "id", after="uuid"),
+        "from int32 to uuid",
+    ),
+    ("both types", PolicyQuestion("column.narrowed", "public.order", "id", "int64", "int16"), "from int64 to int16"),
+    ("a new column's type", PolicyQuestion("column.added", "public.order", "x", after="date"), "order.x added (date)"),
+    ("the accepted column", PolicyQuestion("column.removed", "public.order", "at"), "order.at removed (timestamp)"),
+    (
+        "a column's new name",
+        PolicyQuestion("column.renamed", "public.order", "note", after="memo"),
+        "note renamed to memo",
+    ),
+    ("a table's new name", PolicyQuestion("table.renamed", "public.order", after="orders"), "renamed to public.orders"),
+    ("a table's new schema", PolicyQuestion("table.renamed", "public.order", after="b.order"), "renamed to b.order"),
+    ("nullability", PolicyQuestion("column.nullability", "public.order", "id"), "order.id may now be NULL"),
+    ("the accepted key", PolicyQuestion("key.removed", "public.order"), "(was (id))"),
+    ("the accepted cursor", PolicyQuestion("cursor.removed", "public.order"), "(was at)"),
 ]
 
 
 @pytest.mark.parametrize(("wanted", "said"), [d[1:] for d in DESCRIBED], ids=[d[0] for d in DESCRIBED])
-def test_what_is_asked_about(wanted: Asked, said: str) -> None:
+def test_what_is_asked_about(wanted: PolicyQuestion, said: str) -> None:
     assert said in describe(sample(wanted, ACCEPTED))
 
 
 WRONG = [
-    ("no such kind", Asked("column.remove", "public.order", "note"), "did you mean 'column.removed'"),
-    ("a column is missing", Asked("column.added", "public.order"), "column.added needs a column"),
-    ("a column too many", Asked("key.changed", "public.order", "id"), "key.changed is not about a column"),
-    ("no such type", Asked("column.added", "public.order", "x", after="integer"), "unknown type 'integer'"),
-    ("another kind", Asked("column.widened", "t.t", "x", "int64", "int32"), "int64 to int32 is column.narrowed"),
-    ("no change", Asked("column.retyped", "t.t", "x", "date", "date"), "date to date is no change"),
-    ("text holds everything", Asked("column.retyped", "public.order", "note"), "makes a column.retyped from string"),
+    ("no such kind", PolicyQuestion("column.remove", "public.order", "note"), "did you mean 'column.removed'"),
+    ("a column is missing", PolicyQuestion("column.added", "public.order"), "column.added needs a column"),
+    ("a column too many", PolicyQuestion("key.changed", "public.order", "id"), "key.changed is not about a column"),
+    ("no such type", PolicyQuestion("column.added", "public.order", "x", after="integer"), "unknown type 'integer'"),
+    (
+        "another kind",
+        PolicyQuestion("column.widened", "t.t", "x", "int64", "int32"),
+        "int64 to int32 is column.narrowed",
+    ),
+    ("no change", PolicyQuestion("column.retyped", "t.t", "x", "date", "date"), "date to date is no change"),
+    (
+        "text holds everything",
+        PolicyQuestion("column.retyped", "public.order", "note"),
+        "makes a column.retyped from string",
+    ),
     (
         "nothing is wider",
-        Asked("column.widened", "t.t", "x", "string"),
+        PolicyQuestion("column.widened", "t.t", "x", "string"),
         "no usual type makes a column.widened from string",
     ),
-    ("types of a comment", Asked("column.comment", "t.t", "x", after="date"), "column.comment has no types"),
-    ("types of a key", Asked("key.removed", "t.t", before="date"), "key.removed has no types"),
-    ("a type to start from", Asked("column.added", "t.t", "x", "date"), "no type to start from"),
-    ("no table", Asked("table.added", ""), "not the name of a table"),
+    ("types of a comment", PolicyQuestion("column.comment", "t.t", "x", after="date"), "column.comment has no types"),
+    ("types of a key", PolicyQuestion("key.removed", "t.t", before="date"), "key.removed has no types"),
+    ("a type to start from", PolicyQuestion("column.added", "t.t", "x", "date"), "no type to start from"),
+    ("no table", PolicyQuestion("table.added", ""), "not the name of a table"),
 ]
 
 
 @pytest.mark.parametrize(("wanted", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
-def test_what_cannot_be_asked(wanted: Asked, said: str) -> None:
+def test_what_cannot_be_asked(wanted: PolicyQuestion, said: str) -> None:
     with pytest.raises(SchemaError) as error:
         sample(wanted, ACCEPTED)
     assert said in str(error.value)
@@ -147,12 +163,12 @@ def test_given_types_make_what_the_diff_reports(before: str, after: str) -> None
     old = Table("s", "t", (Column("a", parse(before), id="1"),), id="9")
     new = Table("s", "t", (Column("a", parse(after), id="1"),), id="9")
     reported = [c for c in diff(Catalog.of([old]), Catalog.of([new])) if c.kind.startswith("column")]
-    assert reported == [sample(Asked(kind, "s.t", "a", before, after), Catalog.of([old]))]
+    assert reported == [sample(PolicyQuestion(kind, "s.t", "a", before, after), Catalog.of([old]))]
 
 
 def test_a_removal_is_the_diff_s() -> None:
     left = Table("public", "order", ORDER.columns[:1] + ORDER.columns[2:], id="77", cursor="at")
     reported: tuple[Change, ...] = diff(Catalog.of([ORDER]), Catalog.of([left]))
-    made = sample(Asked("column.removed", "public.order", "note"), ACCEPTED)
+    made = sample(PolicyQuestion("column.removed", "public.order", "note"), ACCEPTED)
     assert isinstance(made, ColumnRemoved)
     assert made in reported

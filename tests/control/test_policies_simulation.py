@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.policy.sample_changes import OF_COLUMN, Asked, sample
+from instep.control.policy.sample_changes import OF_COLUMN, PolicyQuestion, sample
 from instep.control.policy.simulation import Simulation, moment, simulate
 from instep.errors import InstepError
 from instep.project.load import load
@@ -32,7 +32,7 @@ from instep.schema.changes.describe import (
 from instep.schema.policy.policy import Decision, Explicit
 from instep.schema.policy.presets import KINDS, PRESETS
 from instep.schema.policy.removal import confirm_removals, decide_all
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 
 PROJECT = """\
@@ -50,12 +50,13 @@ def project(folder: Path, preset: str = "allow_all") -> Project:
 
 
 def of(kind: str, table: str = "s.t", column: str = "a") -> Change:
-    return sample(Asked(kind, table, column if kind in OF_COLUMN else ""))
+    return sample(PolicyQuestion(kind, table, column if kind in OF_COLUMN else ""))
 
 
 def record(store: Store, decisions: Sequence[Decision], print_: str = "f") -> None:
     findings = [
-        Finding(key(d.change), d.change.kind, table_of(d.change) or ("", ""), column_of(d.change), describe(d.change),
+        DetectedChange(key(d.change), d.change.kind, table_of(d.change) or ("", ""),
+            column_of(d.change), describe(d.change),
                 change_to_dict(d.change), d.action, d.rule, d.why, asdict(d.modifiers))
         for d in decisions
     ]  # fmt: skip
@@ -207,7 +208,9 @@ def test_past_changes_count_and_others_connections_do_not(tmp_path: Path, store:
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path, store: Store) -> None:
-    newer = Finding("k", "column.moved", ("s", "t"), "a", "moved", {"kind": "column.moved"}, "apply", "x", "applied")
+    newer = DetectedChange(
+        "k", "column.moved", ("s", "t"), "a", "moved", {"kind": "column.moved"}, "apply", "x", "applied"
+    )
     store.reviews.record("shop", [newer], "f")
     found = simulate(project(tmp_path), store, "shop", "other", PolicySection())
     assert (found.compared, found.unread) == ((), (store.reviews.find()[0].id,))
@@ -239,7 +242,7 @@ def test_no_moment() -> None:
 
 
 def test_a_table_that_policy_knows_nothing_of_is_no_error(tmp_path: Path, store: Store) -> None:
-    change = sample(Asked("table.added", "flat"), Catalog.of([Table("", "flat", ())]))
+    change = sample(PolicyQuestion("table.added", "flat"), Catalog.of([Table("", "flat", ())]))
     record(store, decided(project(tmp_path), [change]))
     assert told(simulate(project(tmp_path), store, "shop", "other", PolicySection(preset="block_all"))) == [
         ("table.added", "apply", "ignore")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.resources.resources import Objects
+from instep.control.resources.resources import Resources
 from instep.control.schedules import Timetable, fire
 from instep.project.load import load
 from instep.project.project import Project
@@ -38,7 +38,7 @@ class World:
         self.project: Project = served(load(self.folder, {}), self.store.objects, lambda *_: "")
 
     def put(self, kind: Any, name: str, **spec: Any) -> None:
-        Objects(self.project, self.store).put(kind, name, spec, who="eve")
+        Resources(self.project, self.store).put(kind, name, spec, who="eve")
 
     def follow(self) -> list[str]:
         return self.timetable.follow(self.store, self.project, NOW)
@@ -65,7 +65,7 @@ def test_connections_come_change_and_go(world: World) -> None:
     assert world.specs == {**MINE, "theirs sync": "every 900", "theirs detect": "every 3600"}
     world.put("connection", "theirs", source="pos", destination="lake", schedule={"detect": "every 30m"})
     assert world.specs == {**MINE, "theirs detect": "every 1800"}
-    Objects(world.project, world.store).delete("connection", "theirs")
+    Resources(world.project, world.store).delete("connection", "theirs")
     assert world.specs == MINE
 
 

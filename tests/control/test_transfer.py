@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instep.bootstrap import opens
-from instep.control.resources.resources import Objects
-from instep.control.resources.transfer import Imported, export_text, exported, import_project
+from instep.control.resources.resources import Resources
+from instep.control.resources.transfer import ImportReport, export_text, exported, import_project
 from instep.errors import Conflict, ProjectError
 from instep.project.documents import InvalidObject, referenced, written
 from instep.project.load import load, load_beside
@@ -52,14 +52,14 @@ connections:
 VARIABLES = {name: f"{CANARY}-{name}" for name in ("PG", "S3", "CHAT", "SALT")}
 
 
-def opened(folder: Path) -> Objects:
+def opened(folder: Path) -> Resources:
     folder.mkdir(exist_ok=True)
     store = Store(f"sqlite:///{folder / 'state.db'}", keys=Keyring(parse(new_key("k"), "")))
-    return Objects(served(load_beside(folder, {}), store.objects, opens(store.secrets)), store)
+    return Resources(served(load_beside(folder, {}), store.objects, opens(store.secrets)), store)
 
 
 @pytest.fixture
-def objects(tmp_path: Path) -> Iterator[Objects]:
+def objects(tmp_path: Path) -> Iterator[Resources]:
     found = opened(tmp_path / "server")
     with found.store:
         yield found
@@ -74,11 +74,11 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def take(objects: Objects, folder: Path, **more: Any) -> Imported:
+def take(objects: Resources, folder: Path, **more: Any) -> ImportReport:
     return import_project(objects, load(folder, VARIABLES), who="eve", **more)
 
 
-def test_what_was_taken_in_comes_out(objects: Objects, folder: Path) -> None:
+def test_what_was_taken_in_comes_out(objects: Resources, folder: Path) -> None:
     done = take(objects, folder)
     assert [name for _, name in done.created] == ["pg", "shop", "lake", "careful", "chat", "goods"]
     assert yaml_tree.parse(export_text(objects)).data == yaml_tree.parse(FILE).data
@@ -90,7 +90,7 @@ def test_what_was_taken_in_comes_out(objects: Objects, folder: Path) -> None:
     assert CANARY.encode() not in stored
 
 
-def test_taking_it_in_twice_changes_nothing(objects: Objects, folder: Path) -> None:
+def test_taking_it_in_twice_changes_nothing(objects: Resources, folder: Path) -> None:
     take(objects, folder)
     again = take(objects, folder)
     assert (len(again.unchanged), again.created, again.changed) == (6, [], [])
@@ -99,7 +99,7 @@ def test_taking_it_in_twice_changes_nothing(objects: Objects, folder: Path) -> N
     assert objects.project.source("pg")["password"] == "new"
 
 
-def test_all_or_nothing(objects: Objects, folder: Path) -> None:
+def test_all_or_nothing(objects: Resources, folder: Path) -> None:
     objects.put("policy", "careful", {"preset": "approve"}, who="eve")
     with pytest.raises(Conflict, match="policy careful exists already"):
         take(objects, folder)
@@ -111,13 +111,13 @@ def test_all_or_nothing(objects: Objects, folder: Path) -> None:
     assert objects.get("policy", "careful").spec == {"preset": "approve"}
 
 
-def test_a_secret_that_is_not_set_is_named(objects: Objects, folder: Path) -> None:
+def test_a_secret_that_is_not_set_is_named(objects: Resources, folder: Path) -> None:
     with pytest.raises(ProjectError, match="SALT is not set"):
         import_project(objects, load(folder, {k: v for k, v in VARIABLES.items() if k != "SALT"}), who="eve")
     assert objects.count("source") == 0
 
 
-def test_other_references_are_resolved_and_both_ends_named(objects: Objects, folder: Path) -> None:
+def test_other_references_are_resolved_and_both_ends_named(objects: Resources, folder: Path) -> None:
     text = (
         "sources: {s: {type: postgres, host: '${env:H:-db}', port: '${env:P:-5433}', database: d, user: u}}\n"
         "destinations: {l: {type: delta}}\nconnections: {c: {}}\n"
@@ -128,7 +128,7 @@ def test_other_references_are_resolved_and_both_ends_named(objects: Objects, fol
     assert objects.get("connection", "c").spec == {"source": "s", "destination": "l"}
 
 
-def test_secrets_without_an_origin_have_variables_of_their_own(objects: Objects) -> None:
+def test_secrets_without_an_origin_have_variables_of_their_own(objects: Resources) -> None:
     for kind, name in (("source", "a-b"), ("source", "a_b"), ("destination", "a")):
         spec = {"type": "postgres", "database": "d", "user": "u", "password": CANARY}
         objects.put(kind, name, spec, who="eve")  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from instep.cli.main import main
 from instep.crash import VARIABLE
 from instep.sources.postgres.connect import conninfo
 from instep.sync.loading.engine import OnSpark
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.run import Wanted, sync
 from postgres_server import Database
 
@@ -164,7 +164,7 @@ class World:
         with open_project(self.folder) as app:
             yield app
 
-    def sync(self, wanted: Wanted = WHOLE) -> Report:
+    def sync(self, wanted: Wanted = WHOLE) -> SyncReport:
         with self.app() as app:
             return sync(app.pipe("crash"), wanted, engine=OnSpark(lambda: self.session))
 

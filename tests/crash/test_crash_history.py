@@ -14,7 +14,7 @@ from forks import Ended, Forks
 from instep.bootstrap import open_project
 from instep.errors import RunInProgress
 from instep.sync.loading.engine import Inline
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.run import Wanted, sync
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ OWN = {
 CASES = [(kind, point) for kind, own in OWN.items() for point in (*(POINTS if kind == "duckdb" else POINTS[:1]), *own)]
 
 
-def synced(folder: Path) -> Report:
+def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
         return sync(app.pipe("shop"), Wanted(), engine=Inline(threads=1))
 

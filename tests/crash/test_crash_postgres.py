@@ -16,7 +16,7 @@ from forks import Forks
 from instep.bootstrap import open_project
 from instep.sync.loading.engine import Inline
 from instep.sync.operations.verify import verify
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.run import Wanted, sync
 from postgres_server import Database, Server, launch, make_database
 
@@ -35,7 +35,7 @@ connections: {{shop: {{policy: fills, tables: {{main.b: {{cursor: at}}}}}}}}
 STANDING = "SELECT count(*), count(*) FILTER (WHERE name = 'other') FROM shop.a WHERE NOT _instep_deleted"
 
 
-def synced(folder: Path) -> Report:
+def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
         return sync(app.pipe("shop"), Wanted(), engine=Inline(threads=1))
 

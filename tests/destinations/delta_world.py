@@ -8,7 +8,7 @@ from typing import Any
 import duckdb_world
 
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.destinations.delta.held import Held, find
+from instep.destinations.delta.held import DeltaTableState, find
 from instep.schema.catalog.catalog import Table
 from lake import ORDERS, REF, create
 
@@ -25,7 +25,7 @@ class Warehouse(duckdb_world.Warehouse):
         create(self.to, wanted, self.commit("make"))
 
     @property
-    def held(self) -> Held:
+    def held(self) -> DeltaTableState:
         """The table as its log has it."""
         found = find(self.to.warehouse, REF)
         assert found is not None

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from instep.destinations.base import Commit, Fill, Filled, Merge, Outcome
+from instep.destinations.base import Commit, Fill, Filled, LoadOutcome, Merge
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.step import step
@@ -55,13 +55,13 @@ class Warehouse:
         self.to.claim(REF, self.fence)
         return Commit(run or f"r{self.fence}", self.fence, cursor, "print")
 
-    def append(self, *rows: Row) -> Outcome:
+    def append(self, *rows: Row) -> LoadOutcome:
         return self.to.append(REF, [stage(self.to, REF, rows)], self.commit(cursor='{"upper": 7}'))
 
-    def overwrite(self, *rows: Row) -> Outcome:
+    def overwrite(self, *rows: Row) -> LoadOutcome:
         return self.to.overwrite(REF, [stage(self.to, REF, rows)], self.commit())
 
-    def merge(self, *rows: Row, **how: Any) -> Outcome:
+    def merge(self, *rows: Row, **how: Any) -> LoadOutcome:
         return self.to.merge(None, REF, [stage(self.to, REF, rows)], Merge(("id",), **how), self.commit())
 
     def change(self, after: Table, *changes: Any) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.destinations.base import Commit, Fill, Filled, Merge, Outcome
+from instep.destinations.base import Commit, Fill, Filled, LoadOutcome, Merge
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresConfig
+from instep.destinations.postgres.server import PostgresServerConfig
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.step import step
 from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table
@@ -40,10 +40,10 @@ def database(shared: Database) -> Database:
     return shared
 
 
-def config_of(database: Database, folder: Path, **more: Any) -> PostgresConfig:
+def config_of(database: Database, folder: Path, **more: Any) -> PostgresServerConfig:
     """The database as a destination; its files are staged below `folder`."""
     at = database.config
-    return PostgresConfig(
+    return PostgresServerConfig(
         "lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder / "staging"), **more
     )
 
@@ -62,13 +62,13 @@ class Warehouse:
         self.to.claim(REF, self.fence)
         return Commit(run or f"r{self.fence}", self.fence, cursor, "print")
 
-    def append(self, *rows: Row) -> Outcome:
+    def append(self, *rows: Row) -> LoadOutcome:
         return self.to.append(REF, [stage(self.to, REF, rows)], self.commit(cursor='{"upper": 7}'))
 
-    def overwrite(self, *rows: Row) -> Outcome:
+    def overwrite(self, *rows: Row) -> LoadOutcome:
         return self.to.overwrite(REF, [stage(self.to, REF, rows)], self.commit())
 
-    def merge(self, *rows: Row, **how: Any) -> Outcome:
+    def merge(self, *rows: Row, **how: Any) -> LoadOutcome:
         return self.to.merge(None, REF, [stage(self.to, REF, rows)], Merge(("id",), **how), self.commit())
 
     def change(self, after: Table, *changes: Any) -> None:

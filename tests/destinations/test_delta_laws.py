@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instep.destinations.delta.files import statistics
-from instep.destinations.delta.log import Log, Snapshot, encoded, rows_of
+from instep.destinations.delta.log import DeltaLog, DeltaSnapshot, encoded, rows_of
 from instep.destinations.delta.shape import (
     ID,
     PHYSICAL,
@@ -89,15 +89,15 @@ ACTIONS = st.one_of(
 VERSIONS = st.lists(st.lists(ACTIONS, max_size=5), max_size=6)
 
 
-def log_of(folder: Path, versions: Sequence[Sequence[Any]] = ()) -> Log:
-    log = Log(folder)
+def log_of(folder: Path, versions: Sequence[Sequence[Any]] = ()) -> DeltaLog:
+    log = DeltaLog(folder)
     log.folder.mkdir()
     for number, actions in enumerate([[protocol("columnMapping"), metadata()], *versions]):
         assert log.put(number, actions)
     return log
 
 
-def known(snapshot: Snapshot | None) -> Any:
+def known(snapshot: DeltaSnapshot | None) -> Any:
     """A snapshot; a domain that was removed is as one that never was."""
     assert snapshot is not None
     domains = {k: v for k, v in snapshot.domains.items() if v}
@@ -209,7 +209,7 @@ BROKEN: list[tuple[str, list[Any], str]] = [
 
 @pytest.mark.parametrize(("actions", "text"), [c[1:] for c in BROKEN], ids=[c[0] for c in BROKEN])
 def test_a_log_that_is_not_understood_is_named(tmp_path: Path, actions: list[Any], text: str) -> None:
-    log = Log(tmp_path)
+    log = DeltaLog(tmp_path)
     log.folder.mkdir()
     log.put(0, actions)
     with pytest.raises(DestinationError, match=text) as caught:
@@ -218,10 +218,10 @@ def test_a_log_that_is_not_understood_is_named(tmp_path: Path, actions: list[Any
 
 
 def test_nothing_is_no_table(tmp_path: Path) -> None:
-    assert Log(tmp_path / "none").snapshot() is None
-    assert Log(tmp_path / "none").versions() == []
+    assert DeltaLog(tmp_path / "none").snapshot() is None
+    assert DeltaLog(tmp_path / "none").versions() == []
     (tmp_path / "file").write_text("")
-    assert Log(tmp_path / "file").snapshot() is None
+    assert DeltaLog(tmp_path / "file").snapshot() is None
 
 
 PLAIN = [

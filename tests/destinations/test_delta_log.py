@@ -15,9 +15,9 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Commit
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import statistics
-from instep.destinations.delta.log import EVERY, Log, place_of
+from instep.destinations.delta.log import EVERY, DeltaLog, place_of
 from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
@@ -34,7 +34,7 @@ def shop(tmp_path: Path) -> Warehouse:
 
 
 def test_a_version_is_made_once(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+    log = DeltaLog(tmp_path)
     log.folder.mkdir()
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda n: log.put(0, [{"commitInfo": {"operation": str(n)}}]), range(16)))
@@ -47,12 +47,12 @@ def test_a_version_is_made_once(tmp_path: Path) -> None:
 def test_what_others_commit_meanwhile_is_never_lost(shop: Warehouse) -> None:
     held, commit = shop.held, shop.commit("late")
     with pytest.raises(Conflict, match="changed by somebody else") as first:
-        Change(held, held.record).land("WRITE", commit, shop.to.warehouse)
+        DeltaCommit(held, held.record).land("WRITE", commit, shop.to.warehouse)
     assert not isinstance(first.value, Fenced), "the claim was its own"
     held = shop.held
     shop.commit("later")
     with pytest.raises(Fenced):
-        Change(held, held.record).land("WRITE", commit, shop.to.warehouse)
+        DeltaCommit(held, held.record).land("WRITE", commit, shop.to.warehouse)
 
 
 def test_a_checkpoint_says_what_the_commits_said(shop: Warehouse) -> None:
@@ -164,7 +164,7 @@ def test_a_file_that_is_lost_stops_a_merge(shop: Warehouse) -> None:
 
 def test_a_table_of_another_program_is_foreign(shop: Warehouse) -> None:
     held = shop.held
-    log = Log(shop.path / "shop" / "theirs")
+    log = DeltaLog(shop.path / "shop" / "theirs")
     log.folder.mkdir(parents=True)
     log.put(0, [{"protocol": held.snapshot.protocol}, {"metaData": held.snapshot.metadata}])
     assert shop.to.tables() == [REF]

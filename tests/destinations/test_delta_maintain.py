@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from delta_world import Warehouse
 
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.log import EVERY
 from instep.destinations.facets import Maintains, Upkeep
 from instep.errors import Conflict, DestinationError, Fenced
@@ -112,16 +112,16 @@ def test_a_load_that_has_claimed_the_table_wins(shop: Warehouse) -> None:
 
 
 def test_a_table_that_moves_is_looked_at_again(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    land, moved = Change.land, list[int]()
+    land, moved = DeltaCommit.land, list[int]()
 
-    def slow(change: Change, operation: str, *rest: Any) -> int:
+    def slow(change: DeltaCommit, operation: str, *rest: Any) -> int:
         if operation == "OPTIMIZE" and not moved:
             moved.append(1)
             held = shop.held
             held.log.put(held.snapshot.version + 1, [{"commitInfo": {"operation": "ANALYZE"}}])
         return land(change, operation, *rest)
 
-    monkeypatch.setattr(Change, "land", slow)
+    monkeypatch.setattr(DeltaCommit, "land", slow)
     assert shop.to.maintain(REF, work(shop, deep=False)).files == 1
     own = list(shop.held.folder.joinpath("data").glob("*-rewrite-*"))
     assert len(own) == 1, "what was written for the commit that was refused is gone"

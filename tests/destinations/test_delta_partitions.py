@@ -24,7 +24,7 @@ from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.partition import texts, values_of
 from instep.destinations.delta.shape import DeltaField
-from instep.destinations.overflow import Kept
+from instep.destinations.overflow import OverflowColumn
 from instep.destinations.sharded import sharded
 from instep.destinations.shared import shard_column
 from instep.errors import IllegalChange, StageError
@@ -187,7 +187,7 @@ def test_kept_values_move_rows_to_their_partitions(tmp_path: Path) -> None:
     shop = partitioned(tmp_path, "name")
     docs = ('{"x":"new"}', '{"x":""}', None, '{"x":"other","y":1}')
     shop.overwrite(*(row(n + 1, name=None, doc=doc) for n, doc in enumerate(docs)), row(5, name="has", doc='{"x":"b"}'))
-    done = shop.to.promote(REF, {"name": Kept("x", String())}, "doc", shop.commit())
+    done = shop.to.promote(REF, {"name": OverflowColumn("x", String())}, "doc", shop.commit())
     assert (done.rows, done.misfits) == (2, 1)
     assert [(r["id"], r["name"], r["doc"]) for r in told(shop)] == [
         ("1", "new", None), ("2", None, '{"x":""}'), ("3", None, None), ("4", "other", '{"y":1}'),

@@ -23,7 +23,7 @@ from instep.crash import Crashed
 from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import find
-from instep.destinations.delta.log import EVERY, Log
+from instep.destinations.delta.log import EVERY, DeltaLog
 from instep.destinations.facets import Upkeep
 from instep.errors import ConnectError, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Table
@@ -83,12 +83,12 @@ def test_a_renamed_table_stays_where_it_is(shop: Shop, bucket: Bucket) -> None:
 
 
 def test_a_rename_that_was_cut_off_is_finished(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(log: Log, version: int, actions: Any) -> bool:
+    def dies(log: DeltaLog, version: int, actions: Any) -> bool:
         raise Crashed("here")
 
     commit = shop.commit()
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "put", dies)
+        patched.setattr(DeltaLog, "put", dies)
         with pytest.raises(Crashed):
             shop.rename(fence=commit.fence)
     assert shop.to.tables() == [REF]

@@ -11,7 +11,7 @@ import pytest
 from duckdb_world import META, Row, Warehouse
 
 from instep.destinations.base import FillSize, Merge, Misfits, RowUpdate
-from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.errors import Conflict, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Column
 from instep.schema.catalog.types import parse
@@ -117,7 +117,7 @@ def test_kept_values_are_taken_out(tmp_path: Path, kept: Any, kind: str, value: 
     extra = Column(f"{PREFIX}extra", parse("json"))
     shop = Warehouse(tmp_path, table(ID, column("v", kind), extra))
     shop.append({"id": 1, extra.name: compact_json(kept)}, {"id": 2})
-    columns = {"v": Kept("old", parse(kind))}
+    columns = {"v": OverflowColumn("old", parse(kind))}
     assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, misfits)
     [(_, now, left), other] = shop.rows("id", "v", extra.name)
     assert now == value

@@ -17,7 +17,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
 from instep.destinations.iceberg.metadata.updates import set_properties
 from instep.errors import DestinationError, StageError
-from instep.stage.files.place import Place, children, keep_only, remove
+from instep.stage.files.place import StorageFolder, children, keep_only, remove
 from instep.stage.files.pyiceberg_code import confined, open_catalog
 from lake import REF, create
 
@@ -52,7 +52,7 @@ def test_a_catalog_that_names_code() -> None:
 
 
 def test_a_bucket_whose_retries_are_code() -> None:
-    place = Place("s3://b/x", {"s3.retry-strategy-impl": "subprocess.Popen", "s3.region": "eu"})
+    place = StorageFolder("s3://b/x", {"s3.retry-strategy-impl": "subprocess.Popen", "s3.region": "eu"})
     with pytest.raises(DestinationError, match="names code"):
         place.resolve("x")
 
@@ -146,7 +146,8 @@ def test_a_place_of_a_lake_that_an_api_named_is_not_here(tmp_path: Path) -> None
     io = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", {}, local_files=False)).lake.io()
     (tmp_path / "kept").mkdir()
     for uri in (tmp_path.as_uri(), str(tmp_path), "kept"):
-        acts = [lambda at: Place(at, io).create("x"), lambda at: Place(at, io).resolve(""), lambda at: remove(at, io),
+        acts = [lambda at: StorageFolder(at, io).create("x"),
+            lambda at: StorageFolder(at, io).resolve(""), lambda at: remove(at, io),
                 lambda at: children(at, io), lambda at: keep_only(at, io, ["x"])]  # fmt: skip
         for act in acts:
             with pytest.raises(StageError, match="from an API"):

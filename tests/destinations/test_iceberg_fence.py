@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.metadata.files import data_files
 from instep.destinations.iceberg.metadata.records import FENCE
@@ -26,11 +26,11 @@ def lake(tmp_path: Path) -> IcebergDestination:
     return destination
 
 
-def late_append(lake: IcebergDestination, *, after: str) -> Change:
+def late_append(lake: IcebergDestination, *, after: str) -> TableCommit:
     """An append of fence 1 that was made ready before somebody else did `after`."""
     table = lake.lake.load(REF)
     assert table is not None
-    change = Change(table)
+    change = TableCommit(table)
     change.append(data_files([stage(lake, REF, [{"id": 99}])], table.metadata), {})
     if after == "claim":
         lake.claim(REF, 2)
@@ -112,7 +112,7 @@ def test_a_claim_clears_what_dead_runs_left(lake: IcebergDestination) -> None:
     assert table is not None
     main = table.metadata.current_snapshot()
     assert main is not None
-    change = Change(table)
+    change = TableCommit(table)
     change.update(set_branch("f1", main.snapshot_id), set_branch("feature", main.snapshot_id))
     change.land(1)
     lake.claim(REF, 2)

@@ -14,7 +14,7 @@ import pytest
 
 from events.shows import shows
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.base import Commit, Merge, Outcome
+from instep.destinations.base import Commit, LoadOutcome, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.write import merge as iceberg_merge
 from instep.destinations.iceberg.write.merge import counted
@@ -35,7 +35,9 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergDestination:
     return destination
 
 
-def upsert(lake: IcebergDestination, spark: Any, rows: list[dict[str, Any]], fence: int, how: Merge = KEYED) -> Outcome:
+def upsert(
+    lake: IcebergDestination, spark: Any, rows: list[dict[str, Any]], fence: int, how: Merge = KEYED
+) -> LoadOutcome:
     lake.claim(REF, fence)
     return lake.merge(spark, REF, [stage(lake, REF, rows)], how, Commit(f"run-{fence}", fence, f"c{fence}"))
 
@@ -96,9 +98,9 @@ def test_a_late_publish_is_refused(lake: IcebergDestination, spark: Any, monkeyp
 
 @with_spark
 def test_the_same_merge_twice_changes_nothing_more(lake: IcebergDestination, spark: Any) -> None:
-    assert upsert(lake, spark, NEW, 2) == Outcome(1, 1)
-    assert upsert(lake, spark, NEW, 3) == Outcome()
-    assert upsert(lake, spark, [*NEW, *NEW], 3) == Outcome()
+    assert upsert(lake, spark, NEW, 2) == LoadOutcome(1, 1)
+    assert upsert(lake, spark, NEW, 3) == LoadOutcome()
+    assert upsert(lake, spark, [*NEW, *NEW], 3) == LoadOutcome()
 
 
 @with_spark
@@ -141,9 +143,9 @@ def test_every_type_survives_a_merge(lake: IcebergDestination, spark: Any) -> No
     lake.claim(wanted.ref, 2)
     other = {**row, "u": uuid.UUID(int=8).bytes}
     done = lake.merge(spark, wanted.ref, [stage(lake, wanted.ref, [row, other])], Merge(("u",)), Commit("run-2", 2))
-    assert done == Outcome(1, 1)
+    assert done == LoadOutcome(1, 1)
     again = lake.merge(spark, wanted.ref, [stage(lake, wanted.ref, [row, other])], Merge(("u",)), Commit("run-2", 2))
-    assert again == Outcome()
+    assert again == LoadOutcome()
     expected = [tuple({**r, "u": uuid.UUID(bytes=r["u"])}.values()) for r in (row, other)]
     assert rows_of(lake, wanted.ref, list(row)) == sorted(expected, key=repr)
 
@@ -155,7 +157,7 @@ def test_the_later_file_wins_and_within_it_the_later_row(lake: IcebergDestinatio
         stage(lake, REF, [{"id": 1, "name": "third"}, {"id": 1, "name": "fourth"}], chunk=2),
         stage(lake, REF, [{"id": 1, "name": "first"}, {"id": 2, "name": "second"}], chunk=1),
     ]
-    assert lake.merge(spark, REF, files, KEYED, Commit("run-2", 2)) == Outcome(0, 2)
+    assert lake.merge(spark, REF, files, KEYED, Commit("run-2", 2)) == LoadOutcome(0, 2)
     assert [n for _, n, _ in rows_of(lake)] == ["old", "fourth", "second", "old", "old"]
 
 
@@ -174,7 +176,7 @@ def test_a_compound_key_and_an_empty_table(lake: IcebergDestination, spark: Any)
     rows = [{"id": 1, "k": "a", "v": 1}, {"id": 1, "k": "b", "v": 2}, {"id": 1, "k": "a", "v": 3}]
     how = Merge(("id", "k"), complete=True)
     done = lake.merge(spark, wanted.ref, [stage(lake, wanted.ref, rows)], how, Commit("run-1", 1))
-    assert done == Outcome(2)
+    assert done == LoadOutcome(2)
     assert rows_of(lake, wanted.ref) == [(1, "a", 3), (1, "b", 2)]
 
 
@@ -204,7 +206,7 @@ def test_a_merge_that_cannot_be_is_refused(lake: IcebergDestination, how: Merge,
 
 
 def test_a_merge_of_nothing_moves_the_cursor_without_spark(lake: IcebergDestination) -> None:
-    assert lake.merge(None, REF, [], KEYED, Commit("run-2", 1, "c2")) == Outcome()  # type: ignore[arg-type]
+    assert lake.merge(None, REF, [], KEYED, Commit("run-2", 1, "c2")) == LoadOutcome()  # type: ignore[arg-type]
     assert (state := lake.state(REF)) is not None
     assert (state.run, state.cursor, state.rows) == ("run-2", "c2", 5)
 
@@ -212,13 +214,13 @@ def test_a_merge_of_nothing_moves_the_cursor_without_spark(lake: IcebergDestinat
 @pytest.mark.parametrize(
     ("said", "grown", "outcome"),
     [
-        ({}, 0, Outcome()),
-        ({}, 3, Outcome(3)),
-        ({}, -2, Outcome(deleted=2)),
-        ({"inserted": -1, "matched-updated": 2}, 4, Outcome(4)),
+        ({}, 0, LoadOutcome()),
+        ({}, 3, LoadOutcome(3)),
+        ({}, -2, LoadOutcome(deleted=2)),
+        ({"inserted": -1, "matched-updated": 2}, 4, LoadOutcome(4)),
         ({"inserted": 1, "matched-updated": 2, "not-matched-by-source-updated": 3, "not-matched-by-source-deleted": 0},
-         1, Outcome(1, 2, 3)),
+         1, LoadOutcome(1, 2, 3)),
     ],
 )  # fmt: skip
-def test_counts_come_from_spark_or_from_the_rows(said: dict[str, int], grown: int, outcome: Outcome) -> None:
+def test_counts_come_from_spark_or_from_the_rows(said: dict[str, int], grown: int, outcome: LoadOutcome) -> None:
     assert counted({f"spark.merge-into.num-target-rows-{k}": str(v) for k, v in said.items()}, grown) == outcome

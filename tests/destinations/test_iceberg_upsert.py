@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.manifest import DataFileContent
 
-from instep.destinations.base import Commit, Merge, Outcome
+from instep.destinations.base import Commit, LoadOutcome, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.write import merge as iceberg_merge
 from instep.destinations.iceberg.write import upsert_diff as iceberg_delta
@@ -43,7 +43,9 @@ def lake_at(folder: Path, *rows: Row, **config: Any) -> IcebergDestination:
     return lake
 
 
-def upsert(lake: IcebergDestination, rows: list[Row], how: Merge = KEYED, fence: int = 1, spark: Any = None) -> Outcome:
+def upsert(
+    lake: IcebergDestination, rows: list[Row], how: Merge = KEYED, fence: int = 1, spark: Any = None
+) -> LoadOutcome:
     lake.claim(REF, fence)
     files = [stage(lake, REF, rows)] if rows else []
     return lake.merge(spark, REF, files, how, Commit(f"run-{fence}", fence))
@@ -103,18 +105,18 @@ def _merged(model: dict[int, Any], values: dict[int, Any], how: Merge, known: se
     return {k: v for k, v in after.items() if not (how.deletes == "hard" and v[2])}
 
 
-def _counted(before: dict[int, Any], after: dict[int, Any], bare: set[int]) -> Outcome:
+def _counted(before: dict[int, Any], after: dict[int, Any], bare: set[int]) -> LoadOutcome:
     gone = {k for k in before if k not in after or (after[k][2] and not before[k][2])}
     changed = {k for k in before if k in after and k not in gone and before[k] != after[k]}
     back = {k for k in bare if k in after and after[k][2]}
-    return Outcome(len(set(after) - set(before)), len(changed), len(gone), len(bare - set(after)), len(back))
+    return LoadOutcome(len(set(after) - set(before)), len(changed), len(gone), len(bare - set(after)), len(back))
 
 
 def test_an_unchanged_table_gets_no_snapshot_and_only_a_new_cursor(tmp_path: Path) -> None:
     lake = lake_at(tmp_path, *BASE)
     before = lake.lake.load(REF)
     files = [stage(lake, REF, BASE)]
-    assert lake.merge(None, REF, files, WHOLE, Commit("run-2", 1, "c2")) == Outcome()  # type: ignore[arg-type]
+    assert lake.merge(None, REF, files, WHOLE, Commit("run-2", 1, "c2")) == LoadOutcome()  # type: ignore[arg-type]
     after = lake.lake.load(REF)
     assert before is not None
     assert after is not None
@@ -144,7 +146,7 @@ def test_values_of_every_type_are_compared_exactly(tmp_path: Path, name: str) ->
     create(lake, wanted)
     row = {"id": 1, **{n: v for n, (_, v) in SAME.items()}}
     lake.overwrite(wanted.ref, [stage(lake, wanted.ref, [row])], Commit("run-1", 1))
-    for coming, outcome in ((row, Outcome()), ({**row, name: OTHER[name]}, Outcome(0, 1))):
+    for coming, outcome in ((row, LoadOutcome()), ({**row, name: OTHER[name]}, LoadOutcome(0, 1))):
         files = [stage(lake, wanted.ref, [coming])]
         assert lake.merge(None, wanted.ref, files, WHOLE, Commit("run-1", 1)) == outcome  # type: ignore[arg-type]
     other = OTHER[name]
@@ -159,8 +161,8 @@ def test_rows_that_were_written_before_a_column_meet_it_as_null(tmp_path: Path) 
     lake = lake_at(tmp_path, *BASE)
     wider = table(*ORDERS.columns[:3], column("more", "string"))
     lake.execute(REF, [step(REF, ColumnAdded(REF, wider.columns[3], 3))], wider, Commit("run-2", 1))
-    assert upsert(lake, BASE, WHOLE) == Outcome()
-    assert upsert(lake, [*BASE[1:], {**BASE[0], "more": "x"}], WHOLE) == Outcome(0, 1)
+    assert upsert(lake, BASE, WHOLE) == LoadOutcome()
+    assert upsert(lake, [*BASE[1:], {**BASE[0], "more": "x"}], WHOLE) == LoadOutcome(0, 1)
     assert rows_of(lake)[0][3] == "x"
 
 
@@ -196,8 +198,8 @@ def test_spark_reads_and_merges_what_was_upserted_and_the_other_way_round(tmp_pa
         )
         for n in range(4)
     ]
-    assert done == [Outcome(1, 1)] + [Outcome(0, 2)] * 3
-    assert upsert(lake, [*BASE[:3]], Merge(("id",), complete=True, deletes="hard"), fence=7) == Outcome(0, 3, 4)
+    assert done == [LoadOutcome(1, 1)] + [LoadOutcome(0, 2)] * 3
+    assert upsert(lake, [*BASE[:3]], Merge(("id",), complete=True, deletes="hard"), fence=7) == LoadOutcome(0, 3, 4)
     session = spark.newSession()
     for key, value in lake.spark_catalog().items():
         session.conf.set(key, value)
@@ -229,7 +231,7 @@ def test_what_duckdb_cannot_do_is_merged_by_spark(tmp_path: Path, spark: Any, mo
 
     monkeypatch.setattr(iceberg_delta, "_read", full)
     lake = lake_at(tmp_path, *BASE)
-    assert upsert(lake, [{**BASE[0], "name": "new"}], fence=2, spark=spark) == Outcome(0, 1)
+    assert upsert(lake, [{**BASE[0], "name": "new"}], fence=2, spark=spark) == LoadOutcome(0, 1)
     assert names(lake)[0] == "new"
 
 

@@ -13,7 +13,7 @@ import pytest
 from postgres_world import Warehouse, config_of
 
 from fault_proxy import Fault, Proxy, before
-from instep.destinations.base import Commit, Outcome
+from instep.destinations.base import Commit, LoadOutcome
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.ingest import Staging
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, StageError
@@ -43,11 +43,11 @@ def through(shop: Warehouse, proxy: Proxy) -> PostgresDestination:
     return PostgresDestination(replace(shop.to.config, port=proxy.port))
 
 
-def append(to: PostgresDestination, file: StagedFile, commit: Commit) -> Outcome:
+def append(to: PostgresDestination, file: StagedFile, commit: Commit) -> LoadOutcome:
     return to.append(REF, [file], commit)
 
 
-def overwrite(to: PostgresDestination, file: StagedFile, commit: Commit) -> Outcome:
+def overwrite(to: PostgresDestination, file: StagedFile, commit: Commit) -> LoadOutcome:
     return to.overwrite(REF, [file], commit)
 
 

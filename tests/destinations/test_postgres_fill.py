@@ -25,7 +25,7 @@ from test_duckdb_fill import (
 )
 
 from instep.destinations.base import RowUpdate
-from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.schema.catalog.catalog import Column
 from instep.schema.catalog.types import parse
 from instep.schema.changes.kinds import ColumnAdded
@@ -61,7 +61,7 @@ def test_kept_values_are_taken_out(
     extra = Column(f"{PREFIX}extra", parse("json"))
     shop = Warehouse(database, tmp_path, table(ID, column("v", kind), extra))
     shop.append({"id": 1, extra.name: compact_json({"old": kept, "b": 1})}, {"id": 2})
-    columns = {"v": Kept("old", parse(kind))}
+    columns = {"v": OverflowColumn("old", parse(kind))}
     assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, misfits)
     [(_, now, left), other] = shop.rows("id", "v", extra.name)
     assert now == value

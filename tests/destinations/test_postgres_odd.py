@@ -16,7 +16,7 @@ from postgres_world import META, Warehouse, database, shared
 from test_delta_laws import kinds
 
 from instep.destinations.base import Commit, RowUpdate
-from instep.destinations.postgres.server import PostgresConfig, clear, literal
+from instep.destinations.postgres.server import PostgresServerConfig, clear, literal
 from instep.destinations.postgres.shape import (
     MAX_COLUMNS,
     RESERVED,
@@ -28,7 +28,7 @@ from instep.destinations.postgres.shape import (
     limits,
     sql_type,
 )
-from instep.destinations.sql.records import Loaded, Parked, Record, dump, load, numbered
+from instep.destinations.sql.records import LoadRecord, Parked, Record, dump, load, numbered
 from instep.errors import Conflict, ConnectError, DestinationError, Fenced, InstepError, SchemaError
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Array, DataType, parse
@@ -45,7 +45,7 @@ from instep.stage.field_metadata import VALID_JSON, WITHOUT_NUL
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 from postgres_server import Database
 
-CONFIG = PostgresConfig("lake", "db.example", "shop", "loader", password="s3cret")
+CONFIG = PostgresServerConfig("lake", "db.example", "shop", "loader", password="s3cret")
 
 
 TYPES: list[tuple[str, str]] = [
@@ -159,7 +159,7 @@ def test_a_literal_ends_where_it_should(text: str) -> None:
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 NUMBERS = st.integers(0, 2**53)
 LOADS = st.builds(
-    Loaded, WORDS, NUMBERS, WORDS, WORDS, NUMBERS, NUMBERS, NUMBERS, st.booleans(),
+    LoadRecord, WORDS, NUMBERS, WORDS, WORDS, NUMBERS, NUMBERS, NUMBERS, st.booleans(),
     st.lists(WORDS, max_size=3).map(tuple),
 )  # fmt: skip
 RECORDS = st.builds(

@@ -15,7 +15,7 @@ from instep.model import Job, JobKind
 from instep.notify.deliver import Sender
 from instep.project.load import load
 from instep.store.store import Store
-from instep.worker.perform import Ended, perform
+from instep.worker.perform import JobEnd, perform
 from postgres_server import Database
 from receivers import Post
 
@@ -52,7 +52,7 @@ class Base:
     names: Sequence[str] = ("shop",)
     post: Post | None = None
     now: datetime = START
-    did: list[tuple[Job, Ended]] = field(default_factory=list)
+    did: list[tuple[Job, JobEnd]] = field(default_factory=list)
 
     def write(self, options: str = ALL_OFF, more: str = "") -> None:
         """`more`: further sections. A channel for mail is there if there is a mail server."""
@@ -79,14 +79,14 @@ class Base:
         with App(project, store) as app:
             yield app
 
-    def do(self, kind: JobKind, connection: str = "shop", **options: object) -> Ended:
+    def do(self, kind: JobKind, connection: str = "shop", **options: object) -> JobEnd:
         """One job, asked for and done now."""
         with self.app() as app:
             job, _ = app.store.jobs.enqueue(connection, kind, options=options, key=str(options), priority=50)
             self._work(app)
         return next(ended for one, ended in reversed(self.did) if one.id == job.id)
 
-    def detect(self, connection: str = "shop") -> Ended:
+    def detect(self, connection: str = "shop") -> JobEnd:
         """What the schedule does when it is due."""
         return self.do("detect", connection, apply=True)
 
@@ -120,7 +120,7 @@ class Base:
         self.post.mails.clear()
         return found
 
-    def standing(self, connection: str = "shop") -> detector.Standing:
+    def standing(self, connection: str = "shop") -> detector.DetectorStatus:
         with self.app() as app:
             return detector.standing(app.store, app.project, connection)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.egress.guard import EgressRefused, Guard, check_allowed, connect, inner
+from instep.egress.guard import EgressGuard, EgressRefused, check_allowed, connect, inner
 from instep.errors import ConnectError, ProjectError
 
 INNER = (
@@ -26,13 +26,13 @@ PUBLIC = ("93.184.216.34", "2606:4700::6810:84e5", "::ffff:93.184.216.34", "64:f
 @pytest.mark.parametrize("host", INNER)
 def test_inner_addresses_are_refused_in_every_spelling(host: str) -> None:
     with pytest.raises(EgressRefused):
-        Guard().target(host, 443)
+        EgressGuard().target(host, 443)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_not(address: str) -> None:
     assert inner(address) == ""
-    assert Guard(resolve=lambda *_: [address]).target("a.example", 443).addresses == (address,)
+    assert EgressGuard(resolve=lambda *_: [address]).target("a.example", 443).addresses == (address,)
 
 
 @pytest.mark.parametrize(
@@ -43,31 +43,31 @@ def test_what_is_no_host_is_not_looked_up(host: str) -> None:
         raise AssertionError(host)
 
     with pytest.raises(EgressRefused):
-        Guard(resolve=resolve).target(host, 443)
+        EgressGuard(resolve=resolve).target(host, 443)
 
 
 def test_one_inner_answer_among_public_ones_is_enough_to_refuse() -> None:
     with pytest.raises(EgressRefused, match=r"10\.0\.0\.8, an address of a private network"):
-        Guard(resolve=lambda *_: ["93.184.216.34", "10.0.0.8"]).target("a.example", 443)
+        EgressGuard(resolve=lambda *_: ["93.184.216.34", "10.0.0.8"]).target("a.example", 443)
 
 
 @pytest.mark.parametrize("allow", ["127.0.0.0/8", "127.0.0.1", "a.example", "A.Example"])
 def test_what_is_listed_may_be_reached(allow: str) -> None:
-    target = Guard((allow,), resolve=lambda *_: ["127.0.0.1"]).target("a.example", 443)
+    target = EgressGuard((allow,), resolve=lambda *_: ["127.0.0.1"]).target("a.example", 443)
     assert target.trusted
 
 
 def test_a_listed_network_holds_for_the_addresses_within_only() -> None:
     with pytest.raises(EgressRefused):
-        Guard(("10.0.0.0/8",)).target("127.0.0.1", 443)
-    assert Guard(("127.0.0.0/8",)).target("::ffff:127.0.0.1", 443).trusted
+        EgressGuard(("10.0.0.0/8",)).target("127.0.0.1", 443)
+    assert EgressGuard(("127.0.0.0/8",)).target("::ffff:127.0.0.1", 443).trusted
 
 
 def test_a_name_is_looked_up_once_and_the_judged_address_is_used() -> None:
     """An attacker's server answers with a public address first and an inner one the next time."""
     answers = [["127.0.0.1"], ["10.255.255.1"]]
     with socket.create_server(("127.0.0.1", 0)) as server:
-        guard = Guard(("127.0.0.1",), resolve=lambda *_: answers.pop(0))
+        guard = EgressGuard(("127.0.0.1",), resolve=lambda *_: answers.pop(0))
         with guard.connect("rebinds.example", server.getsockname()[1], 5) as sock:
             assert sock.getpeername()[0] == "127.0.0.1"
     assert len(answers) == 1
@@ -78,11 +78,11 @@ def test_unknown_hosts_and_closed_ports_are_named() -> None:
         raise socket.gaierror
 
     with pytest.raises(ConnectError, match=r"the host a\.example is not known"):
-        Guard(resolve=nothing).target("a.example", 25)
+        EgressGuard(resolve=nothing).target("a.example", 25)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(ConnectError, match=f"localhost port {port} cannot be reached"):
-        connect(Guard(("127.0.0.1", "::1")).target("localhost", port), 5)
+        connect(EgressGuard(("127.0.0.1", "::1")).target("localhost", port), 5)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/8", "::1", "fd00::/8", "mail", "mail.example.org", "10.1.2.3/8"])

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from certificates import make_certificates
-from instep.egress.guard import EgressRefused, Guard
+from instep.egress.guard import EgressGuard, EgressRefused
 from instep.egress.http import MAX_ANSWER, place, post
 from instep.errors import ConnectError
 
-LOOPBACK = Guard(("127.0.0.0/8", "::1"))
+LOOPBACK = EgressGuard(("127.0.0.0/8", "::1"))
 
 
 @contextmanager
@@ -119,9 +119,9 @@ def test_tls_is_checked_against_the_name(tmp_path: Path) -> None:
 
 def test_plain_http_goes_to_listed_hosts_only() -> None:
     with pytest.raises(EgressRefused, match="without TLS"):
-        post(Guard(resolve=lambda *_: ["93.184.216.34"]), "http://a.example/", b"", {})
+        post(EgressGuard(resolve=lambda *_: ["93.184.216.34"]), "http://a.example/", b"", {})
     with pytest.raises(EgressRefused, match="this machine itself"):
-        post(Guard(), "https://localhost/", b"", {})
+        post(EgressGuard(), "https://localhost/", b"", {})
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from instep.schema.policy.presets import PRESETS
 from instep.schema.policy.similarity import PROPOSAL
 from instep.sync.detection.detect import look, record
 from instep.sync.operations import set_key as rekey
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.quarantine.replay import replay
 
 T = TypeVar("T")
@@ -329,7 +329,7 @@ class Histories(RuleBasedStateMachine):
         with suppress(InstepError):
             replay(self.flow.pipe)
 
-    def run(self, **wanted: Any) -> Report | None:
+    def run(self, **wanted: Any) -> SyncReport | None:
         """A sync, and the law."""
         try:
             report = self.flow.sync(**wanted)

@@ -25,7 +25,7 @@ from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresConfig
+from instep.destinations.postgres.server import PostgresServerConfig
 from mariadb import MariaDatabase, MariaServer, open_as
 from postgres_server import Database, Server, launch, make_database
 
@@ -79,7 +79,7 @@ def open_destination(warehouse: Database) -> Callable[[Path, int], Any]:
             case 2:
                 return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
         at = emptied(warehouse).config
-        config = PostgresConfig("lake", at.host, at.database, at.user, at.port, at.password)
+        config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password)
         return PostgresDestination(replace(config, staging=str(folder / "staging")))
 
     return make

@@ -14,7 +14,7 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.planning.naming import destination_ref
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Auto, Engine, OnSpark
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.quarantine.quarantine import holdings
 from sync_world import PREFIX, World
 
@@ -96,7 +96,7 @@ class Check:
     """What a sync has left, held against the source."""
 
     world: HistoryWorld
-    report: Report
+    report: SyncReport
 
     def differences(self) -> Iterator[str]:
         """Every difference that nothing explains."""

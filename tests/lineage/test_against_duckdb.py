@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lineage_world import edit, field, model
 
 from instep.lineage.assess import assess
-from instep.lineage.shape import Field, Kind, Level, Relation, Shape
+from instep.lineage.shape import Kind, Level, ModelField, ModelRelation, RelationShape
 
 BEFORE = """
     create schema shop;
@@ -30,18 +30,18 @@ CHANGES = {
 COLUMNS = {"a": ("id", "x", "y", "z"), "b": ("id", "u", "y", "w")}
 
 
-def lake(name: str) -> tuple[Relation, ...]:
+def lake(name: str) -> tuple[ModelRelation, ...]:
     """The two tables with one change on them."""
     _, table, old, new = CHANGES[name]
     kinds: dict[str, Kind] = {"drop": "gone", "rename": "renamed"}
     kind = kinds.get(name, "added")
     mark = edit(kind, f"{table} changes", name)
     return tuple(
-        Relation(
+        ModelRelation(
             ("shop", t),
-            Shape(
+            RelationShape(
                 tuple(field(c, *([mark] if (t, c) == (table, old) else [])) for c in columns)
-                + tuple(Field(c, (mark,), coming=True) for c in new if t == table)
+                + tuple(ModelField(c, (mark,), coming=True) for c in new if t == table)
             ),
         )
         for t, columns in COLUMNS.items()

@@ -11,7 +11,7 @@ from lineage_world import edit, field, model
 
 from instep.lineage.assess import assess
 from instep.lineage.condition import fault
-from instep.lineage.shape import LEVELS, Level, Relation, Shape, worst
+from instep.lineage.shape import LEVELS, Level, ModelRelation, RelationShape, worst
 
 GOOD = [
     "id = 1", "state IN ('open', 'new') AND at > '2026-01-01'", "name LIKE 'a%' OR name IS NULL", "NOT done", "done",
@@ -63,8 +63,8 @@ def test_the_worst_level_counts(levels: list[Level]) -> None:
 
 
 LAKE = [
-    Relation(("a", "t"), Shape((field("x", edit("gone", "a.t.x goes", "c-a")),))),
-    Relation(("b", "t"), Shape((field("x", edit("gone", "b.t.x goes", "c-b")),))),
+    ModelRelation(("a", "t"), RelationShape((field("x", edit("gone", "a.t.x goes", "c-a")),))),
+    ModelRelation(("b", "t"), RelationShape((field("x", edit("gone", "b.t.x goes", "c-b")),))),
 ]
 
 

@@ -14,7 +14,7 @@ from instep.errors import ProjectError
 from instep.lineage.assess import assess
 from instep.lineage.folder import read_sql
 from instep.lineage.manifest import read_manifest
-from instep.lineage.parse import Unreadable, parse
+from instep.lineage.parse import UnreadableSql, parse
 
 STAGING = model("mart.stg", "select * from shop.customer")
 CHAINS: list[tuple[str, str, str]] = [
@@ -107,7 +107,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(("text", "dialect"), [case[1:] for case in UNREADABLE], ids=[case[0] for case in UNREADABLE])
 def test_what_cannot_be_read_says_so(text: str, dialect: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableSql):
         parse(text, dialect)
 
 

@@ -13,7 +13,7 @@ from contract.sources import Case, MakeSource
 from instep.model import LogNames, TableSettings
 from instep.sources.base import Source
 from instep.sync.context import SyncContext
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from memory.destination import MemoryDestination
 from sync_world import World
 
@@ -84,7 +84,7 @@ class Followed(World, ABC):
         return self
 
 
-def notes(report: Report) -> str:
+def notes(report: SyncReport) -> str:
     return " ".join(report.notes)
 
 

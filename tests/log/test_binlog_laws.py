@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.sources.mysql.binlog.collect import Pass, Upon
-from instep.sources.mysql.binlog.ddl import Edit, edits
+from instep.sources.mysql.binlog.collect import LogPass, Upon
+from instep.sources.mysql.binlog.ddl import TableEffect, edits
 from instep.sources.mysql.binlog.foreign import ForeignKey, parsed
 from instep.sources.mysql.binlog.log import GtidSet, Position, numbered
 from instep.sources.mysql.binlog.tables import cascades
 from instep.sources.mysql.binlog.values import KeyColumn, Unfit, value_of
-from instep.sources.mysql.binlog.wire import Begin, End, Event, Rotate, Statement, checked, decode
+from instep.sources.mysql.binlog.wire import BinlogBegin, BinlogStatement, End, Event, Rotate, checked, decode
 
 TABLES = (("shop", "item"), ("shop", "pair"), ("other", "item"))
-HARMLESS = Edit()
-STATEMENTS: list[tuple[str, str, dict[str, Edit | str]]] = [
+HARMLESS = TableEffect()
+STATEMENTS: list[tuple[str, str, dict[str, TableEffect | str]]] = [
     ("an index", "CREATE UNIQUE INDEX item ON item (a)", {}),
     ("a view of the same name", "CREATE OR REPLACE ALGORITHM=MERGE DEFINER=`a`@`%` VIEW `item` AS SELECT 1", {}),
     ("a trigger with statements", "CREATE TRIGGER x BEFORE INSERT ON item FOR EACH ROW DELETE FROM pair", {}),
@@ -38,11 +38,11 @@ STATEMENTS: list[tuple[str, str, dict[str, Edit | str]]] = [
     ("a comment that does not run", "/* TRUNCATE item */ COMMIT", {}),
     ("a name in a text", "ALTER TABLE pair COMMENT 'item, DROP COLUMN a'", {"shop.pair": HARMLESS}),
     ("renamed", "RENAME TABLE item TO old, pair TO item", {"shop.item": "RENAME TABLE", "shop.pair": "RENAME TABLE"}),
-    ("a column", "ALTER TABLE item ADD a int", {"shop.item": Edit(added=("a",))}),
+    ("a column", "ALTER TABLE item ADD a int", {"shop.item": TableEffect(added=("a",))}),
     ("a column, in many words", "ALTER TABLE IF EXISTS shop.item ADD COLUMN IF NOT EXISTS `A b` decimal(10,2) NOT NULL "
-     "DEFAULT '1,2' COMMENT 'x'", {"shop.item": Edit(added=("a b",))}),
+     "DEFAULT '1,2' COMMENT 'x'", {"shop.item": TableEffect(added=("a b",))}),
     ("columns", "ALTER TABLE item ADD a int AFTER id, ADD COLUMN b enum('x,y') FIRST, DROP c, ADD KEY (a, b)",
-     {"shop.item": Edit(added=("a", "b"), dropped=("c",), placed=True)}),
+     {"shop.item": TableEffect(added=("a", "b"), dropped=("c",), placed=True)}),
     ("columns in brackets", "ALTER TABLE item ADD (a int, b int)", {"shop.item": "ALTER TABLE"}),
     ("a type", "ALTER TABLE item MODIFY a bigint", {"shop.item": "ALTER TABLE"}),
     ("a name of a column", "ALTER TABLE item RENAME COLUMN a TO b", {"shop.item": "ALTER TABLE"}),
@@ -68,12 +68,12 @@ STATEMENTS: list[tuple[str, str, dict[str, Edit | str]]] = [
 
 
 @pytest.mark.parametrize(("statement", "expected"), [c[1:] for c in STATEMENTS], ids=[c[0] for c in STATEMENTS])
-def test_statements(statement: str, expected: dict[str, Edit | str]) -> None:
+def test_statements(statement: str, expected: dict[str, TableEffect | str]) -> None:
     found = {".".join(ref): edit for ref, edit in edits(statement, "shop", TABLES).items()}
     assert found.keys() == expected.keys()
     for name, edit in found.items():
         wanted = expected[name]
-        assert edit == wanted if isinstance(wanted, Edit) else edit.why.startswith(wanted), edit
+        assert edit == wanted if isinstance(wanted, TableEffect) else edit.why.startswith(wanted), edit
 
 
 @given(st.text())
@@ -200,18 +200,21 @@ def test_a_rotation_with_and_without_a_checksum() -> None:
 
 
 WAITING = [
-    ("all is seen", [Begin("a:1"), Statement("", "BEGIN"), End()], 3, False),
+    ("all is seen", [BinlogBegin("a:1"), BinlogStatement("", "BEGIN"), End()], 3, False),
     ("one that is not seen",
-     [Begin("a:1"), End(), Begin("b:1"), Statement("", "BEGIN"), End(), Begin("a:2"), End()], 2, True),
-    ("one that waits", [Begin("a:1"), End(), Begin("a:2"), Statement("", "XA START X'31',X'',1"),
-     Statement("", "XA END X'31',X'',1"), End("X'31',X'',1"), Begin("a:3"), End()], 2, True),
-    ("one that was decided", [Begin("a:2"), Statement("", "XA START X'31',X'',1"), End("X'31',X'',1"), Begin("a:3"),
-     Statement("", "XA ROLLBACK X'31',X'',1")], 5, False),
-    ("within a transaction", [Begin("a:1"), End(), Begin("a:2"), Statement("", "BEGIN")], 2, False),
+     [BinlogBegin("a:1"), End(), BinlogBegin("b:1"),
+      BinlogStatement("", "BEGIN"), End(), BinlogBegin("a:2"), End()], 2, True),
+    ("one that waits", [BinlogBegin("a:1"), End(), BinlogBegin("a:2"), BinlogStatement("", "XA START X'31',X'',1"),
+     BinlogStatement("", "XA END X'31',X'',1"), End("X'31',X'',1"), BinlogBegin("a:3"), End()], 2, True),
+    ("one that was decided",
+     [BinlogBegin("a:2"), BinlogStatement("", "XA START X'31',X'',1"), End("X'31',X'',1"), BinlogBegin("a:3"),
+     BinlogStatement("", "XA ROLLBACK X'31',X'',1")], 5, False),
+    ("within a transaction", [BinlogBegin("a:1"), End(), BinlogBegin("a:2"), BinlogStatement("", "BEGIN")], 2, False),
     ("a file that ends within one",
-     [Begin("a:1"), Statement("", "BEGIN"), Rotate("log.2", 4), Begin("a:2"), End()], 5, False),
+     [BinlogBegin("a:1"), BinlogStatement("", "BEGIN"), Rotate("log.2", 4), BinlogBegin("a:2"), End()], 5, False),
     ("DDL",
-     [Begin("a:1"), Statement("", "ALTER TABLE x ADD y int"), Begin("0-1", alone=True), Statement("", "DROP TABLE x")],
+     [BinlogBegin("a:1"), BinlogStatement("", "ALTER TABLE x ADD y int"),
+      BinlogBegin("0-1", alone=True), BinlogStatement("", "DROP TABLE x")],
      4, False),
 ]  # fmt: skip
 
@@ -219,7 +222,7 @@ WAITING = [
 @pytest.mark.parametrize(("events", "end", "hidden"), [c[1:] for c in WAITING], ids=[str(c[0]) for c in WAITING])
 def test_how_far_a_pass_goes(events: list[Event], end: int, hidden: bool) -> None:
     """The n-th event ends at n * 10; transactions of the source b are not seen."""
-    work = Pass({}, lambda gtid: not gtid.startswith("b"), numbered, ("log.1", 0), 1000)
+    work = LogPass({}, lambda gtid: not gtid.startswith("b"), numbered, ("log.1", 0), 1000)
     reach = work.collect((event, number * 10) for number, event in enumerate(events, 1))
     assert (reach.end[1], reach.hidden, reach.more) == (end * 10, hidden, False)
 

@@ -13,7 +13,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 from instep.sources.mysql.binlog.stream import dump
 from instep.sources.mysql.binlog.values import KeyColumn, images
-from instep.sources.mysql.binlog.wire import Mapped, Rows, Statement
+from instep.sources.mysql.binlog.wire import BinlogStatement, RowImages, TableMap
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 KEYS = {"item": (0,), "part": (0,), "owner": (0,), "owned": (0,)}
@@ -22,15 +22,15 @@ KEYS = {"item": (0,), "part": (0,), "owner": (0,), "owned": (0,)}
 def ours(world: BinlogWorld, start: tuple[str, int], upto: tuple[str, int]) -> list[Any]:
     """Statements, and rows as (table, change, integer keys)."""
     found: list[Any] = []
-    maps: dict[int, Mapped] = {}
+    maps: dict[int, TableMap] = {}
     assert world.database is not None
     with dump(world.database.config, start) as stream:
         for event, _ in stream.events(upto):
-            if isinstance(event, Statement):
+            if isinstance(event, BinlogStatement):
                 found.append(event.text)
-            elif isinstance(event, Mapped):
+            elif isinstance(event, TableMap):
                 maps[event.number] = event
-            elif isinstance(event, Rows) and (table := maps[event.number].ref[1]) in KEYS:
+            elif isinstance(event, RowImages) and (table := maps[event.number].ref[1]) in KEYS:
                 native = "bigint" if table == "part" else "int"
                 cut = images(maps[event.number], KEYS[table], [KeyColumn("id", native)])
                 found.append((table, event.change, [int(str(k[0])) for k in cut.keys(event)]))

@@ -9,8 +9,8 @@ import pytest
 from binlog_world import BinlogWorld
 from followed import notes
 
-from instep.sources.mysql.binlog.ddl import ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES, Edit, edits, tokens_of
-from instep.sources.mysql.binlog.wire import Statement, Unreadable, decode
+from instep.sources.mysql.binlog.ddl import ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES, TableEffect, edits, tokens_of
+from instep.sources.mysql.binlog.wire import BinlogStatement, UnreadableEvent, decode
 from mariadb import open_as
 from sync_world import counts
 
@@ -48,13 +48,13 @@ def test_words_by_mode(mode: int, text: str, words: list[str], whole: bool) -> N
 
 
 HIDING = r"ALTER TABLE item COMMENT 'C:\', DROP COLUMN v, ADD COLUMN v int -- '"
-GONE = Edit(added=("v",), dropped=("v",))
+GONE = TableEffect(added=("v",), dropped=("v",))
 MANY, NONE = "a statement that can be read in several ways", "a statement of the log cannot be read"
-STATEMENTS: list[tuple[str, int | None, str, str, dict[str, Edit | str]]] = [
+STATEMENTS: list[tuple[str, int | None, str, str, dict[str, TableEffect | str]]] = [
     ("columns behind a backslash", NBE, HIDING, "", {"item": GONE}),
-    ("columns in a text", 0, HIDING, "", {"item": Edit()}),
+    ("columns in a text", 0, HIDING, "", {"item": TableEffect()}),
     ("nobody knows", None, HIDING, "", {"item": MANY}),
-    ("nobody needs to know", None, r"ALTER TABLE item COMMENT 'C:\\x \"y\"'", "", {"item": Edit()}),
+    ("nobody needs to know", None, r"ALTER TABLE item COMMENT 'C:\\x \"y\"'", "", {"item": TableEffect()}),
     ("a name or a text", None, 'TRUNCATE "item"', "", {"item": "it was truncated"}),
     ("a mode of its own", 0, f"SET STATEMENT sql_mode='NO_BACKSLASH_ESCAPES' FOR {HIDING}", "", {"item": MANY}),
     ("another mode than it says", 0, HIDING.replace("-- '", "COMMENT 'x'"), "", {"item": GONE}),
@@ -68,13 +68,14 @@ STATEMENTS: list[tuple[str, int | None, str, str, dict[str, Edit | str]]] = [
     ("marks of other quotes in a name", 0, 'TRUNCATE `a""b]]`', "", {'a""b]]': "it was truncated"}),
     ("a wait", 0, "ALTER TABLE item WAIT 5 DROP v, ADD v int", "", {"item": GONE}),
     ("no wait", 0, "ALTER TABLE item NOWAIT MODIFY v bigint", "", {"item": "ALTER TABLE"}),
-    ("no wait for a setting", 0, "ALTER TABLE item NOWAIT COMMENT 'x', FORCE", "", {"item": Edit()}),
-    ("settings without commas", 0, "ALTER TABLE item COMMENT='x' ENGINE InnoDB MAX_ROWS = 5", "", {"item": Edit()}),
+    ("no wait for a setting", 0, "ALTER TABLE item NOWAIT COMMENT 'x', FORCE", "", {"item": TableEffect()}),
+    ("settings without commas", 0,
+     "ALTER TABLE item COMMENT='x' ENGINE InnoDB MAX_ROWS = 5", "", {"item": TableEffect()}),
     ("an engine behind another setting", 0, "ALTER TABLE item COMMENT 'x' ENGINE=BLACKHOLE", "",
      {"item": "ALTER TABLE"}),
     ("a setting without a value", 0, "ALTER TABLE item COMMENT", "", {"item": "ALTER TABLE"}),
     ("a place before partitions", 0, "ALTER TABLE item ADD a int FIRST REMOVE PARTITIONING", "",
-     {"item": Edit(added=("a",), placed=True)}),
+     {"item": TableEffect(added=("a",), placed=True)}),
     ("a name of this database behind a dot", 0, "TRUNCATE TABLE .item", "", {"item": "it was truncated"}),
     ("a statement that is analyzed", 0, "ANALYZE FORMAT=JSON DELETE FROM item", "",
      dict.fromkeys([t[1] for t in TABLES], "a statement was logged")),
@@ -86,12 +87,12 @@ STATEMENTS: list[tuple[str, int | None, str, str, dict[str, Edit | str]]] = [
 @pytest.mark.parametrize(
     ("mode", "text", "other", "expected"), [c[1:] for c in STATEMENTS], ids=[c[0] for c in STATEMENTS]
 )
-def test_statements_by_mode(mode: int | None, text: str, other: str, expected: dict[str, Edit | str]) -> None:
+def test_statements_by_mode(mode: int | None, text: str, other: str, expected: dict[str, TableEffect | str]) -> None:
     found = {ref[1]: edit for ref, edit in edits(text, "shop", TABLES, mode, other).items()}
     assert found.keys() == expected.keys(), found
     for name, edit in found.items():
         wanted = expected[name]
-        assert edit == wanted if isinstance(wanted, Edit) else edit.why.startswith(wanted), edit
+        assert edit == wanted if isinstance(wanted, TableEffect) else edit.why.startswith(wanted), edit
 
 
 FLAGS, CATALOG, STEPS = b"\0" + bytes(4), b"\6\3std", b"\3" + bytes(4)
@@ -103,24 +104,25 @@ def charset(number: int) -> bytes:
     return b"\4" + pack("<HHH", number, 45, 45)
 
 
-EVENTS: list[tuple[str, bytes, bytes, Statement]] = [
-    ("all of it", FLAGS + MODE + CATALOG + STEPS + charset(8) + b"\5\3UTC", LATIN, Statement("d", "schön", NBE)),
-    ("no variables", b"", UMLAUT, Statement("d", "schön")),
-    ("the mode alone", MODE, UMLAUT, Statement("d", "schön", NBE)),
-    ("what is not known comes first", b"\xc8\1" + MODE, b"x", Statement("d", "x")),
-    ("what is not known comes behind", FLAGS + MODE + b"\xc8" + charset(8), b"x", Statement("d", "x", NBE)),
-    ("it is cut off", FLAGS + MODE[:5], b"x", Statement("d", "x")),
-    ("a catalog is cut off", MODE + b"\6", b"x", Statement("d", "x", NBE)),
-    ("a backslash in a letter", FLAGS + MODE + charset(13), "表".encode("shift_jis"), Statement("d", "表", NBE)),
-    ("one that does not pad", FLAGS + MODE + charset(1024 + 13), "表".encode("shift_jis"), Statement("d", "表", NBE)),
-    ("of MariaDB alone", FLAGS + MODE + charset(2304), UMLAUT, Statement("d", "schön", NBE)),
-    ("the server may have written it", FLAGS + MODE + charset(8), UMLAUT, Statement("d", "schÃ¶n", NBE, "schön")),
-    ("without a codec", FLAGS + MODE + charset(97), LATIN, Statement("d", "sch\ufffdn", NBE)),
+EVENTS: list[tuple[str, bytes, bytes, BinlogStatement]] = [
+    ("all of it", FLAGS + MODE + CATALOG + STEPS + charset(8) + b"\5\3UTC", LATIN, BinlogStatement("d", "schön", NBE)),
+    ("no variables", b"", UMLAUT, BinlogStatement("d", "schön")),
+    ("the mode alone", MODE, UMLAUT, BinlogStatement("d", "schön", NBE)),
+    ("what is not known comes first", b"\xc8\1" + MODE, b"x", BinlogStatement("d", "x")),
+    ("what is not known comes behind", FLAGS + MODE + b"\xc8" + charset(8), b"x", BinlogStatement("d", "x", NBE)),
+    ("it is cut off", FLAGS + MODE[:5], b"x", BinlogStatement("d", "x")),
+    ("a catalog is cut off", MODE + b"\6", b"x", BinlogStatement("d", "x", NBE)),
+    ("a backslash in a letter", FLAGS + MODE + charset(13), "表".encode("shift_jis"), BinlogStatement("d", "表", NBE)),
+    ("one that does not pad",
+     FLAGS + MODE + charset(1024 + 13), "表".encode("shift_jis"), BinlogStatement("d", "表", NBE)),
+    ("of MariaDB alone", FLAGS + MODE + charset(2304), UMLAUT, BinlogStatement("d", "schön", NBE)),
+    ("the server may have written it", FLAGS + MODE + charset(8), UMLAUT, BinlogStatement("d", "schÃ¶n", NBE, "schön")),
+    ("without a codec", FLAGS + MODE + charset(97), LATIN, BinlogStatement("d", "sch\ufffdn", NBE)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("variables", "text", "expected"), [c[1:] for c in EVENTS], ids=[c[0] for c in EVENTS])
-def test_what_an_event_tells_of_its_session(variables: bytes, text: bytes, expected: Statement) -> None:
+def test_what_an_event_tells_of_its_session(variables: bytes, text: bytes, expected: BinlogStatement) -> None:
     body = pack("<IIBHH", 1, 0, 1, 0, len(variables)) + variables + b"d\0" + text
     assert decode(pack("<IBIIIH", 0, 2, 1, 19 + len(body), 0, 0) + body) == expected
 
@@ -130,7 +132,7 @@ def test_what_an_event_tells_of_its_session(variables: bytes, text: bytes, expec
 )
 def test_events_that_nobody_knows_may_be_rows(kind: int, flags: int, known: bool) -> None:
     event = decode(pack("<IBIIIH", 0, kind, 1, 19, 0, flags))
-    assert event is None if known else isinstance(event, Unreadable)
+    assert event is None if known else isinstance(event, UnreadableEvent)
 
 
 OWN = "a mode of its own"

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.sources.postgres.wal.collect import Collected, Visible, collect
+from instep.sources.postgres.wal.collect import Visible, WalKeys, collect
 from instep.sources.postgres.wal.wire import (
     UNCHANGED,
-    Begin,
-    Change,
-    Commit,
     Message,
-    Relation,
     Truncate,
     Value,
+    WalBegin,
+    WalChange,
+    WalCommit,
+    WalRelation,
     WireColumn,
     decode,
 )
@@ -37,18 +37,18 @@ def tuple_data(values: tuple[Value, ...]) -> bytes:
 
 
 CASES = [
-    ("begin", b"B" + pack(">qqI", 99, 1, 7), Begin(7)),
-    ("commit", b"C" + pack(">Bqqq", 0, 99, 120, 1), Commit(120)),
+    ("begin", b"B" + pack(">qqI", 99, 1, 7), WalBegin(7)),
+    ("commit", b"C" + pack(">Bqqq", 0, 99, 120, 1), WalCommit(120)),
     ("relation", b"R" + pack(">I", 5) + b"s\0t\xc3\xbc\0d" + pack(">H", 2) + b"\1id\0" + pack(">Ii", 23, -1)
      + b"\0v\0" + pack(">Ii", 25, -1),
-     Relation(5, "s", "tü", (WireColumn("id", True, 23), WireColumn("v", False, 25)))),
-    ("insert", b"I" + pack(">I", 5) + b"N" + tuple_data((b"1", None)), Change(5, None, (b"1", None))),
-    ("update", b"U" + pack(">I", 5) + b"N" + tuple_data((b"1", UNCHANGED)), Change(5, None, (b"1", UNCHANGED))),
+     WalRelation(5, "s", "tü", (WireColumn("id", True, 23), WireColumn("v", False, 25)))),
+    ("insert", b"I" + pack(">I", 5) + b"N" + tuple_data((b"1", None)), WalChange(5, None, (b"1", None))),
+    ("update", b"U" + pack(">I", 5) + b"N" + tuple_data((b"1", UNCHANGED)), WalChange(5, None, (b"1", UNCHANGED))),
     ("update of a key", b"U" + pack(">I", 5) + b"K" + tuple_data((b"1", None)) + b"N" + tuple_data((b"2", b"")),
-     Change(5, (b"1", None), (b"2", b""))),
+     WalChange(5, (b"1", None), (b"2", b""))),
     ("update, whole old row", b"U" + pack(">I", 5) + b"O" + tuple_data((b"1",)) + b"N" + tuple_data((b"2",)),
-     Change(5, (b"1",), (b"2",))),
-    ("delete", b"D" + pack(">I", 5) + b"K" + tuple_data((b"1", None)), Change(5, (b"1", None), None)),
+     WalChange(5, (b"1",), (b"2",))),
+    ("delete", b"D" + pack(">I", 5) + b"K" + tuple_data((b"1", None)), WalChange(5, (b"1", None), None)),
     ("truncate", b"T" + pack(">IB", 2, 1) + pack(">II", 5, 6), Truncate((5, 6))),
     ("origin", b"O" + pack(">q", 1) + b"x\0", None),
     ("type", b"Y" + pack(">I", 600) + b"s\0mood\0", None),
@@ -69,7 +69,7 @@ def test_an_unknown_message_is_no_silent_loss() -> None:
 def test_every_row_is_read_as_it_was_written(rows: list[list[Value]]) -> None:
     for row in rows:
         found = decode(b"I" + pack(">I", 1) + b"N" + tuple_data(tuple(row)))
-        assert isinstance(found, Change)
+        assert isinstance(found, WalChange)
         assert found.new == (tuple(row) if row else ())
 
 
@@ -87,26 +87,26 @@ def test_what_a_snapshot_shows(snapshot: str, xid: int, shown: bool) -> None:
 
 ALL = Visible.of("100:100:")
 NOW = {"id": 23, "v": 25}
-WIRE = Relation(5, "s", "t", (WireColumn("id", True, 23), WireColumn("v", False, 25)))
+WIRE = WalRelation(5, "s", "t", (WireColumn("id", True, 23), WireColumn("v", False, 25)))
 
 
-def table(limit: int = 10, columns: dict[str, int] = NOW) -> Collected:
-    return Collected(("id",), columns, limit)
+def table(limit: int = 10, columns: dict[str, int] = NOW) -> WalKeys:
+    return WalKeys(("id",), columns, limit)
 
 
-def new(key: bytes | None) -> Change:
-    return Change(5, None, (key, b"v"))
+def new(key: bytes | None) -> WalChange:
+    return WalChange(5, None, (key, b"v"))
 
 
 KEYS: list[tuple[str, list[object], dict[str, int], set[str], str]] = [
     ("each key once", [WIRE, new(b"1"), new(b"2"), new(b"1")], NOW, {"1", "2"}, ""),
-    ("old and new", [WIRE, Change(5, (b"1", None), (b"2", b"v"))], NOW, {"1", "2"}, ""),
-    ("a key stored out of line", [WIRE, Change(5, (b"1", None), (UNCHANGED, b"v"))], NOW, {"1"}, ""),
-    ("one that was not logged", [WIRE, Change(5, None, (UNCHANGED, b"v"))], NOW, set(), "without its key"),
+    ("old and new", [WIRE, WalChange(5, (b"1", None), (b"2", b"v"))], NOW, {"1", "2"}, ""),
+    ("a key stored out of line", [WIRE, WalChange(5, (b"1", None), (UNCHANGED, b"v"))], NOW, {"1"}, ""),
+    ("one that was not logged", [WIRE, WalChange(5, None, (UNCHANGED, b"v"))], NOW, set(), "without its key"),
     ("no key", [WIRE, new(None)], NOW, set(), "without its key"),
     ("truncated", [WIRE, new(b"1"), Truncate((4, 5)), new(b"2")], NOW, set(), "truncated"),
     ("too many", [WIRE, *(new(b"%d" % i) for i in range(11))], NOW, set(), "more than 10"),
-    ("of another table", [WIRE, Change(6, None, (b"1",))], NOW, set(), ""),
+    ("of another table", [WIRE, WalChange(6, None, (b"1",))], NOW, set(), ""),
     ("the key had another type", [WIRE, new(b"1")], {"id": 20, "v": 25}, set(), "altered"),
     ("the key had another name", [WIRE, new(b"1")], {"key": 23, "v": 25}, set(), "altered"),
     ("names were swapped", [WIRE, new(b"1")], {"v": 23, "id": 23}, set(), "altered"),
@@ -117,7 +117,7 @@ KEYS: list[tuple[str, list[object], dict[str, int], set[str], str]] = [
 @pytest.mark.parametrize(("messages", "columns", "keys", "whole"), [c[1:] for c in KEYS], ids=[c[0] for c in KEYS])
 def test_keys(messages: list[object], columns: dict[str, int], keys: set[str], whole: str) -> None:
     found = table(columns=columns)
-    collect([Begin(1), *messages, Commit(9)], {5: found}, ALL)  # type: ignore[list-item]
+    collect([WalBegin(1), *messages, WalCommit(9)], {5: found}, ALL)  # type: ignore[list-item]
     assert {k for (k,) in found.keys} == keys
     assert whole in found.whole
     assert bool(whole) == bool(found.whole)
@@ -125,7 +125,7 @@ def test_keys(messages: list[object], columns: dict[str, int], keys: set[str], w
 
 def test_the_reach_ends_before_what_the_snapshot_does_not_show() -> None:
     found, visible = table(), Visible.of("10:20:12")
-    first, second, third = ([Begin(x), new(b"%d" % (x - 10)), Commit(x * 5)] for x in (11, 12, 13))
+    first, second, third = ([WalBegin(x), new(b"%d" % (x - 10)), WalCommit(x * 5)] for x in (11, 12, 13))
     messages: list[Message] = [WIRE, *first, *second, *third]
     reach = collect(messages, {5: found}, visible)
     assert (reach.end, reach.hidden, reach.count) == (55, True, 10)

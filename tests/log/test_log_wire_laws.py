@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.sources.postgres.wal.collect import Collected, Visible, collect
+from instep.sources.postgres.wal.collect import Visible, WalKeys, collect
 from instep.sources.postgres.wal.wire import (
     UNCHANGED,
-    Begin,
-    Change,
-    Commit,
     Message,
-    Relation,
     Row,
     Truncate,
     Value,
+    WalBegin,
+    WalChange,
+    WalCommit,
+    WalRelation,
     WireColumn,
     decode,
 )
@@ -28,16 +28,16 @@ from instep.sources.postgres.wal.wire import (
 def written(message: Message) -> bytes:
     """As the server's plug-in writes it."""
     match message:
-        case Begin(xid):
+        case WalBegin(xid):
             return b"B" + pack(">qqI", 7, 8, xid)
-        case Commit(end):
+        case WalCommit(end):
             return b"C" + pack(">Bqqq", 0, 1, end, 2)
         case Truncate(oids):
             return b"T" + pack(">IB", len(oids), 0) + b"".join(pack(">I", o) for o in oids)
-        case Relation(oid, schema, name, columns):
+        case WalRelation(oid, schema, name, columns):
             head = b"R" + pack(">I", oid) + schema.encode() + b"\0" + name.encode() + b"\0d" + pack(">H", len(columns))
             return head + b"".join(bytes([c.key]) + c.name.encode() + b"\0" + pack(">Ii", c.kind, -1) for c in columns)
-    assert isinstance(message, Change)
+    assert isinstance(message, WalChange)
     kind = b"I" if message.old is None else b"D" if message.new is None else b"U"
     old = b"" if message.old is None else b"K" + _row(message.old)
     return kind + pack(">I", message.oid) + old + (b"" if message.new is None else b"N" + _row(message.new))
@@ -57,12 +57,12 @@ OIDS, WORDS = st.integers(0, 2**32 - 1), st.text(st.characters(exclude_character
 ROWS = st.lists(st.none() | st.binary(max_size=12) | st.just(UNCHANGED), min_size=1, max_size=5).map(tuple)
 COLUMNS = st.builds(WireColumn, WORDS, st.booleans(), OIDS)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Begin, OIDS),
-    st.builds(Commit, st.integers(0, 2**63 - 1)),
+    st.builds(WalBegin, OIDS),
+    st.builds(WalCommit, st.integers(0, 2**63 - 1)),
     st.builds(Truncate, st.lists(OIDS, max_size=4).map(tuple)),
-    st.builds(Relation, OIDS, WORDS, WORDS, st.lists(COLUMNS, max_size=4).map(tuple)),
-    st.tuples(OIDS, st.none() | ROWS, ROWS).map(lambda c: Change(*c)),
-    st.tuples(OIDS, ROWS).map(lambda c: Change(*c)),
+    st.builds(WalRelation, OIDS, WORDS, WORDS, st.lists(COLUMNS, max_size=4).map(tuple)),
+    st.tuples(OIDS, st.none() | ROWS, ROWS).map(lambda c: WalChange(*c)),
+    st.tuples(OIDS, ROWS).map(lambda c: WalChange(*c)),
 )
 
 
@@ -80,10 +80,10 @@ def test_a_message_that_was_cut_is_refused(message: Message, data: st.DataObject
         found = decode(cut)
     except ReadError:
         return
-    assert isinstance(message, Change)
+    assert isinstance(message, WalChange)
     assert message.old is not None
     assert message.new is not None
-    assert found == Change(message.oid, message.old, None)
+    assert found == WalChange(message.oid, message.old, None)
 
 
 SECRET = b"customer 4711"
@@ -92,12 +92,12 @@ SECRET = b"customer 4711"
 @pytest.mark.parametrize("cut", range(6, 25, 3))
 def test_what_is_said_of_a_cut_message_holds_no_value(cut: int) -> None:
     with pytest.raises(ReadError) as said:
-        decode(written(Change(5, None, (SECRET,)))[:cut])
+        decode(written(WalChange(5, None, (SECRET,)))[:cut])
     assert b"customer" not in str(said.value).encode()
 
 
 def test_values_are_in_no_representation() -> None:
-    assert "4711" not in repr(Change(5, (SECRET,), (SECRET, UNCHANGED)))
+    assert "4711" not in repr(WalChange(5, (SECRET,), (SECRET, UNCHANGED)))
 
 
 KEYS = st.sampled_from([b"1", b"2", b"3", b"4"])
@@ -106,21 +106,21 @@ EVENTS = st.one_of(
     st.tuples(st.just("delete"), KEYS, KEYS), st.tuples(st.just("other"), KEYS, KEYS),
 )  # fmt: skip
 TRANSACTIONS = st.lists(st.tuples(st.integers(11, 19), st.lists(EVENTS, max_size=5)), max_size=6)
-RELATION = Relation(5, "s", "t", (WireColumn("id", True, 23), WireColumn("v", False, 25)))
+RELATION = WalRelation(5, "s", "t", (WireColumn("id", True, 23), WireColumn("v", False, 25)))
 
 
-def changes(kind: str, one: bytes, two: bytes) -> tuple[Change, set[str]]:
+def changes(kind: str, one: bytes, two: bytes) -> tuple[WalChange, set[str]]:
     """(the message, the keys that it touches)."""
     match kind:
         case "insert":
-            return Change(5, None, (one, b"v")), {one.decode()}
+            return WalChange(5, None, (one, b"v")), {one.decode()}
         case "delete":
-            return Change(5, (one, None), None), {one.decode()}
+            return WalChange(5, (one, None), None), {one.decode()}
         case "other":
-            return Change(6, None, (one, b"v")), set()
+            return WalChange(6, None, (one, b"v")), set()
     if one == two:
-        return Change(5, None, (one, UNCHANGED)), {one.decode()}
-    return Change(5, (one, None), (two, UNCHANGED)), {one.decode(), two.decode()}
+        return WalChange(5, None, (one, UNCHANGED)), {one.decode()}
+    return WalChange(5, (one, None), (two, UNCHANGED)), {one.decode(), two.decode()}
 
 
 @given(TRANSACTIONS, st.frozensets(st.integers(11, 19)))
@@ -128,12 +128,12 @@ def test_every_change_that_is_shown_leaves_its_keys(
     transactions: list[tuple[int, list[tuple[str, bytes, bytes]]]], running: frozenset[int]
 ) -> None:
     """And the reach stands before the first transaction that the snapshot does not show."""
-    table, messages, expected = Collected(("id",), {"id": 23, "v": 25}, 10), [RELATION], set()
+    table, messages, expected = WalKeys(("id",), {"id": 23, "v": 25}, 10), [RELATION], set()
     end: int | None = None
     hidden = False
     for number, (xid, events) in enumerate(transactions, 1):
         made = [changes(*event) for event in events]
-        messages += [Begin(xid), *(m for m, _ in made), Commit(number * 10)]  # type: ignore[list-item]
+        messages += [WalBegin(xid), *(m for m, _ in made), WalCommit(number * 10)]  # type: ignore[list-item]
         hidden = hidden or xid in running
         end = end if hidden else number * 10
         if xid not in running:
@@ -146,8 +146,8 @@ def test_every_change_that_is_shown_leaves_its_keys(
 
 @given(st.lists(KEYS, max_size=12), st.integers(1, 4))
 def test_too_many_keys_are_none(keys: list[bytes], limit: int) -> None:
-    table = Collected(("id",), {"id": 23, "v": 25}, limit)
-    collect([Begin(1), RELATION, *(Change(5, None, (k, b"v")) for k in keys), Commit(2)], {5: table},
+    table = WalKeys(("id",), {"id": 23, "v": 25}, limit)
+    collect([WalBegin(1), RELATION, *(WalChange(5, None, (k, b"v")) for k in keys), WalCommit(2)], {5: table},
             Visible.of("99:99:"))  # fmt: skip
     many = len(set(keys)) > limit
     assert bool(table.whole) == many
@@ -157,10 +157,11 @@ def test_too_many_keys_are_none(keys: list[bytes], limit: int) -> None:
 @given(st.permutations(["id", "other", "v"]), st.booleans(), st.sampled_from([20, 23]))
 def test_a_relation_in_the_midst_decides_for_what_follows(names: list[str], key: bool, kind: int) -> None:
     """Where its key is as it is today keys are found by their new places, else the table is read as a whole."""
-    again = Relation(5, "s", "t", tuple(WireColumn(n, n == "id" and key, kind if n == "id" else 25) for n in names))
+    again = WalRelation(5, "s", "t", tuple(WireColumn(n, n == "id" and key, kind if n == "id" else 25) for n in names))
     row = tuple(n.encode() for n in names)
-    table = Collected(("id",), {"id": 23, "v": 25}, 10)
-    collect([Begin(1), RELATION, Change(5, None, (b"1", b"v")), again, Change(5, None, row), Commit(2)], {5: table},
+    table = WalKeys(("id",), {"id": 23, "v": 25}, 10)
+    collect([WalBegin(1), RELATION, WalChange(5, None, (b"1", b"v")), again,
+        WalChange(5, None, row), WalCommit(2)], {5: table},
             Visible.of("99:99:"))  # fmt: skip
     if key and kind == 23 and names.index("id") < names.index("v"):
         assert set(table.keys) == {("1",), ("id",)}

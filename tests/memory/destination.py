@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 
 from instep.crash import crashpoint
 from instep.destinations.base import (
+    CastSample,
     Commit,
     Fill,
     Filled,
     FillSize,
+    LoadOutcome,
     LoadState,
     Merge,
     Misfits,
-    Outcome,
     Ref,
     RowLookup,
     RowUpdate,
-    Target,
-    Trial,
+    StagingTarget,
     UndropReport,
 )
 from instep.destinations.casts import tried
@@ -91,13 +91,13 @@ class MemoryDestination:
         held = self.held.get(ref)
         return None if held is None or held.pending is not None else held.state
 
-    def target(self, ref: Ref) -> Target:
+    def target(self, ref: Ref) -> StagingTarget:
         held = self._get(ref)
         shape = held.waiting if held.pending is not None else held
         place = f"file://{self.folder / held.place}"
-        return Target(shape.schema, f"{place}/data", f"{place}/quarantine")
+        return StagingTarget(shape.schema, f"{place}/data", f"{place}/quarantine")
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         held = self._get(ref)
         sample = held.arrow(held.rows, (column, *key)).slice(0, rows)
         return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
@@ -245,27 +245,27 @@ class MemoryDestination:
 
     # rows
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         held, names = self._get(ref), tuple(sorted(f.path for f in files))
         if held.pending is not None:
             raise DestinationError(f"table {'.'.join(ref)} was replaced: load it whole")
         if names in held.added:
-            return Outcome()
+            return LoadOutcome()
         rows = _read(held, files)
         self._load(ref, replace(held, added=held.added | {names}), [*held.rows, *rows], commit, files)
-        return Outcome(inserted=len(rows))
+        return LoadOutcome(inserted=len(rows))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         held = self._get(ref)
         before, shape = held.state.rows if held.state else 0, held.waiting if held.pending is not None else held
         rows = _read(shape, files)
         size, count = sum(f.bytes for f in files), len(files)
         self._put(ref, held, shape.with_rows(rows, commit, bytes=size, files=count, deleted=False), commit)
-        return Outcome(inserted=len(rows), deleted=before)
+        return LoadOutcome(inserted=len(rows), deleted=before)
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> Outcome:
+    ) -> LoadOutcome:
         held = self._get(ref)
         held.check(commit.fence)
         if held.pending is not None:
@@ -342,7 +342,7 @@ class MemoryDestination:
         numbers = [wanted[key] for _, key in found if key in wanted]
         return RowLookup(held.arrow(held.rows[n] for n in places), numbers, (held.version, places))
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         held = self._get(ref)
         assert isinstance(met.places, tuple)
         version, places = met.places
@@ -353,7 +353,7 @@ class MemoryDestination:
             rows[places[at]] = row
         inserted = held.plain(change.inserted)
         self._load(ref, held, [*rows, *inserted], commit, ())
-        return Outcome(len(inserted), len(change.rows), 0)
+        return LoadOutcome(len(inserted), len(change.rows), 0)
 
 
 def _read(held: Held, files: Sequence[StagedFile]) -> list[Row]:

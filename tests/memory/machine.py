@@ -22,7 +22,7 @@ from instep.schema.policy.presets import PRESETS
 from instep.schema.selection.selection import Selection, patterns
 from instep.sync.detection.detect import look, record
 from instep.sync.operations import set_key as rekey
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.quarantine.replay import replay
 from instep.sync.schema_changes.backfill_plan import check_columns
 from instep.sync.schema_changes.evolve import evolve, preview
@@ -439,7 +439,7 @@ class Machine(RuleBasedStateMachine):
             keyed = {ref for ref, held in self.world.destination.held.items() if held.table.key}
             assert {r: rows for r, rows in after.items() if r in keyed} == {r: before[r] for r in keyed}
 
-    def run(self, **wanted: Any) -> Report | None:
+    def run(self, **wanted: Any) -> SyncReport | None:
         """A sync; None if a pause or a wish that nobody can fulfil kept it from running."""
         asked, kept = len(self.world.read), promises.kept_values(self.world)
         try:

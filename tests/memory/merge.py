@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from instep.destinations.base import Fill, Merge, Outcome
+from instep.destinations.base import Fill, LoadOutcome, Merge
 from instep.errors import StageError
 from memory.held import Held, Row
 
@@ -41,7 +41,7 @@ class Meeting:
         times = [row.get(self.ids.get(SYNCED, 0)) for row in staged]
         self.now = max((t for t in times if t is not None), default=datetime.now(UTC))
 
-    def run(self) -> tuple[list[Row], Outcome]:
+    def run(self) -> tuple[list[Row], LoadOutcome]:
         counts, rows, met = _Counts(), [], set[tuple[Any, ...]]()
         for row in self.held.rows:
             key = self._of(row)
@@ -52,7 +52,7 @@ class Meeting:
                 rows.append(now)
         new = [row for key, row in self.staged.items() if key not in met]
         absent = len((self.known or set()) - met - self.staged.keys())
-        return [*rows, *new], Outcome(len(new), counts.updated, counts.deleted, absent, counts.returned)
+        return [*rows, *new], LoadOutcome(len(new), counts.updated, counts.deleted, absent, counts.returned)
 
     def _of(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.get(f) for f in self.key)
@@ -120,11 +120,11 @@ def filled(held: Held, staged: Sequence[Row], fill: Fill) -> tuple[list[Row], in
     return rows, count
 
 
-def replaced_since(held: Held, staged: Sequence[Row], since: tuple[str, str]) -> tuple[list[Row], Outcome]:
+def replaced_since(held: Held, staged: Sequence[Row], since: tuple[str, str]) -> tuple[list[Row], LoadOutcome]:
     """The staged rows in the place of those from that value on."""
     field, low = held.ids[since[0]], since[1]
     kept = [row for row in held.rows if row.get(field) is None or row[field] < _like(row[field], low)]
-    return [*kept, *staged], Outcome(len(staged), 0, len(held.rows) - len(kept))
+    return [*kept, *staged], LoadOutcome(len(staged), 0, len(held.rows) - len(kept))
 
 
 def _like(value: Any, text: str) -> Any:

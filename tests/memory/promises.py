@@ -17,7 +17,7 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType
 from instep.stage.casts.cast import cast
 from instep.store.history.events import LoggedEvent
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from memory.arrow import arrow_type
 from memory.database import MemoryTable
 from memory.held import BY_HAND
@@ -70,7 +70,7 @@ def counted(rows: Iterable[Row], columns: Iterable[str]) -> Counter[tuple[Any, .
     return Counter(tuple(row[n] for n in names) for row in rows)
 
 
-def check_converged(world: World, report: Report, loose: Mapping[str, set[str]]) -> None:
+def check_converged(world: World, report: SyncReport, loose: Mapping[str, set[str]]) -> None:
     """Promises 1 and 2: each table that a sync says it has done equals its source under the accepted schema. `loose`
     are columns of tables with a cursor whose values no cursor tells."""
     accepted = world.store.accepted.catalog(NAME)
@@ -104,7 +104,7 @@ _ASKS = ("review", "pause_table", "pause_connection")
 _ID = re.compile(r"\bc-[0-9a-f]+")
 
 
-def check_reasons(world: World, report: Report, *, whole: bool) -> None:
+def check_reasons(world: World, report: SyncReport, *, whole: bool) -> None:
     """Promise 13: whatever asks for a review has one that is open; a table that is not loaded names a change that is
     open or refused, or somebody has paused it. After a sync of the `whole` connection no approved type waits in
     silence."""

@@ -32,7 +32,7 @@ from instep.store.store import Store
 from instep.store.tables.catalogs import runs
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.run import Wanted, sync
 from memory.database import MemoryDatabase
 from memory.destination import MemoryDestination
@@ -122,7 +122,7 @@ class World:
             lambda t: self.settings.get(t.name, TableSettings()), self.store, SparkSettings(), who="test", salt=b"salt",
         )  # fmt: skip
 
-    def sync(self, **wanted: Any) -> Report:
+    def sync(self, **wanted: Any) -> SyncReport:
         report = sync(self.pipe, Wanted(**wanted), engine=self.engine())
         self.crashed = False
         return report

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from instep.notify.lines import Line
+from instep.notify.lines import MessageLine
 from instep.notify.message import Message
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-RENAMED = Line(
+RENAMED = MessageLine(
     AT, (7,), "change.review_needed", "warning", "renamed", "column renamed", "needs a review", "shop", source="db",
     table="public.order", column="total", old="amount", new="total", kind="column.renamed", change="c-7f3a2b",
     rule="policy careful rule 2", why="waits for a review", link="https://instep.example.org/connections/shop",
@@ -25,11 +25,11 @@ HOSTILE = (
 """Names that a database lets somebody give to a table."""
 
 
-def line(**fields: Any) -> Line:
+def line(**fields: Any) -> MessageLine:
     return replace(RENAMED, **fields)
 
 
-def message(*lines: Line, id: str = "m-0123456789abcdef") -> Message:
+def message(*lines: MessageLine, id: str = "m-0123456789abcdef") -> Message:
     return Message(id, AT, lines or (RENAMED,))
 
 

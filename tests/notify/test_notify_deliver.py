@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
 from instep.events import ChangeApplied, ChangeDetected, ChangeMapped, Event, Paused, Resumed, ReviewNeeded, RunEnded
 from instep.model import TableRun
 from instep.notify import slack
 from instep.notify.channel import Channel, PostChannel, PostConfig
 from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, HOOK_PATIENCE, Sender
-from instep.notify.lines import Line
+from instep.notify.lines import MessageLine
 from instep.notify.message import Message
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
@@ -30,7 +30,7 @@ from instep.schema.changes.kinds import (
     SchemaAdded,
     TableRenamed,
 )
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.history.outbox import Notice
 from instep.store.store import Store
 from receivers import Web, web
@@ -61,7 +61,7 @@ def sender(store: Store, receiver: Web | None, clock: Clock, draw: float = 0.5) 
     def channel(name: str) -> Channel:
         if receiver is None:
             raise ProjectError(f"unknown channel {name!r}")
-        return PostChannel(PostConfig(receiver.url), Guard(("127.0.0.1",)), slack.payload)
+        return PostChannel(PostConfig(receiver.url), EgressGuard(("127.0.0.1",)), slack.payload)
 
     return Sender(
         store, channel, lambda name: f"{name}_db", lambda name, of: f"https://i/{name}/{of}", clock, lambda: draw
@@ -71,13 +71,13 @@ def sender(store: Store, receiver: Web | None, clock: Clock, draw: float = 0.5) 
 def reviewed(store: Store, change: Change, rule: str = "policy careful rule 2") -> str:
     """The id of a change's review."""
     ref, column = table_of(change) or ("", ""), column_of(change)
-    made = Finding(
+    made = DetectedChange(
         describe(change), change.kind, ref, column, describe(change), change_to_dict(change), "review", rule, "y"
     )
     return store.reviews.record("shop", [made], "f")[0].id
 
 
-def lines(store: Store, clock: Clock, *happened: Event) -> list[Line]:
+def lines(store: Store, clock: Clock, *happened: Event) -> list[MessageLine]:
     """What one message says of these events."""
     store.events.add(*happened)
     store.outbox.gather()

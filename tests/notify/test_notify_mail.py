@@ -13,17 +13,17 @@ import pytest
 from notify_world import message
 
 from certificates import make_certificates
-from instep.egress.guard import EgressRefused, Guard
+from instep.egress.guard import EgressGuard, EgressRefused
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
 from instep.notify.mail import EmailChannel, EmailConfig
 from receivers import post_office
 
-LOOPBACK = Guard(("127.0.0.0/8", "::1"))
+LOOPBACK = EgressGuard(("127.0.0.0/8", "::1"))
 PASSWORD = "canary-5f2e"
 
 
-def channel(port: int, guard: Guard = LOOPBACK, **said: object) -> EmailChannel:
+def channel(port: int, guard: EgressGuard = LOOPBACK, **said: object) -> EmailChannel:
     given = {"tls": "none", "timeout": 5.0, "host": "localhost", **said}
     return EmailChannel(EmailConfig(("data@example.org", "b@example.org"), "i@example.org", port=port, **given), guard)  # type: ignore[arg-type]
 
@@ -89,9 +89,9 @@ def test_what_a_server_refuses_is_told_without_its_words(said: str, code: int) -
 
 def test_inner_servers_are_refused_unless_they_are_listed() -> None:
     with post_office() as post, pytest.raises(EgressRefused, match="this machine itself"):
-        channel(post.port, Guard()).send(message())
+        channel(post.port, EgressGuard()).send(message())
     with pytest.raises(EgressRefused, match="without TLS"):
-        channel(25, Guard(resolve=lambda *_: ["93.184.216.34"])).send(message())
+        channel(25, EgressGuard(resolve=lambda *_: ["93.184.216.34"])).send(message())
 
 
 def test_a_server_that_says_nothing_is_left_in_time() -> None:

@@ -20,7 +20,7 @@ from instep.schema.catalog.catalog import Column
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import change_to_dict
 from instep.schema.changes.kinds import ColumnAdded
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.history.outbox import Notice, Told
 from instep.store.store import Store
 
@@ -116,7 +116,7 @@ def test_who_is_told(
 
 def test_kinds_are_looked_up_for_events_that_name_a_change_only(store: Store, tmp_path: Path) -> None:
     change = ColumnAdded(("public", "t"), Column("a", parse("int64")), 0)
-    finding = Finding(
+    finding = DetectedChange(
         "k", change.kind, change.table, "a", "added", change_to_dict(change), "apply", "preset", "why"
     )  # fmt: skip
     [review] = store.reviews.record("shop", [finding], "f")

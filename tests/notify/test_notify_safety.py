@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.cli_world import CHANGED, TABLES, Shop
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.events import Paused
 from instep.notify import slack
 from instep.notify.channel import PostChannel, PostConfig
@@ -79,7 +79,7 @@ def told_by(store: Store) -> None:
 
 
 def sender(store: Store, receiver: Web) -> Sender:
-    channel = PostChannel(PostConfig(receiver.url), Guard(("127.0.0.1",)), slack.payload)
+    channel = PostChannel(PostConfig(receiver.url), EgressGuard(("127.0.0.1",)), slack.payload)
     return Sender(store, lambda _: channel, str, lambda *_: "", store._db.now)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from notify_world import AT, HOSTILE, line, message
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
 from instep.notify import slack, teams
 from instep.notify.channel import NotDelivered, PostChannel, PostConfig
@@ -22,7 +22,7 @@ from instep.notify.trial import try_channel
 from instep.notify.webhook import WebhookChannel, WebhookConfig, signature, signing_key
 from receivers import web
 
-LOOPBACK = Guard(("127.0.0.0/8",))
+LOOPBACK = EgressGuard(("127.0.0.0/8",))
 
 
 def secret() -> str:
@@ -137,7 +137,7 @@ def test_apprise_reaches_other_services() -> None:
 def test_an_inner_host_of_apprise_is_refused_without_its_url(url: str) -> None:
     pytest.importorskip("apprise")
     with pytest.raises(NotDelivered, match=r"host of the jsons? URL") as refused:
-        AppriseChannel(AppriseConfig(url), Guard()).send(message())
+        AppriseChannel(AppriseConfig(url), EgressGuard()).send(message())
     assert "TOKEN123" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
 
 
@@ -146,7 +146,7 @@ def test_what_stands_for_a_host_is_a_token_of_services_with_one_host() -> None:
     pytest.importorskip("apprise")
     looked_up: list[str] = []
 
-    class Watched(Guard):
+    class Watched(EgressGuard):
         def target(self, host: str, port: int, *rest: Any) -> Any:
             looked_up.append(host)
             raise AssertionError(host)

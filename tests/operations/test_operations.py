@@ -20,7 +20,7 @@ from instep.operations.registry import policy_of, spec_for, spec_of, specs, work
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.operations.spec import OperationSpec, Request, Work
-from instep.operations.values import Between, leads_to
+from instep.operations.values import NumberRange, leads_to
 from instep.server.requests import request_model
 
 ALL = pytest.mark.parametrize("spec", specs().values(), ids=specs())
@@ -91,7 +91,7 @@ def test_fields_that_do_not_go_together_make_no_request(said: dict[str, Any]) ->
         RestoreRequest(table="a.b", **said)
 
 
-UNSAID: list[Any] = [str, Annotated[str, Between(1, 2)], tuple[str, ...], list[str], bytes]
+UNSAID: list[Any] = [str, Annotated[str, NumberRange(1, 2)], tuple[str, ...], list[str], bytes]
 
 
 @pytest.mark.parametrize("hint", UNSAID)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 
 
 @dataclass
@@ -21,5 +21,5 @@ class Moved:
         self.time += timedelta(**by)
 
 
-def change(key: str = "k") -> Finding:
-    return Finding(key, "column.removed", ("public", "t"), "a", "t.a is gone", {}, "review", "preset", "why", {})
+def change(key: str = "k") -> DetectedChange:
+    return DetectedChange(key, "column.removed", ("public", "t"), "a", "t.a is gone", {}, "review", "preset", "why", {})

@@ -19,7 +19,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.store.admin import prune
 from instep.store.store import Store
-from instep.store.work.rollouts import Draft
+from instep.store.work.rollouts import RolloutDraft
 from postgres_server import Database
 
 KEEP = RetentionSection()
@@ -183,7 +183,7 @@ def test_rollouts_that_rest_go_with_the_runs_that_they_named(
     measured = run(store, clock)
     for _ in range(4):
         run(store, clock)
-    draft = Draft({"kind": "policy"}, {}, ("1",), {}, (Member("", "shop", 1, "waiting", "applies"),), "ann")
+    draft = RolloutDraft({"kind": "policy"}, {}, ("1",), {}, (Member("", "shop", 1, "waiting", "applies"),), "ann")
     made = store.rollouts.add(draft)
     if status != "ready":
         held = store.rollouts.claim(made.id, ("ready",))

@@ -16,7 +16,7 @@ from instep.cli.main import main
 from instep.errors import Conflict
 from instep.server.app import create_app
 from instep.worker import worker
-from instep.worker.worker import JobWorker, Limits
+from instep.worker.worker import JobWorker, WorkerLimits
 
 PROJECT = "sources: {db: {type: sqlite, path: s.db}}\ndestinations: {lake: {type: duckdb, path: l.duckdb}}\n"
 
@@ -53,10 +53,10 @@ def test_a_worker_ends_then_and_another_does_not_start(folder: Path, monkeypatch
         if text.startswith("worker "):
             newer(folder)
 
-    JobWorker(partial(open_project, folder), Limits(lanes=1, poll=0.05), hear).run()
+    JobWorker(partial(open_project, folder), WorkerLimits(lanes=1, poll=0.05), hear).run()
     assert any("version 9999" in text for text in said)
     with pytest.raises(Conflict, match="newer instep"):
-        JobWorker(partial(open_project, folder), Limits(lanes=1), said.append).run()
+        JobWorker(partial(open_project, folder), WorkerLimits(lanes=1), said.append).run()
 
 
 def test_the_doctor_tells_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

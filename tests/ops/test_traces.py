@@ -19,15 +19,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from instep.bootstrap import App, open_project
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.errors import SetupError
 from instep.logs import LogSettings, configure
-from instep.monitoring.traces import Traces, TraceSettings, end
+from instep.monitoring.traces import TraceExporter, TraceSettings, end
 from instep.spans import span, tell, within
-from instep.worker.perform import Ended, perform
+from instep.worker.perform import JobEnd, perform
 from receivers import Web, web
 
-LOOPBACK = Guard(("127.0.0.0/8",))
+LOOPBACK = EgressGuard(("127.0.0.0/8",))
 FILE = """\
 engine: inline
 sources: {db: {type: sqlite, path: shop.db}}
@@ -88,7 +88,7 @@ def sql(folder: Path, script: str) -> None:
         connection.executescript(script)
 
 
-def work(app: App, kind: Any = "sync") -> Ended:
+def work(app: App, kind: Any = "sync") -> JobEnd:
     app.store.jobs.enqueue("shop", kind)
     job = app.store.jobs.claim("test")
     assert job is not None
@@ -132,7 +132,7 @@ def test_no_secret_and_no_value_is_in_a_trace(app: App, collector: Web, monkeypa
 
 
 def test_what_fails_says_why_without_its_secrets(collector: Web) -> None:
-    traces = Traces(LOOPBACK, TraceSettings(f"http://127.0.0.1:{collector.port}/v1/traces"))
+    traces = TraceExporter(LOOPBACK, TraceSettings(f"http://127.0.0.1:{collector.port}/v1/traces"))
 
     def log_in() -> None:
         with span("load", note="token=hunter2hunter2"):
@@ -155,7 +155,7 @@ def test_parts_in_other_threads_are_within_theirs(collector: Web) -> None:
         with span(name):
             pass
 
-    traces = Traces(LOOPBACK, TraceSettings(f"http://127.0.0.1:{collector.port}/v1/traces"))
+    traces = TraceExporter(LOOPBACK, TraceSettings(f"http://127.0.0.1:{collector.port}/v1/traces"))
     with span("outer"), ThreadPoolExecutor(2) as pool:
         for name in ("a", "b"):
             pool.submit(within(inner, name)).result()
@@ -166,16 +166,16 @@ def test_parts_in_other_threads_are_within_theirs(collector: Web) -> None:
 
 REFUSED = [
     ("the collector fails", 500, LOOPBACK, "the collector answers 500"),
-    ("an inner address that is not listed", 200, Guard(), "this machine itself"),
+    ("an inner address that is not listed", 200, EgressGuard(), "this machine itself"),
 ]
 
 
 @pytest.mark.parametrize(("status", "guard", "why"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
 def test_a_collector_that_does_not_take_it_holds_up_nothing(
-    collector: Web, caplog: pytest.LogCaptureFixture, status: int, guard: Guard, why: str
+    collector: Web, caplog: pytest.LogCaptureFixture, status: int, guard: EgressGuard, why: str
 ) -> None:
     collector.answers.append((status, {}))
-    traces = Traces(guard, TraceSettings(f"http://127.0.0.1:{collector.port}/"))
+    traces = TraceExporter(guard, TraceSettings(f"http://127.0.0.1:{collector.port}/"))
     with caplog.at_level(logging.WARNING, "instep.traces"):
         with span("work"):
             done = True

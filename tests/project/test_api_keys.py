@@ -28,7 +28,7 @@ from instep.project.allowed.properties import table_refusals
 from instep.project.allowed.values import nothing
 from instep.project.documents import TYPES, InvalidObject, plain_section_of
 from instep.project.sections.folders import SHELVES, Shelves
-from instep.project.sections.models import SourceSection, SqliteSource
+from instep.project.sections.models import SourceSection, SqliteSourceSection
 from instep.project.sections.values import Section
 
 OPEN = {
@@ -60,7 +60,7 @@ def test_every_key_has_an_entry() -> None:
 
 
 def test_a_key_without_an_entry_is_refused(tmp_path: Path) -> None:
-    class Newer(SqliteSource):
+    class Newer(SqliteSourceSection):
         init: str = ""
 
     assert reach_of(Newer, "init") is None
@@ -254,8 +254,8 @@ def test_the_project_file_names_other_shelves(root: Path) -> None:
 
 
 def test_entries_are_found_by_class() -> None:
-    assert reach_of(SqliteSource, "app_options") is KEYS[SourceSection]["app_options"]
-    assert api_keys.reach_of(SqliteSource, "nothing") is None
+    assert reach_of(SqliteSourceSection, "app_options") is KEYS[SourceSection]["app_options"]
+    assert api_keys.reach_of(SqliteSourceSection, "nothing") is None
 
 
 ADDRESSES = {

@@ -8,7 +8,7 @@ import pytest
 
 from instep.bootstrap import open_project
 from instep.errors import ProjectError
-from instep.sources.files.config import Options
+from instep.sources.files.config import FileOptions
 from instep.sources.files.source import FilesSource
 
 REST = "destinations: {lake: {type: iceberg}}\nconnections: {shop: {}}\n"
@@ -25,7 +25,7 @@ def source(folder: Path, text: str) -> FilesSource:
 def test_the_defaults(tmp_path: Path) -> None:
     config = source(tmp_path, "{type: files, path: drop}").config
     assert (config.path, config.name, config.settle) == (str(tmp_path / "drop"), "drop", 5)
-    assert config.options_of("t") == Options()
+    assert config.options_of("t") == FileOptions()
 
 
 def test_everything_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +40,9 @@ def test_everything_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "s3://drop/in", ("_file",), {"s3.secret-access-key": "hush"}
     )  # fmt: skip
     assert "hush" not in repr(config)
-    common = Options(nulls=("NA",))
-    assert config.options_of("x") == Options(delimiter=";", nulls=("NA",))
-    assert config.options_of("orders") == Options(
+    common = FileOptions(nulls=("NA",))
+    assert config.options_of("x") == FileOptions(delimiter=";", nulls=("NA",))
+    assert config.options_of("orders") == FileOptions(
         delimiter="|", header=False, nulls=("NA",), key=("id",), types={"n": "decimal(12,2)"}
     )
     assert config.options_of("offers").digest != common.digest

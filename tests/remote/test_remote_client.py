@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from instep.backends.http.client import Client, address, compare
-from instep.backends.http.credentials import Key, key
+from instep.backends.http.credentials import ApiKeySecret, key
 from instep.backends.http.problems import ServerRefused, error_of
-from instep.errors import AccessLost, Blocked, Conflict, ConnectError, InstepError, SetupError
+from instep.errors import Blocked, Conflict, ConnectError, InstepError, SetupError, SourceAccessLost
 
 CANARY = "instep_sk_canary0123456789"
 PROBLEM = "application/problem+json"
@@ -76,7 +76,7 @@ PATIENT: list[tuple[str, Answers, list[float], type[InstepError] | None]] = [
 def test_patience(answers: Answers, waits: list[float], error: type[InstepError] | None) -> None:
     slept: list[float] = []
     with serving(list(answers)) as (url, asked):
-        client = Client(url, Key(CANARY), "0.1.0", sleep=slept.append)
+        client = Client(url, ApiKeySecret(CANARY), "0.1.0", sleep=slept.append)
         if error is None:
             assert client.post("/changes/answers", {"a": 1}) == {"items": []}
         else:
@@ -93,13 +93,13 @@ def test_patience(answers: Answers, waits: list[float], error: type[InstepError]
 def test_nobody_there_is_told() -> None:
     slept: list[float] = []
     with pytest.raises(ConnectError, match="Connection refused"):
-        Client("http://127.0.0.1:1", Key(CANARY), "0.1.0", sleep=slept.append).get("/me")
+        Client("http://127.0.0.1:1", ApiKeySecret(CANARY), "0.1.0", sleep=slept.append).get("/me")
     assert slept == [0.25, 1.0, 4.0]
 
 
 def test_another_version_gets_no_key() -> None:
     with serving([OK], version="0.9.0") as (url, asked), pytest.raises(Blocked, match="documents differ"):
-        Client(url, Key(CANARY), "0.1.0").get("/me")
+        Client(url, ApiKeySecret(CANARY), "0.1.0").get("/me")
     assert all("Authorization" not in one[2] for one in asked)
 
 
@@ -162,5 +162,5 @@ def test_where_the_key_comes_from(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_let_in_is_exit_code_4() -> None:
     found = error_of({"code": "unauthorized", "title": "A valid API key is needed.", "detail": "no", "hint": "ask"})
-    assert isinstance(found, AccessLost)
+    assert isinstance(found, SourceAccessLost)
     assert (found.exit_code, found.hint) == (4, "ask")

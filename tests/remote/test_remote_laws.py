@@ -26,15 +26,15 @@ from certificates import make_certificates
 from instep import errors
 from instep.backends.decode import moments, record
 from instep.backends.http.client import PATIENCE, TRIES, Client, address, compare, part
-from instep.backends.http.credentials import Key, key
+from instep.backends.http.credentials import ApiKeySecret, key
 from instep.backends.http.problems import MAX_TEXT, error_of, problem_of, strange
-from instep.backends.http.transport import Answer, Transport, Unreached
+from instep.backends.http.transport import ServerAnswer, Transport, Unreached
 from instep.backends.remote_jobs import Follower
 from instep.backends.remote_jobs import error_of as ended
 from instep.errors import ConnectError, InstepError, SetupError
 from instep.loopback import is_loopback
 from instep.model import Job, JobStatus, Run
-from instep.server.problems import TITLES, Problem, of_error
+from instep.server.problems import TITLES, ApiProblem, of_error
 from instep.worker.perform import _problem
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, InstepError)]
@@ -60,13 +60,13 @@ def test_an_error_keeps_text_hint_and_exit_code_over_the_api_and_through_a_job(k
     assert (type(found), str(found)) == (kind, str(raised))
 
 
-class Elsewhere(errors.AccessLost):
+class Elsewhere(errors.SourceAccessLost):
     """As those that rooms make for themselves."""
 
 
 def test_an_error_of_a_room_comes_back_as_its_nearest_kind() -> None:
     found = ended(job("failed", result=_problem(Elsewhere("gone", hint="grant"))))
-    assert (type(found), found.exit_code, found.hint) == (errors.AccessLost, 4, "grant")
+    assert (type(found), found.exit_code, found.hint) == (errors.SourceAccessLost, 4, "grant")
 
 
 ENDED: list[tuple[str, dict[str, Any], type[InstepError], str]] = [
@@ -91,7 +91,7 @@ EXITS = {"unauthorized": 4, "forbidden": 4, "too_many_requests": 4, "internal": 
 
 @pytest.mark.parametrize("code", TITLES)
 def test_every_code_of_the_api_has_an_exit_code(code: str) -> None:
-    found = error_of(Problem(400, code, "no", "ask").document())
+    found = error_of(ApiProblem(400, code, "no", "ask").document())
     assert (found.exit_code, found.hint) == (EXITS.get(code, 1), "ask")
     assert "no" in found.message
 
@@ -222,16 +222,16 @@ def test_patience_has_an_end_and_a_write_one_token(answers: list[tuple[int, int 
     """0: nobody there. Whatever a server says, a write is sent at most so often, waits so long, and says who it is."""
     left, slept, tokens = list(answers), list[float](), set[str]()
 
-    def send(_: str, path: str, headers: Any, __: bytes | None) -> Answer:
+    def send(_: str, path: str, headers: Any, __: bytes | None) -> ServerAnswer:
         if path == "/healthz":
-            return Answer(200, {}, b'{"version": "0.1.0"}')
+            return ServerAnswer(200, {}, b'{"version": "0.1.0"}')
         tokens.add(headers["Idempotency-Key"])
         status, after = left.pop(0)
         if not status:
             raise Unreached("nobody")
-        return Answer(status, {} if after is None else {"retry-after": str(after)}, b"{}")
+        return ServerAnswer(status, {} if after is None else {"retry-after": str(after)}, b"{}")
 
-    client = Client("https://a.example", Key(CANARY), "0.1.0", sends=send, sleep=slept.append)
+    client = Client("https://a.example", ApiKeySecret(CANARY), "0.1.0", sends=send, sleep=slept.append)
     try:
         assert client.post("/x", {}) == {}
         last = 200
@@ -271,17 +271,17 @@ def listing(count: int, most: int) -> tuple[Client, list[dict[str, list[str]]]]:
     """A client of a server that has so many items and gives at most `most` of them at once; what was asked for."""
     asked: list[dict[str, list[str]]] = []
 
-    def send(_: str, path: str, __: Any, ___: bytes | None) -> Answer:
+    def send(_: str, path: str, __: Any, ___: bytes | None) -> ServerAnswer:
         if path == "/healthz":
-            return Answer(200, {}, b'{"version": "0.1.0"}')
+            return ServerAnswer(200, {}, b'{"version": "0.1.0"}')
         query = parse_qs(urlsplit(path).query)
         asked.append(query)
         at, limit = int(query.get("cursor", ["0"])[0]), min(most, int(query["limit"][0]))
         upto = min(count, at + limit)
         page = {"items": [{"n": n} for n in range(at, upto)], "next_cursor": str(upto) if upto < count else None}
-        return Answer(200, {}, json.dumps(page).encode())
+        return ServerAnswer(200, {}, json.dumps(page).encode())
 
-    return Client("https://a.example", Key(CANARY), "0.1.0", sends=send), asked
+    return Client("https://a.example", ApiKeySecret(CANARY), "0.1.0", sends=send), asked
 
 
 sizes = st.integers(1, 7)
@@ -332,18 +332,20 @@ def test_a_job_is_followed_by_what_happens_after_it_began() -> None:
     ]  # fmt: skip
     at = -1
 
-    def send(_: str, path: str, __: Any, ___: bytes | None) -> Answer:
+    def send(_: str, path: str, __: Any, ___: bytes | None) -> ServerAnswer:
         nonlocal at
         if path == "/healthz":
-            return Answer(200, {}, b'{"version": "0.1.0"}')
+            return ServerAnswer(200, {}, b'{"version": "0.1.0"}')
         if path.startswith("/api/v1/queue/"):
             at += 1
-            return Answer(200, {}, json.dumps(dataclasses.asdict(turns[at][0]), default=datetime.isoformat).encode())
+            return ServerAnswer(
+                200, {}, json.dumps(dataclasses.asdict(turns[at][0]), default=datetime.isoformat).encode()
+            )
         newest_first = sorted(turns[at][1], key=lambda e: -int(e["number"]))
-        return Answer(200, {}, json.dumps({"items": newest_first, "next_cursor": None}).encode())
+        return ServerAnswer(200, {}, json.dumps({"items": newest_first, "next_cursor": None}).encode())
 
     board = Shown()
-    client = Client("https://a.example", Key(CANARY), "0.1.0", sends=send)
+    client = Client("https://a.example", ApiKeySecret(CANARY), "0.1.0", sends=send)
     done = Follower(client, lambda: nullcontext(board), print, sleep=lambda _: None).done("j-1")
     assert done.status == "done"
     assert board.lines == [
@@ -442,7 +444,7 @@ def test_a_certificate_is_checked_before_anything_is_sent(
         monkeypatch.setenv("SSL_CERT_FILE", str(certificates / f"{trusted}.pem"))
     slept: list[float] = []
     with secured(certificates, shown, monkeypatch, [OK]) as (url, asked):
-        client = Client(url, Key(CANARY), "0.1.0", sleep=slept.append)
+        client = Client(url, ApiKeySecret(CANARY), "0.1.0", sleep=slept.append)
         if not said:
             assert client.get("/me") == {"items": []}
             assert [path for _, path, *_ in asked] == ["/healthz", "/api/v1/me"]
@@ -455,5 +457,5 @@ def test_a_certificate_is_checked_before_anything_is_sent(
 
 def test_a_server_without_tls_is_told_and_the_key_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving([OK]) as (url, asked), pytest.raises(ConnectError, match="SSL") as told:
-        Client(url.replace("http", "https"), Key(CANARY), "0.1.0", sleep=lambda _: None).get("/me")
+        Client(url.replace("http", "https"), ApiKeySecret(CANARY), "0.1.0", sleep=lambda _: None).get("/me")
     assert (asked, CANARY in str(told.value), os.environ.get("INSTEP_API_KEY")) == ([], False, None)

@@ -243,11 +243,11 @@ def test_the_detector(twins: Twins) -> None:
 
 def test_options_of_a_connection_that_the_server_keeps(twins: Twins) -> None:
     from instep.backends.http.client import Client
-    from instep.backends.http.credentials import Key
+    from instep.backends.http.credentials import ApiKeySecret
 
     far, of = twins.far, ("--connection", "mine")
     spec = {"source": "db", "destination": "lake", "app_options": {"frequency": 21600}}
-    Client(far.url, Key(far.key), "0.1.0").post("/connections", {"name": "mine", "spec": spec})
+    Client(far.url, ApiKeySecret(far.key), "0.1.0").post("/connections", {"name": "mine", "spec": spec})
     far.ok("detector", "set", "frequency=1800", "unsync_deleted_tables=true", "excluded_tables=main.tmp", *of)
     found = far.ok("detector", "set", "excluded_columns=[note]", "-t", "main.item", *of, *JSON).json["detector"]
     assert found["frequency"] == 1800
@@ -261,10 +261,10 @@ def test_options_of_a_connection_that_the_server_keeps(twins: Twins) -> None:
 
 def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(twins: Twins) -> None:
     from instep.backends.http.client import Client
-    from instep.backends.http.credentials import Key
+    from instep.backends.http.credentials import ApiKeySecret
     from instep.errors import Conflict
 
-    client = Client(twins.far.url, Key(twins.far.key), "0.1.0")
+    client = Client(twins.far.url, ApiKeySecret(twins.far.key), "0.1.0")
     client.post("/connections", {"name": "mine", "spec": {"source": "db", "destination": "lake"}})
     _, tag = client.read("/connections/mine/settings")
     twins.far.ok("detector", "set", "frequency=1800", "--connection", "mine")

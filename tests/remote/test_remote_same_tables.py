@@ -9,7 +9,7 @@ import pytest
 from remote_world import PROJECT, Twins, World, alike
 
 from instep.backends.http.client import Client
-from instep.backends.http.credentials import Key
+from instep.backends.http.credentials import ApiKeySecret
 from instep.backends.remote_jobs import Follower, Works
 from instep.errors import Conflict
 from instep.sync.progress import Silent
@@ -93,7 +93,7 @@ ICEBERG = PROJECT.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, 
 
 
 def works(world: World) -> Works:
-    client = Client(world.url, Key(world.key), "0.1.0")
+    client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
     return Works(client, Follower(client, lambda: nullcontext(Silent()), print), print)
 
 

@@ -8,7 +8,7 @@ import pytest
 from remote_world import World
 
 from instep.backends.http.client import Client
-from instep.backends.http.credentials import Key
+from instep.backends.http.credentials import ApiKeySecret
 from instep.backends.remote_jobs import Follower, Works
 from instep.backends.remote_rows import ROUNDS, RemoteRows
 from instep.backends.remote_settings import RemoteSelections
@@ -72,7 +72,7 @@ def test_what_a_run_holds_of_a_row_meanwhile_is_erased_too(world: World, more: i
         world.work()
         return nullcontext(Silent())
 
-    client = Client(world.url, Key(world.key), "0.1.0")
+    client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
     rows = RemoteRows(Works(client, Follower(client, watch, str), str), lambda _: pytest.fail("it is no sync"))
     if more == ROUNDS:
         with pytest.raises(Conflict, match=f"{ROUNDS} entries of this row were erased, and 1 more are held"):
@@ -100,7 +100,7 @@ def test_while_a_run_is_alive_nobody_says_that_nothing_is_held(world: World) -> 
 def test_what_is_switched_is_what_was_shown(world: World) -> None:
     """A column that comes in before the answer fits the pattern, but nobody has seen it."""
     assert world.here("detect").code == 0
-    selections = RemoteSelections(Client(world.url, Key(world.key), "0.1.0"))
+    selections = RemoteSelections(Client(world.url, ApiKeySecret(world.key), "0.1.0"))
     made = selections.switching("shop", "off", [], ["*.item.name*"])
     world.sql("alter table item add column name_of_owner text")
     assert world.here("detect").code == 0
@@ -161,7 +161,7 @@ def test_who_stops_waiting_leaves_the_job(world: World) -> None:
     def stop(_: float) -> None:
         raise KeyboardInterrupt
 
-    client = Client(world.url, Key(world.key), "0.1.0")
+    client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
     job = world.ok("sync", "--no-wait", "--output", "json").json["job"]["id"]
     with pytest.raises(KeyboardInterrupt):
         Follower(client, lambda: nullcontext(Silent()), left.append, sleep=stop).over(job)

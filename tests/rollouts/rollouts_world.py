@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from instep.bootstrap import open_project
-from instep.control.rollouts.create import Order, create, draft, patch_of
+from instep.control.rollouts.create import RolloutOrder, create, draft, patch_of
 from instep.control.rollouts.flow import Rolling
 from instep.control.rollouts.gates import DEFAULT, Gates
 from instep.control.rollouts.selections import SelectionPatch
-from instep.control.rollouts.waves import Group
+from instep.control.rollouts.waves import ConnectionGroup
 from instep.model import MemberStatus, Rollout, RunOutcome, TableHealth
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Column, Table
@@ -23,7 +23,7 @@ from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
 
 HEAD = "sources: {db: {type: sqlite, path: shop.db}}\ndestinations: {lake: {type: duckdb, path: lake.duckdb}}\n"
-EVERY = Group(matching=("*",))
+EVERY = ConnectionGroup(matching=("*",))
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Fleet:
         return SelectionPatch(self.project, self.store, (("on", "main.refunds"),))
 
     def create(self, sizes: tuple[str, ...] = ("1", "10%", "rest"), gates: Gates = DEFAULT) -> Rollout:
-        return create(self.store, draft(Order(self.patch, EVERY, sizes, gates), self.names, "ann"))
+        return create(self.store, draft(RolloutOrder(self.patch, EVERY, sizes, gates), self.names, "ann"))
 
     def rolling(self, rollout: Rollout) -> Rolling:
         return Rolling(self.store, patch_of(rollout.what, self.project, self.store), self.runs, "ann")

@@ -15,11 +15,11 @@ from real_fleet import RealFleet
 
 from instep.bootstrap import App
 from instep.control.rollouts import queued
-from instep.control.rollouts.create import Order, create, draft
+from instep.control.rollouts.create import RolloutOrder, create, draft
 from instep.control.rollouts.flow import Rolling
 from instep.control.rollouts.gates import gates
 from instep.control.rollouts.selections import SelectionPatch
-from instep.control.rollouts.waves import SIZES, Group
+from instep.control.rollouts.waves import SIZES, ConnectionGroup
 from instep.crash import VARIABLE
 from instep.model import Member
 from instep.sync.in_process import InProcess
@@ -53,7 +53,7 @@ def test_one_in_twenty_fails_and_resume_touches_only_those(tmp_path: Path, capsy
     told: list[Member] = []
     with fleet.open() as app:
         patch = SelectionPatch(app.project, app.store, (("on", "main.refunds"),))
-        order = Order(patch, Group(tags=("shard",)), SIZES, gates(["failed=10%"]))
+        order = RolloutOrder(patch, ConnectionGroup(tags=("shard",)), SIZES, gates(["failed=10%"]))
         made = create(app.store, draft(order, fleet.names, "ann"))
         rolling = Rolling(app.store, patch, InProcess(app.pipe, app.engine), "ann", told.append)
         ended = rolling.advance(made.id, every=True)

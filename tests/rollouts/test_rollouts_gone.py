@@ -12,16 +12,16 @@ from rollouts_world import ACCEPTED, SEEN, Syncs, see
 
 from instep.bootstrap import App, open_server
 from instep.control.rollouts.changes import change_patch
-from instep.control.rollouts.create import Order, create, draft, patch_of
+from instep.control.rollouts.create import RolloutOrder, create, draft, patch_of
 from instep.control.rollouts.flow import Rolling
 from instep.control.rollouts.gates import Gates
 from instep.control.rollouts.patch import Patch
 from instep.control.rollouts.policies import ServedPolicies, policy_patch
 from instep.control.rollouts.selections import SelectionPatch
-from instep.control.rollouts.waves import Group
+from instep.control.rollouts.waves import ConnectionGroup
 from instep.errors import Fenced
 from instep.model import Rollout, RunOutcome
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 
 NAMES = ("c0", "c1", "c2")
 CURRENCY = "column.added:main.orders.currency"
@@ -62,7 +62,7 @@ class World:
         return change_patch(store, verdict, CURRENCY, NAMES)
 
     def create(self) -> Rollout:
-        order = Order(self.patch(), Group(tags=("eu",)), ("rest",), Gates(failed=0.9))
+        order = RolloutOrder(self.patch(), ConnectionGroup(tags=("eu",)), ("rest",), Gates(failed=0.9))
         return create(self.app.store, draft(order, NAMES, "ann"))
 
     def rolling(self, made: Rollout) -> Rolling:
@@ -89,7 +89,7 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     with open_server(tmp_path, insecure_dev=True) as app:
         app.objects.put("source", "db", {"type": "sqlite", "path": "shop.db"}, who="test")
         app.objects.put("destination", "lake", {"type": "duckdb", "path": "lake.duckdb"}, who="test")
-        found = Finding(CURRENCY, "column.added", ("main", "orders"), "currency", "new", {}, "review", "r", "w")
+        found = DetectedChange(CURRENCY, "column.added", ("main", "orders"), "currency", "new", {}, "review", "r", "w")
         for name in NAMES:
             app.objects.put("connection", name, {"source": "db", "destination": "lake", "tags": ["eu"]}, who="test")
             see(app.store, name, SEEN)

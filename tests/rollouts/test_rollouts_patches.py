@@ -10,26 +10,28 @@ import pytest
 from rollouts_world import ACCEPTED, EVERY, SEEN, Fleet, see, table
 
 from instep.control.rollouts.changes import ChangePatch, change_patch
-from instep.control.rollouts.create import Order, create, draft, patch_of
+from instep.control.rollouts.create import RolloutOrder, create, draft, patch_of
 from instep.control.rollouts.gates import DEFAULT
-from instep.control.rollouts.patch import Line
+from instep.control.rollouts.patch import CompatibilityLine
 from instep.control.rollouts.policies import policy_patch
 from instep.control.rollouts.selections import SelectionPatch
 from instep.errors import InstepError, SchemaError
 from instep.model import Review
 from instep.schema.catalog.catalog import Catalog
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 
 Make = Callable[[int], Fleet]
 CURRENCY = "column.added:main.orders.currency"
 ADDED = "column main.orders.currency added (string)"
 
 
-def found(kind: str = "column.added", column: str = "currency", summary: str = ADDED) -> Finding:
-    return Finding(f"{kind} {column} {summary}", kind, ("main", "orders"), column, summary, {}, "review", "r", "why")
+def found(kind: str = "column.added", column: str = "currency", summary: str = ADDED) -> DetectedChange:
+    return DetectedChange(
+        f"{kind} {column} {summary}", kind, ("main", "orders"), column, summary, {}, "review", "r", "why"
+    )
 
 
-def waits(shop: Fleet, name: str, *findings: Finding) -> list[Review]:
+def waits(shop: Fleet, name: str, *findings: DetectedChange) -> list[Review]:
     return shop.store.reviews.record(name, findings or (found(),), "f")
 
 
@@ -74,7 +76,7 @@ def test_what_was_carried_out_is_undone_at_the_destination_first(fleet: Make) ->
     before = patch.apply("c000", "ann")
     shop.store.reviews.applied([review.id])
     shop.store.accepted.add("c000", SEEN, who="test", why="sync")
-    assert patch.line("c000") == Line("already", "it is applied")
+    assert patch.line("c000") == CompatibilityLine("already", "it is applied")
     assert patch.undone_by("c000", before) == review.id
 
 
@@ -200,7 +202,7 @@ def test_what_is_no_patch(fleet: Make, what: Any) -> None:
 
 def test_the_canary_comes_first_and_has_to_be_of_the_group(fleet: Make) -> None:
     shop = fleet(5)
-    order = Order(shop.patch, EVERY, ("1", "2"), DEFAULT, ("c003",))
+    order = RolloutOrder(shop.patch, EVERY, ("1", "2"), DEFAULT, ("c003",))
     waves = {m.connection: m.wave for m in draft(order, shop.names, "ann").members}
     assert waves == {"c003": 1, "c000": 2, "c001": 2, "c002": 3, "c004": 3}
     with pytest.raises(InstepError, match="zz is not in the group"):
@@ -211,6 +213,6 @@ def test_nothing_is_made_where_all_have_it(fleet: Make) -> None:
     shop = fleet(2)
     patch = SelectionPatch(shop.project, shop.store, (("on", "main.orders"),))
     with pytest.raises(InstepError, match="all 2 connections have it already"):
-        create(shop.store, draft(Order(patch, EVERY, ("rest",), DEFAULT), shop.names, "ann"))
+        create(shop.store, draft(RolloutOrder(patch, EVERY, ("rest",), DEFAULT), shop.names, "ann"))
     assert shop.store.rollouts.find() == []
     assert table("orders", "note") in ACCEPTED.tables

@@ -14,13 +14,13 @@ from real_fleet import RealFleet
 from instep.bootstrap import App, open_server
 from instep.control.rollouts import queued
 from instep.control.rollouts.changes import change_patch
-from instep.control.rollouts.create import Order, create, draft
+from instep.control.rollouts.create import RolloutOrder, create, draft
 from instep.control.rollouts.flow import stop
 from instep.control.rollouts.gates import DEFAULT, Gates
 from instep.control.rollouts.policies import ServedPolicies, policy_patch
 from instep.control.rollouts.queued import QueuedRuns, outcome_of
 from instep.control.rollouts.selections import SelectionPatch
-from instep.control.rollouts.waves import Group
+from instep.control.rollouts.waves import ConnectionGroup
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Job, JobKind, JobStatus, Rollout
 from instep.store.engine.keyring import FILE, add_key
@@ -41,7 +41,10 @@ class Crew:
 
     def create(self, *sizes: str, gates: Gates = DEFAULT) -> Rollout:
         patch = SelectionPatch(self.app.project, self.store, (("on", "main.refunds"),))
-        return create(self.store, draft(Order(patch, Group(tags=("shard",)), sizes, gates), self.fleet.names, "ann"))
+        return create(
+            self.store,
+            draft(RolloutOrder(patch, ConnectionGroup(tags=("shard",)), sizes, gates), self.fleet.names, "ann"),
+        )
 
     def work(self, jobs: int = 1000) -> None:
         """As a worker's process does, until so many jobs are done or nothing waits."""
@@ -191,7 +194,10 @@ def test_a_pause_fails_a_run_that_waits(crew: Make) -> None:
 def test_a_change_is_undone_by_a_job(crew: Make) -> None:
     shop = crew(2)
     patch = change_patch(shop.store, "approved", "column.added:main.orders.currency", shop.fleet.names)
-    made = create(shop.store, draft(Order(patch, Group(tags=("shard",)), ("rest",), DEFAULT), shop.fleet.names, "ann"))
+    made = create(
+        shop.store,
+        draft(RolloutOrder(patch, ConnectionGroup(tags=("shard",)), ("rest",), DEFAULT), shop.fleet.names, "ann"),
+    )
     queued.advance(shop.store, made.id, "ann")
     shop.work()
     assert shop.counts(made) == {"done": 2}
@@ -221,7 +227,9 @@ def test_policies_that_a_server_keeps(tmp_path: Path) -> None:
             app.objects.put("connection", name, spec, who="eve")
         patch = policy_patch(app.project, "approve", ServedPolicies(app.objects))
         names = ["plain", "there", "words"]
-        made = create(app.store, draft(Order(patch, Group(tags=("eu",)), ("rest",), DEFAULT), names, "ann"))
+        made = create(
+            app.store, draft(RolloutOrder(patch, ConnectionGroup(tags=("eu",)), ("rest",), DEFAULT), names, "ann")
+        )
         assert {m.connection: m.fit for m in app.store.rollouts.members(made.id)} == {
             "plain": "applies", "there": "already", "words": "applies",
         }  # fmt: skip

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rollouts_world import Fleet
 
 from instep.control.rollouts.gates import DEFAULT, Gates, findings, gates, gates_of, halts
-from instep.control.rollouts.machine import MOVES, Await, Begin, Halt, Over, before, next_step, standing
-from instep.control.rollouts.waves import SIZES, Group, chosen, cut, group_of, sizes
+from instep.control.rollouts.machine import MOVES, Await, BeginConnection, Halt, Over, before, next_step, standing
+from instep.control.rollouts.waves import SIZES, ConnectionGroup, chosen, cut, group_of, sizes
 from instep.errors import InstepError, ProjectError
 from instep.model import Measure, Member, MemberStatus, RunOutcome, TableHealth
 
@@ -48,14 +48,15 @@ def test_sizes_that_are_none(text: str) -> None:
 
 
 GROUPS = [
-    (Group(matching=("*",)), 6), (Group(matching=("re:c00[1-3]",)), 3), (Group(tags=("even",)), 3),
-    (Group(tags=("even", "odd")), 6), (Group(tags=("even",), matching=("c00[0-1]",)), 1),
-    (Group(names=("c001", "c002")), 2), (Group(destinations=("lake",)), 6),
+    (ConnectionGroup(matching=("*",)), 6),
+     (ConnectionGroup(matching=("re:c00[1-3]",)), 3), (ConnectionGroup(tags=("even",)), 3),
+    (ConnectionGroup(tags=("even", "odd")), 6), (ConnectionGroup(tags=("even",), matching=("c00[0-1]",)), 1),
+    (ConnectionGroup(names=("c001", "c002")), 2), (ConnectionGroup(destinations=("lake",)), 6),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("group", "count"), GROUPS, ids=lambda value: getattr(value, "text", value))
-def test_groups(fleet: Callable[[int], Fleet], group: Group, count: int) -> None:
+def test_groups(fleet: Callable[[int], Fleet], group: ConnectionGroup, count: int) -> None:
     assert len(chosen(fleet(6).project, group)) == count
     assert group_of(group.to_dict()) == group
 
@@ -63,11 +64,11 @@ def test_groups(fleet: Callable[[int], Fleet], group: Group, count: int) -> None
 def test_groups_that_are_none(fleet: Callable[[int], Fleet]) -> None:
     project = fleet(2).project
     with pytest.raises(InstepError, match="which connections"):
-        chosen(project, Group())
+        chosen(project, ConnectionGroup())
     with pytest.raises(InstepError, match="no connection fits: with tag x"):
-        chosen(project, Group(tags=("x",)))
+        chosen(project, ConnectionGroup(tags=("x",)))
     with pytest.raises(ProjectError, match="unknown connection 'c0001'"):
-        chosen(project, Group(names=("c0001",)))
+        chosen(project, ConnectionGroup(names=("c0001",)))
 
 
 def test_gates_are_read_over_the_defaults_that_are_written_down() -> None:
@@ -138,7 +139,7 @@ def test_the_next_step(statuses: list[MemberStatus], lanes: int, failed: float |
     members, limits = wave(*statuses), Gates(failed=failed)
     halted, running = bool(halts(members, limits)), statuses.count("running")
     match next_step(members, limits, lanes):
-        case Begin(member):
+        case BeginConnection(member):
             assert member.status == "waiting"
             assert not halted
             assert running < lanes

@@ -9,15 +9,18 @@ import pytest
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed, ColumnWidened, TableReplaced
-from instep.schema.planning.guard import Guard, offence
+from instep.schema.planning.guard import LayoutGuard, offence
 from instep.schema.planning.step import RewriteColumn, StepChange
 
 REF = ("shop", "t")
 A, B = (Column(name, parse("int32")) for name in "ab")
 TABLE = Table(*REF, columns=(A, B))
 WIDE, NEW = replace(A, type=parse("int64")), replace(A, name="z")
-STAYS, GOES = Guard("an order (a)", "take it off"), Guard("a partition (a)", "load it", widens=False, goes=True)
-CASES: list[tuple[str, Guard, list[StepChange], str]] = [
+STAYS, GOES = (
+    LayoutGuard("an order (a)", "take it off"),
+    LayoutGuard("a partition (a)", "load it", widens=False, goes=True),
+)
+CASES: list[tuple[str, LayoutGuard, list[StepChange], str]] = [
     ("another column", STAYS, [ColumnRemoved(REF, B, 1)], ""),
     ("a drop", STAYS, [ColumnRemoved(REF, A, 0)], "column a cannot be dropped: an order (a) stands on it"),
     ("a rename", STAYS, [ColumnRenamed(REF, A, NEW)], ""),
@@ -31,6 +34,6 @@ CASES: list[tuple[str, Guard, list[StepChange], str]] = [
 
 
 @pytest.mark.parametrize(("guard", "changes", "why"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_what_a_layout_allows(guard: Guard, changes: list[StepChange], why: str) -> None:
+def test_what_a_layout_allows(guard: LayoutGuard, changes: list[StepChange], why: str) -> None:
     said = offence(REF, changes, {"a": (guard,)})
     assert (said.startswith(why), bool(said)) == (True, bool(why))

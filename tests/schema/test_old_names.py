@@ -11,7 +11,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import ColumnRenamed, TableRenamed
 from instep.schema.planning.aliases import OldName, renames, settled, views, why_over
-from instep.schema.planning.plan import Group
+from instep.schema.planning.plan import StepGroup
 from instep.schema.planning.step import step
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -27,14 +27,14 @@ def table(name: str, *columns: str) -> Table:
     return Table("shop", name, tuple(map(col, columns)))
 
 
-def renamed(ref: str, *pairs: tuple[Column, Column]) -> Group:
+def renamed(ref: str, *pairs: tuple[Column, Column]) -> StepGroup:
     at = ("shop", ref)
-    return Group(at, tuple(step(at, ColumnRenamed(at, a, b)) for a, b in pairs), table(ref))
+    return StepGroup(at, tuple(step(at, ColumnRenamed(at, a, b)) for a, b in pairs), table(ref))
 
 
-def moved(old: str, new: str) -> Group:
+def moved(old: str, new: str) -> StepGroup:
     at = ("shop", old)
-    return Group(at, (step(at, TableRenamed(table(old), table(new))),), table(new))
+    return StepGroup(at, (step(at, TableRenamed(table(old), table(new))),), table(new))
 
 
 PARKED = col("parked_1", "a")
@@ -66,7 +66,7 @@ PLANS = [
 
 @pytest.mark.parametrize(("groups", "tables", "columns"), [p[1:] for p in PLANS], ids=[p[0] for p in PLANS])
 def test_what_a_plan_renames_in_all(
-    groups: list[Group], tables: dict[str, str], columns: dict[tuple[str, str], str]
+    groups: list[StepGroup], tables: dict[str, str], columns: dict[tuple[str, str], str]
 ) -> None:
     found = renames(groups)
     assert {a[1]: b[1] for a, b in found.tables.items()} == tables

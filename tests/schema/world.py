@@ -13,7 +13,7 @@ from instep.schema.changes.diff import diff
 from instep.schema.planning.accept import accept, settle
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.naming import Naming, assign
-from instep.schema.planning.plan import Group, Plan, desired, plan
+from instep.schema.planning.plan import Plan, StepGroup, desired, plan
 from instep.schema.planning.step import RecordIdentity, RewriteColumn, StepChange
 from instep.schema.policy.policy import Decision, Explicit, Policy
 from instep.schema.policy.removal import decide_all
@@ -86,7 +86,7 @@ class World:
         return {c.name: c.native for c in self.there.by_ref["lake", name].columns if c.alias}
 
 
-def execute(there: Catalog, group: Group, able: Capabilities) -> Catalog:
+def execute(there: Catalog, group: StepGroup, able: Capabilities) -> Catalog:
     """What a destination does with the steps of one commit; checks that they lead to what the plan says."""
     for renames, steps in groupby(group.steps, lambda s: isinstance(s.change, ColumnRenamed)):
         changes = [s.change for s in steps]

@@ -17,9 +17,9 @@ from shard_world import REF, SHARD, Shop, opened
 
 from contract import destinations
 from instep.destinations.base import Commit, Merge
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.destinations.delta.held import Held, find
+from instep.destinations.delta.held import DeltaTableState, find
 from instep.destinations.sharded import Sharded, sharded
 from instep.errors import Conflict, Fenced
 from instep.model import TableSettings
@@ -43,7 +43,7 @@ def lake(tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
-def held(shop: Shop, shard: str = "") -> Held:
+def held(shop: Shop, shard: str = "") -> DeltaTableState:
     to: Any = shop.base.part(shard) if shard else shop.base
     found = find(to.warehouse, REF)
     assert found is not None
@@ -93,15 +93,15 @@ def ids(shop: Shop, shard: str) -> list[int]:
 def test_a_commit_comes_on_top_of_those_of_other_shards(lake: Shop) -> None:
     loaded(lake)
     a, b = (lake.base.part(name) for name in "ab")
-    early = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("early", 7, "c"), 2, new=0))
-    twice = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("twice", 7, "c"), 2, new=0))
+    early = DeltaCommit(held(lake, "a"), held(lake, "a").record.after_load(Commit("early", 7, "c"), 2, new=0))
+    twice = DeltaCommit(held(lake, "a"), held(lake, "a").record.after_load(Commit("twice", 7, "c"), 2, new=0))
     for number in range(3):
         b.append(REF, [], Commit(f"b{number}", 9))
     early.land("WRITE", Commit("early", 7, "c"), a.warehouse)
     assert [s.run for s in (a.state(REF), b.state(REF))] == ["early", "b2"]
     with pytest.raises(Conflict):
         twice.land("WRITE", Commit("twice", 7, "c"), a.warehouse)
-    stale = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("stale", 7), 2, new=0))
+    stale = DeltaCommit(held(lake, "a"), held(lake, "a").record.after_load(Commit("stale", 7), 2, new=0))
     a.claim(REF, 8)
     with pytest.raises(Fenced):
         stale.land("WRITE", Commit("stale", 7), a.warehouse)
@@ -111,7 +111,7 @@ def test_a_commit_comes_on_top_of_those_of_other_shards(lake: Shop) -> None:
 @pytest.mark.slow
 def test_a_commit_from_before_a_change_of_schema_is_made_anew(lake: Shop) -> None:
     loaded(lake)
-    late = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("late", 9), 2, new=0))
+    late = DeltaCommit(held(lake, "a"), held(lake, "a").record.after_load(Commit("late", 9), 2, new=0))
     lake["b"].run("ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (3, 'z', 3, 4)")
     lake["b"].sync()
     with pytest.raises(Conflict):

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from instep.errors import ReadError
 from instep.schema.catalog.types import parse
 from instep.sources.files import csv, formats, jsonl
-from instep.sources.files.config import METADATA, Options
+from instep.sources.files.config import METADATA, FileOptions
 from instep.sources.files.infer import NOTHING, infer, settled
 from instep.sources.files.listing import FileState
-from instep.sources.files.read import Scan
+from instep.sources.files.read import FileScan
 from instep.sources.files.seen import File
-from instep.sources.files.shape import FileColumn, Part, Piece, Shape, distinct
+from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, distinct
 
 Rows = list[list[str | None]]
-NAMES, PLAIN = ["a", "b", "c"], Options()
+NAMES, PLAIN = ["a", "b", "c"], FileOptions()
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def written(rows: Rows, newline: str = "\n") -> bytes:
     return "".join(",".join(map(cell, row)) + newline for row in [header, *rows]).encode()
 
 
-def read(data: bytes, options: Options = PLAIN, parts: Sequence[Part] = ()) -> tuple[Shape, list[Piece]]:
+def read(data: bytes, options: FileOptions = PLAIN, parts: Sequence[FilePart] = ()) -> tuple[FileShape, list[Piece]]:
     shape = csv.inspect(io.BytesIO(data), options, (), "t.csv")
     found: list[Piece] = []
     for part in parts or (None,):
@@ -119,7 +119,7 @@ def test_a_line_end_in_a_value_stays_wherever_blocks_end(encoding: str) -> None:
     data = written(rows).decode().encode(encoding)
     for block in range(40, 64):
         with sizes(block):
-            assert texts(read(data, Options(encoding=encoding))[1]) == rows
+            assert texts(read(data, FileOptions(encoding=encoding))[1]) == rows
 
 
 BYTES = st.lists(
@@ -154,7 +154,9 @@ def test_parts_are_the_file(rows: Rows, newline: str, block: int, part: int) -> 
     data = written(rows, newline)
     whole, _ = read(data)
     with sizes(block, part):
-        shape = formats.divided(whole, lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"), Options(), "csv")
+        shape = formats.divided(
+            whole, lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"), FileOptions(), "csv"
+        )
         ends = [p.end for p in shape.parts]
         assert not ends or [p.start for p in shape.parts] == [0, *ends[:-1]]
         assert not ends or ends[-1] == len(data)
@@ -178,8 +180,8 @@ WHOLE = [
 @pytest.mark.parametrize("block", [5, 7, 1000])
 def test_what_cannot_be_divided_is_read_as_a_whole(data: bytes, options: dict[str, Any], block: int) -> None:
     with sizes(block, 4):
-        shape = formats.divided(Shape(), lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"),
-                              Options(**options), "csv")  # fmt: skip
+        shape = formats.divided(FileShape(), lambda: io.BytesIO(data), FileState("t.csv", len(data), "1"),
+                              FileOptions(**options), "csv")  # fmt: skip
     assert shape.parts == ()
 
 
@@ -225,9 +227,9 @@ def test_any_objects_are_read_as_they_were_written(
     data = "".join(json.dumps(o, ensure_ascii=is_ascii) + newline for o in objects).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "BATCH_ROWS", batch)
-        shape = jsonl.inspect(io.BytesIO(data), Options(), list(METADATA), "t.jsonl")
+        shape = jsonl.inspect(io.BytesIO(data), FileOptions(), list(METADATA), "t.jsonl")
         names = [c.name for c in shape.columns]
-        found = list(jsonl.pieces(io.BytesIO(data), Options(), shape, None, names, "t.jsonl"))
+        found = list(jsonl.pieces(io.BytesIO(data), FileOptions(), shape, None, names, "t.jsonl"))
     assert (shape.rows, shape.refused) == (len(objects), 0)
     assert not METADATA.keys() & set(names)
     for column in shape.columns:
@@ -251,15 +253,15 @@ KINDS = st.sampled_from(["int64", "decimal(38,2)", 'struct("a b" date)']).map(pa
 COLUMNS = st.lists(st.builds(FileColumn, SIMPLE, KINDS, SIMPLE, SIMPLE, SIMPLE), max_size=3)
 
 
-@given(COLUMNS, st.lists(st.builds(Part, *[st.integers(0, 99)] * 5), max_size=3))
-def test_what_a_chunk_reads_is_the_same_in_a_task(columns: list[FileColumn], parts: list[Part]) -> None:
-    shape = Shape(tuple(columns), 3, 1, tuple(parts))
+@given(COLUMNS, st.lists(st.builds(FilePart, *[st.integers(0, 99)] * 5), max_size=3))
+def test_what_a_chunk_reads_is_the_same_in_a_task(columns: list[FileColumn], parts: list[FilePart]) -> None:
+    shape = FileShape(tuple(columns), 3, 1, tuple(parts))
     file = File(FileState("t/a b.csv", 5, "17"), 3, "csv", shape)
     kinds = {c.name: c.type for c in columns}
     files = tuple((file, p) for p in (None, *parts))
     for where in (None, ("a", parse("int64"), "1", None)):
-        scan = Scan("t", kinds, files, where, kinds)
-        assert Scan.from_text(scan.to_text()) == scan
+        scan = FileScan("t", kinds, files, where, kinds)
+        assert FileScan.from_text(scan.to_text()) == scan
 
 
 DATES = ["0000-01-01", "0001-01-01", "9999-12-31", "0000-12-31T23:59:59", "9999-12-31T23:59:59.999999",
@@ -287,4 +289,4 @@ def test_other_writers_are_read_alike() -> None:
         for delimiter in (",", ";", "\t", "|"):
             out = io.StringIO(newline="")
             plain_csv.writer(out, quoting=quoting, delimiter=delimiter).writerows([NAMES[:2], *rows])
-            assert texts(read(out.getvalue().encode(), Options(delimiter=delimiter))[1]) == rows
+            assert texts(read(out.getvalue().encode(), FileOptions(delimiter=delimiter))[1]) == rows

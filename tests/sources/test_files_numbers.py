@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from instep.schema.catalog.catalog import Table
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.listing import FileState
-from instep.sources.files.seen import File, Seen
-from instep.sources.files.shape import Shape
+from instep.sources.files.seen import File, SeenFiles
+from instep.sources.files.shape import FileShape
 from instep.sources.files.source import number_bounds
 from instep.store.catalogs.source_files import SeenFile
 
@@ -20,15 +20,15 @@ CONFIG = FilesConfig("x")
 TABLE = Table("files", "t", ())
 
 
-def seen(versions: Sequence[tuple[str, int]], gone: Sequence[str] = ()) -> Seen:
+def seen(versions: Sequence[tuple[str, int]], gone: Sequence[str] = ()) -> SeenFiles:
     """Versions as (name, number) in order of their numbers; the last of each name is there unless it is gone."""
     history: dict[str, tuple[SeenFile, ...]] = {}
     for name, number in versions:
         path = f"t/{name}.csv"
         history[path] = (*history.get(path, ()), SeenFile(path, 1, str(number), number))
     there = {p: v[-1].number for p, v in history.items() if p not in {f"t/{g}.csv" for g in gone}}
-    files = tuple(File(FileState(p, 1, str(n)), n, "csv", Shape()) for p, n in there.items())
-    return Seen({"t": tuple(sorted(files, key=lambda f: f.number))}, history=history)
+    files = tuple(File(FileState(p, 1, str(n)), n, "csv", FileShape()) for p, n in there.items())
+    return SeenFiles({"t": tuple(sorted(files, key=lambda f: f.number))}, history=history)
 
 
 A1, B2, C3 = ("a", 1), ("b", 2), ("c", 3)

@@ -17,7 +17,7 @@ from files_world import new_store, touch, write, write_parquet
 from instep.errors import ConnectError, ReadError
 from instep.sources.base import CursorRange
 from instep.sources.files import formats, listing
-from instep.sources.files.config import FilesConfig, Options
+from instep.sources.files.config import FileOptions, FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.stage.origin import origins, refused
 from instep.store.store import Store
@@ -44,7 +44,7 @@ class Drop:
 
     def __call__(self, options: dict[str, Any] | None = None, **config: Any) -> FilesSource:
         return FilesSource(
-            FilesConfig(str(self.folder), options=Options(**(options or {})), **config), self.store.source_files
+            FilesConfig(str(self.folder), options=FileOptions(**(options or {})), **config), self.store.source_files
         )
 
     def types(self, table: str = "t", **options: Any) -> dict[str, str]:

@@ -6,49 +6,49 @@ import pyarrow as pa
 import pytest
 
 from instep.errors import ReadError
-from instep.project.sections.jdbc_dialects import Dialect, dialect_of
+from instep.project.sections.jdbc_dialects import JdbcDialect, dialect_of
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.read import JdbcReader, Query, settled
 from instep.sources.jdbc.sql import Sql
-from instep.sources.jdbc.types import Native, column_type, form_of, query_type
+from instep.sources.jdbc.types import JdbcType, column_type, form_of, query_type
 from instep.spark.jdbc import Login
-from instep.stage.spec import Chunk, Limits
+from instep.stage.spec import Chunk, SourceLimits
 
 MAPPED = [
-    ("a flag", Native(-7, "bool", 1), "boolean", ""),
-    ("bits", Native(-7, "bit", 8), "string", "bits as text"),
-    ("a number without a size", Native(2, "NUMBER", 0, -127), "string", "without a declared precision"),
-    ("a number without digits", Native(2, "NUMBER", 10), "string", "without a declared precision"),
-    ("whole", Native(2, "NUMBER", 10, 0), "decimal(10,0)", ""),
-    ("38 digits", Native(3, "DECIMAL", 38, 38), "decimal(38,38)", ""),
-    ("39 digits", Native(3, "DECIMAL", 39, 2), "string", "beyond 38 digits"),
-    ("negative scale", Native(2, "NUMBER", 5, -2), "string", "a scale of its own"),
-    ("PostgreSQL without a size", Native(2, "numeric", 131089, 0), "string", "of any size"),
-    ("text", Native(12, "text", 2147483647), "string", ""),
-    ("text of a length", Native(12, "varchar", 40), "string(40)", ""),
-    ("a clob has no length", Native(2005, "CLOB", 4000), "string", ""),
-    ("unsigned", Native(4, "INT UNSIGNED", 10), "int64", ""),
-    ("unsigned, 64 bits", Native(-5, "BIGINT UNSIGNED", 20), "decimal(20,0)", ""),
-    ("SQL Server's tinyint", Native(-6, "tinyint", 3), "int16", ""),
-    ("a moment with a zone, by its name", Native(93, "timestamptz", 35, 6), "timestamptz", ""),
-    ("with a size in its name", Native(93, "TIMESTAMP(6) WITH TIME ZONE", 13), "timestamptz", ""),
-    ("local to the session", Native(-102, "TIMESTAMP(6) WITH LOCAL TIME ZONE", 11), "string", "no zone"),
-    ("datetimeoffset", Native(-155, "datetimeoffset", 34, 7), "timestamptz", ""),
-    ("SQL Server's old rowversion", Native(-2, "timestamp", 8), "binary(8)", ""),
-    ("a time with a zone", Native(92, "timetz", 21, 6), "string", "a time with its zone"),
-    ("uuid", Native(1111, "uuid", 2147483647), "uuid", ""),
-    ("uniqueidentifier", Native(1, "uniqueidentifier", 36), "uuid", ""),
-    ("json", Native(1111, "jsonb"), "json", ""),
-    ("an array", Native(2003, "_int4", 10), "string", "_int4 as the driver prints it"),
-    ("what nobody knows", Native(4711, "GEOM"), "string", "GEOM as the driver prints it"),
+    ("a flag", JdbcType(-7, "bool", 1), "boolean", ""),
+    ("bits", JdbcType(-7, "bit", 8), "string", "bits as text"),
+    ("a number without a size", JdbcType(2, "NUMBER", 0, -127), "string", "without a declared precision"),
+    ("a number without digits", JdbcType(2, "NUMBER", 10), "string", "without a declared precision"),
+    ("whole", JdbcType(2, "NUMBER", 10, 0), "decimal(10,0)", ""),
+    ("38 digits", JdbcType(3, "DECIMAL", 38, 38), "decimal(38,38)", ""),
+    ("39 digits", JdbcType(3, "DECIMAL", 39, 2), "string", "beyond 38 digits"),
+    ("negative scale", JdbcType(2, "NUMBER", 5, -2), "string", "a scale of its own"),
+    ("PostgreSQL without a size", JdbcType(2, "numeric", 131089, 0), "string", "of any size"),
+    ("text", JdbcType(12, "text", 2147483647), "string", ""),
+    ("text of a length", JdbcType(12, "varchar", 40), "string(40)", ""),
+    ("a clob has no length", JdbcType(2005, "CLOB", 4000), "string", ""),
+    ("unsigned", JdbcType(4, "INT UNSIGNED", 10), "int64", ""),
+    ("unsigned, 64 bits", JdbcType(-5, "BIGINT UNSIGNED", 20), "decimal(20,0)", ""),
+    ("SQL Server's tinyint", JdbcType(-6, "tinyint", 3), "int16", ""),
+    ("a moment with a zone, by its name", JdbcType(93, "timestamptz", 35, 6), "timestamptz", ""),
+    ("with a size in its name", JdbcType(93, "TIMESTAMP(6) WITH TIME ZONE", 13), "timestamptz", ""),
+    ("local to the session", JdbcType(-102, "TIMESTAMP(6) WITH LOCAL TIME ZONE", 11), "string", "no zone"),
+    ("datetimeoffset", JdbcType(-155, "datetimeoffset", 34, 7), "timestamptz", ""),
+    ("SQL Server's old rowversion", JdbcType(-2, "timestamp", 8), "binary(8)", ""),
+    ("a time with a zone", JdbcType(92, "timetz", 21, 6), "string", "a time with its zone"),
+    ("uuid", JdbcType(1111, "uuid", 2147483647), "uuid", ""),
+    ("uniqueidentifier", JdbcType(1, "uniqueidentifier", 36), "uuid", ""),
+    ("json", JdbcType(1111, "jsonb"), "json", ""),
+    ("an array", JdbcType(2003, "_int4", 10), "string", "_int4 as the driver prints it"),
+    ("what nobody knows", JdbcType(4711, "GEOM"), "string", "GEOM as the driver prints it"),
 ]
 
 
 @pytest.mark.parametrize(("native", "kind", "note"), [m[1:] for m in MAPPED], ids=[m[0] for m in MAPPED])
-def test_types(native: Native, kind: str, note: str) -> None:
+def test_types(native: JdbcType, kind: str, note: str) -> None:
     found, said = column_type(native)
     assert str(found) == kind
     assert note in said
@@ -56,15 +56,15 @@ def test_types(native: Native, kind: str, note: str) -> None:
 
 
 UNTYPED = [
-    (Native(6, "DECIMAL", 14, 2), "decimal(12,2)"),
-    (Native(4, "INT", 2_000_000_000, 0), "int64"),
-    (Native(12, "VARCHAR", 40, 0), "string(40)"),
-    (Native(12, "", 2_000_000_000, 10), "string"),
+    (JdbcType(6, "DECIMAL", 14, 2), "decimal(12,2)"),
+    (JdbcType(4, "INT", 2_000_000_000, 0), "int64"),
+    (JdbcType(12, "VARCHAR", 40, 0), "string(40)"),
+    (JdbcType(12, "", 2_000_000_000, 10), "string"),
 ]
 
 
 @pytest.mark.parametrize(("native", "kind"), UNTYPED)
-def test_declarations_of_sqlite_as_its_driver_tells_them(native: Native, kind: str) -> None:
+def test_declarations_of_sqlite_as_its_driver_tells_them(native: JdbcType, kind: str) -> None:
     assert str(column_type(native, untyped=True)[0]) == kind
 
 
@@ -151,9 +151,9 @@ def test_queries() -> None:
 
 
 def test_a_name_that_cannot_be_quoted_is_refused() -> None:
-    assert Sql(Dialect(), " ").name("orders_1") == "orders_1"
+    assert Sql(JdbcDialect(), " ").name("orders_1") == "orders_1"
     with pytest.raises(ReadError, match="quotes no names"):
-        Sql(Dialect(), " ").name('x" --')
+        Sql(JdbcDialect(), " ").name('x" --')
 
 
 @pytest.mark.parametrize("kind", ["binary", "json"])
@@ -161,11 +161,11 @@ def test_cursors_have_an_order(kind: str) -> None:
     column = Column("c", parse(kind))
     table = Table("s", "t", (column,))
     with pytest.raises(ReadError, match="cannot be a cursor"):
-        Sql(Dialect()).within(TableRead(table, table, (ColumnRead(column, column),)), CursorRange("c", "1"))
+        Sql(JdbcDialect()).within(TableRead(table, table, (ColumnRead(column, column),)), CursorRange("c", "1"))
 
 
 def test_chunks_of_a_table_are_one_scan() -> None:
-    reader = JdbcReader(Login("jdbc:x:y", "d"), '"', 100, 7, Limits())
+    reader = JdbcReader(Login("jdbc:x:y", "d"), '"', 100, 7, SourceLimits())
     queries = [Query("SELECT 1", part, (Date(), Int(32))) for part in ("p < 1", "p >= 1")]
     scan = reader.scan([Chunk("t", n, q.to_text()) for n, q in enumerate(queries)])
     assert (scan.parts, scan.forms, scan.fetch, scan.timeout) == (("p < 1", "p >= 1"), ("string", "long"), 100, 7)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from instep.schema.catalog.types import parse
 from instep.sources.mysql.sql import literal, quoted
-from instep.sources.mysql.types import Native, column_type, expression, query_type
+from instep.sources.mysql.types import MySqlType, column_type, expression, query_type
 from instep.sources.mysql.wire import _columns
 
 NATIVE = [
@@ -55,12 +55,12 @@ NATIVE = [
 @pytest.mark.parametrize(("full", "length", "kind", "read", "noted"), NATIVE)
 def test_native_types(full: str, length: int | None, kind: str, read: str, noted: bool) -> None:
     base = full.partition("(")[0].partition(" ")[0]
-    found, note = column_type(Native(base, full, length))
+    found, note = column_type(MySqlType(base, full, length))
     assert (found, query_type(found, full), bool(note)) == (parse(kind), parse(read), noted)
 
 
 def test_a_longtext_that_mariadb_checks_is_json() -> None:
-    assert column_type(Native("longtext", "longtext", None, checked=True)) == (parse("json"), "")
+    assert column_type(MySqlType("longtext", "longtext", None, checked=True)) == (parse("json"), "")
 
 
 EXPRESSIONS = [

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from events.shows import shows
-from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SchemaError
+from instep.errors import ConnectError, InstepError, ProjectError, ReadError, SchemaError, SourceAccessLost
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.postgres.chunks import CHUNK_BYTES, Storage, parts
+from instep.sources.postgres.chunks import CHUNK_BYTES, HeapStorage, parts
 from instep.sources.postgres.connect import connect
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.snapshot import PostgresSnapshot, export
@@ -89,10 +89,10 @@ def test_a_grant_lost_before_the_read_is_access_lost(table: Database) -> None:
     with PostgresSource(table.reader).snapshot() as snapshot:
         read = read_of(snapshot)
         table.execute(f"REVOKE ALL ON t FROM {READER}")
-        with pytest.raises(AccessLost, match=r"public\.t: may not be read") as told:
+        with pytest.raises(SourceAccessLost, match=r"public\.t: may not be read") as told:
             run(snapshot, read)
         assert READER in told.value.hint
-        with pytest.raises(AccessLost):
+        with pytest.raises(SourceAccessLost):
             snapshot.count(read)
 
 
@@ -236,7 +236,7 @@ def test_a_lookback_needs_a_number_or_a_time(table: Database) -> None:
 
 def test_cutting_is_by_rows_and_bytes_and_never_more_than_pages() -> None:
     def count(rows: int, size: int, pages: int = 100_000, version: int = 180_000) -> int:
-        return len(parts([Storage("t", "r", True, True, False, pages, size, rows / max(pages, 1), 0)], version))
+        return len(parts([HeapStorage("t", "r", True, True, False, pages, size, rows / max(pages, 1), 0)], version))
 
     assert [count(r, 1) for r in (0, 200_000, 300_000, 1_000_000, 5_000_000, 20_000_000)] == [1, 1, 2, 4, 8, 20]
     assert count(10, 10 * CHUNK_BYTES) == 10

@@ -17,11 +17,11 @@ import pytest
 from spark_world import RangeReader, ids, table_spec
 
 from instep.errors import StageError
-from instep.spark.extract import Job, Task, _payload, extract
+from instep.spark.extract import ExtractTask, RunningJob, _payload, extract
 from instep.spark.payload import THRESHOLD, packed
 from instep.stage.files.place import keep_only
 from instep.stage.pack import pack
-from instep.stage.spec import Chunk, ChunkResult, Limits
+from instep.stage.spec import Chunk, ChunkResult, SourceLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,13 +144,13 @@ def test_connect_reads_the_same_by_sql(spark_session: SparkSession, tmp_path: Pa
     parts = [chunks("t", "rows 0 500")], [chunks("t", "rows 500 900")]
     specs = {"t": table_spec("t", tmp_path)}
     work = tuple(_payload(RangeReader(""), specs, part) for (part,) in parts)
-    job = Job(spark_session, Task(work, ""))
+    job = RunningJob(spark_session, ExtractTask(work, ""))
     results = [result for row in job._arrow() for result in pickle.loads(row)]
     assert ids(results) == list(range(900))
 
 
 def test_the_task_shows_no_reader(tmp_path: Path) -> None:
-    task = Task((packed("hush"), b"hush"), "")
+    task = ExtractTask((packed("hush"), b"hush"), "")
     assert "hush" not in repr(task)
 
 
@@ -229,12 +229,12 @@ def test_ctrl_c_stops_the_job_and_not_the_session(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Bounded(RangeReader):
-    limits: Limits = field(default_factory=Limits)
+    limits: SourceLimits = field(default_factory=SourceLimits)
 
 
-@pytest.mark.parametrize(("limits", "most", "least"), [(Limits(2), 1, 0.0), (Limits(0, 400), 2, 1.5)])
+@pytest.mark.parametrize(("limits", "most", "least"), [(SourceLimits(2), 1, 0.0), (SourceLimits(0, 400), 2, 1.5)])
 def test_limits_of_the_source_hold_over_all_tasks(
-    spark_session: SparkSession, tmp_path: Path, limits: Limits, most: int, least: float
+    spark_session: SparkSession, tmp_path: Path, limits: SourceLimits, most: int, least: float
 ) -> None:
     work = chunks("t", *(f"rows {at * 100} {at * 100 + 100}" for at in range(8)))
     reader, began = Bounded(str(tmp_path), limits=limits), time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 from stage_world import KEYLESS, SYSTEM, UTC, batch, column, spec_of, with_ids
 
 from instep.errors import StageError
-from instep.stage.conform import Conformed, Conformer, Held, check_spec, conform, hashed, shape
+from instep.stage.conform import Conformed, Conformer, QuarantinedValue, check_spec, conform, hashed, shape
 from instep.stage.spec import StageSpec, SystemColumns
 
 ID = column("id", "int64", key=1, path="Id")
@@ -25,7 +25,7 @@ def amounts(*texts: str | None) -> pa.RecordBatch:
     return batch(id=list(range(1, len(texts) + 1)), amount=list(texts))
 
 
-def only(done: Conformed) -> Held:
+def only(done: Conformed) -> QuarantinedValue:
     assert len(done.held) == 1
     return done.held[0]
 
@@ -88,7 +88,7 @@ class TestMisfits:
             None,
             None,
         ]
-        assert only(done) == Held('{"Id":"2"}', "Amount", "1.005", "more than 2 digits after the point")
+        assert only(done) == QuarantinedValue('{"Id":"2"}', "Amount", "1.005", "more than 2 digits after the point")
         assert (done.misfits, done.rejected) == (1, 0)
         notes = [r["_meta"] for r in done.batch.to_pylist()]
         change = {"field": "amount", "change": "nulled", "reason": "more than 2 digits after the point"}
@@ -126,7 +126,7 @@ class TestMisfits:
 
     def test_invalid_text_is_kept_as_hex(self) -> None:
         done = conform(batch(id=[1], name=pa.array([b"\xff"]).view(pa.string())), spec_of([ID, NAME]))
-        assert only(done) == Held('{"Id":"1"}', "name", "\\xff", "not valid UTF-8")
+        assert only(done) == QuarantinedValue('{"Id":"1"}', "name", "\\xff", "not valid UTF-8")
 
     def test_lossy_casts_are_counted_by_column_and_reason(self) -> None:
         at = column("at", "timestamptz", "timestamp")
@@ -138,7 +138,7 @@ class TestKeys:
     def test_null_in_a_key_holds_the_whole_row(self) -> None:
         done = conform(batch(id=[1, None], name=["a", "b"]), spec_of([ID, NAME], system=SYSTEM))
         assert [r["id"] for r in done.batch.to_pylist()] == [1]
-        assert only(done) == Held('{"Id":null}', "", '{"Id":null,"name":"b"}', "NULL in the key (Id)")
+        assert only(done) == QuarantinedValue('{"Id":null}', "", '{"Id":null,"name":"b"}', "NULL in the key (Id)")
         assert (done.misfits, done.rejected) == (0, 1)
 
     def test_a_key_that_does_not_fit_holds_the_row_once(self) -> None:

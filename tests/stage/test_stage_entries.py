@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import StageError
-from instep.stage.entries import Entry, Found, merged, read_entries, rewrite
+from instep.stage.entries import QuarantineEntry, TableQuarantine, merged, read_entries, rewrite
 from instep.stage.quarantine import entry_id
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def entry(original: str | None = "x", day: int = 0, **more: Any) -> Entry:
+def entry(original: str | None = "x", day: int = 0, **more: Any) -> QuarantineEntry:
     at = DAY + timedelta(days=day)
     id = more.pop("id", entry_id("t", "{}", "a", original))
-    return Entry(id, "t", "{}", "a", original, "why", "", "", "a", "{}", "r", 0, at, at, **more)
+    return QuarantineEntry(id, "t", "{}", "a", original, "why", "", "", "a", "{}", "r", 0, at, at, **more)
 
 
 OLD, NEW, KEPT = "r-1.parquet", "r-2.parquet", "kept-r-3.parquet"
@@ -54,7 +54,7 @@ def test_merging_again_changes_nothing(rows: list[tuple[str, int, str]]) -> None
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     entries = merged([(OLD, entry("ünï\n🦀")), (OLD, entry(None, 1)), (OLD, entry("y", 2, status="replayed"))])
-    rewrite(str(tmp_path), {}, Found(), entries, "r-1")
+    rewrite(str(tmp_path), {}, TableQuarantine(), entries, "r-1")
     found = read_entries(str(tmp_path), {})
     assert found.entries == entries
     rewrite(str(tmp_path), {}, found, entries[:1], "r-2")
@@ -64,7 +64,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_rewrite_that_stopped_half_way_is_done_again(tmp_path: Path) -> None:
-    rewrite(str(tmp_path), {}, Found(), [entry("x"), entry("y")], "r-1")
+    rewrite(str(tmp_path), {}, TableQuarantine(), [entry("x"), entry("y")], "r-1")
     before = read_entries(str(tmp_path), {})
     rewrite(
         str(tmp_path), {}, replace(before, files=()), [replace(e, status="replayed") for e in before.entries], "r-2"
@@ -75,7 +75,7 @@ def test_a_rewrite_that_stopped_half_way_is_done_again(tmp_path: Path) -> None:
 
 
 def test_files_of_ignored_runs_and_broken_ones_are_left_alone(tmp_path: Path) -> None:
-    rewrite(str(tmp_path), {}, Found(), [entry()], "r-1")
+    rewrite(str(tmp_path), {}, TableQuarantine(), [entry()], "r-1")
     (tmp_path / "r-2-00000-0-0-a.parquet").write_bytes(b"PAR1")
     (tmp_path / "notes.txt").write_text("of a person")
     assert read_entries(str(tmp_path), {}).broken == ("r-2-00000-0-0-a.parquet",)
@@ -94,7 +94,7 @@ def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
-    rewrite(str(tmp_path), {}, Found(), [entry()], "r-1")
+    rewrite(str(tmp_path), {}, TableQuarantine(), [entry()], "r-1")
     found = read_entries(str(tmp_path), {})
     (tmp_path / "file").write_text("")
     with pytest.raises(StageError):

@@ -15,22 +15,22 @@ from stage_world import MemoryReader, batch, column, spec_of
 
 from instep.stage.inline import extract_inline
 from instep.stage.rate_limit import Pace, task_count
-from instep.stage.spec import Chunk, Limits, ReadSession, limits_of
+from instep.stage.spec import Chunk, ReadSession, SourceLimits, limits_of
 
 COUNTS = [
-    ("no limit", Limits(), 8, 4, 8),
-    ("one connection is the driver's", Limits(connections=4), 8, 4, 3),
-    ("the least", Limits(connections=2), 8, 4, 1),
-    ("more than wanted", Limits(connections=40), 8, 4, 8),
-    ("a rate: none waits for a core with its share", Limits(rows_per_second=5), 8, 4, 4),
-    ("both", Limits(3, 5), 8, 4, 2),
+    ("no limit", SourceLimits(), 8, 4, 8),
+    ("one connection is the driver's", SourceLimits(connections=4), 8, 4, 3),
+    ("the least", SourceLimits(connections=2), 8, 4, 1),
+    ("more than wanted", SourceLimits(connections=40), 8, 4, 8),
+    ("a rate: none waits for a core with its share", SourceLimits(rows_per_second=5), 8, 4, 4),
+    ("both", SourceLimits(3, 5), 8, 4, 2),
 ]
 
 
 @pytest.mark.parametrize(
     ("limits", "wanted", "at_once", "expected"), [c[1:] for c in COUNTS], ids=[c[0] for c in COUNTS]
 )
-def test_task_count(limits: Limits, wanted: int, at_once: int, expected: int) -> None:
+def test_task_count(limits: SourceLimits, wanted: int, at_once: int, expected: int) -> None:
     assert task_count(limits, wanted, at_once) == expected
 
 
@@ -49,7 +49,7 @@ def test_no_more_rows_than_the_rate_allows(batches: list[int], rate: float, paus
 
 
 def test_a_reader_without_limits_has_none() -> None:
-    assert limits_of(MemoryReader({})) == Limits()
+    assert limits_of(MemoryReader({})) == SourceLimits()
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Counting:
     """Counts how many of its sessions are open at a time."""
 
     inner: MemoryReader
-    limits: Limits
+    limits: SourceLimits
     now: int = 0
     most: int = 0
 
@@ -72,8 +72,8 @@ class Counting:
                 self.now -= 1
 
 
-@pytest.mark.parametrize(("limits", "most", "least"), [(Limits(3), 2, 0.0), (Limits(0, 200), 8, 0.25)])
-def test_a_sync_keeps_within_the_limits(tmp_path: Path, limits: Limits, most: int, least: float) -> None:
+@pytest.mark.parametrize(("limits", "most", "least"), [(SourceLimits(3), 2, 0.0), (SourceLimits(0, 200), 8, 0.25)])
+def test_a_sync_keeps_within_the_limits(tmp_path: Path, limits: SourceLimits, most: int, least: float) -> None:
     spec = spec_of([column("id", "int64", key=1)], tmp_path, table="a")
     chunks = [Chunk("a", number, f"a{number}") for number in range(8)]
     reader = Counting(

@@ -15,9 +15,9 @@ import pytest
 from stage_world import column, rows_of, spec_of
 
 from instep.errors import StageError
-from instep.stage.conform import Held
-from instep.stage.files.place import Place, clear_errors
-from instep.stage.quarantine import SCHEMA, Quarantine
+from instep.stage.conform import QuarantinedValue
+from instep.stage.files.place import StorageFolder, clear_errors
+from instep.stage.quarantine import SCHEMA, QuarantineFile
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ from instep.stage.quarantine import SCHEMA, Quarantine
     ],
 )
 def test_local(uri: str, local: Path | None) -> None:
-    assert Place(uri).local == local
+    assert StorageFolder(uri).local == local
 
 
 def test_children_keep_the_form_of_the_uri() -> None:
-    assert Place("s3://b/t/").child("f") == "s3://b/t/f"
-    assert Place("file:///t").child("f") == "file:///t/f"
+    assert StorageFolder("s3://b/t/").child("f") == "s3://b/t/f"
+    assert StorageFolder("file:///t").child("f") == "file:///t/f"
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
 def test_a_new_file_is_finished_or_dropped(form: str, tmp_path: Path) -> None:
-    place = Place(form.format(tmp_path / "deep" / "er"))
+    place = StorageFolder(form.format(tmp_path / "deep" / "er"))
     kept = place.create("kept")
     kept.sink.write(b"1234")
     assert kept.finish() == 4
@@ -56,7 +56,7 @@ def test_a_new_file_is_finished_or_dropped(form: str, tmp_path: Path) -> None:
 def test_a_place_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(StageError, match=f"cannot write {tmp_path}/f/x: (File exists|Not a directory)"):
-        Place(f"{tmp_path}/f").create("x")
+        StorageFolder(f"{tmp_path}/f").create("x")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_hints(code: int, hint: str) -> None:
 
 
 def test_a_device_that_is_full() -> None:
-    file = Place("/dev").create("full")
+    file = StorageFolder("/dev").create("full")
 
     def fill() -> None:
         with clear_errors(file.uri):
@@ -125,7 +125,7 @@ def store() -> Iterator[str]:
 
 def test_an_object_store_by_pyiceberg_properties(store: str) -> None:
     io = {"s3.endpoint": store, "s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "x"}
-    place = Place("s3://bucket/t", io)
+    place = StorageFolder("s3://bucket/t", io)
     assert "hush" not in repr(place)
     filesystem, path = place.resolve("f.parquet")
     assert path == "bucket/t/f.parquet"
@@ -135,8 +135,13 @@ def test_an_object_store_by_pyiceberg_properties(store: str) -> None:
 class TestQuarantine:
     def test_held_values_are_kept_with_where_and_why(self, tmp_path: Path) -> None:
         spec = spec_of([column("id", "int64", key=1)], tmp_path, run="r-9")
-        quarantine = Quarantine(spec, 4, 0)
-        quarantine.add([Held('{"id":"1"}', "amount", "n/a", "not a number"), Held("{}", "", None, "NULL in the key")])
+        quarantine = QuarantineFile(spec, 4, 0)
+        quarantine.add(
+            [
+                QuarantinedValue('{"id":"1"}', "amount", "n/a", "not a number"),
+                QuarantinedValue("{}", "", None, "NULL in the key"),
+            ]
+        )
         path = quarantine.close()
         assert path.startswith(f"{tmp_path}/held/r-9-00004-0-0-")
         assert pq.read_schema(path).equals(SCHEMA)
@@ -153,35 +158,40 @@ class TestQuarantine:
         ids = set()
         for run in ("r-1", "r-2"):
             spec = spec_of([column("amount", "int64")], tmp_path, run=run, table="0", path="public.a", holds=holds)
-            quarantine = Quarantine(spec, 0, 0)
-            quarantine.add([Held('{"id":"1"}', "amount", "x", "why"), Held('{"id":"2"}', "amount", "x", "why")])
+            quarantine = QuarantineFile(spec, 0, 0)
+            quarantine.add(
+                [
+                    QuarantinedValue('{"id":"1"}', "amount", "x", "why"),
+                    QuarantinedValue('{"id":"2"}', "amount", "x", "why"),
+                ]
+            )
             rows = rows_of([quarantine.close()])
             assert {(r["table"], r["change"], r["rule"]) for r in rows} == {("public.a", "c-1", "rule 2")}
             ids |= {r["id"] for r in rows}
         assert len(ids) == 2
 
     def test_without_a_place_nothing_is_held(self, tmp_path: Path) -> None:
-        quarantine = Quarantine(replace(spec_of([], tmp_path), quarantine=""), 0, 0)
-        quarantine.add([Held("{}", "c", "x", "why")])
+        quarantine = QuarantineFile(replace(spec_of([], tmp_path), quarantine=""), 0, 0)
+        quarantine.add([QuarantinedValue("{}", "c", "x", "why")])
         assert quarantine.close() == ""
 
     def test_nothing_held_no_file(self, tmp_path: Path) -> None:
-        quarantine = Quarantine(spec_of([], tmp_path), 0, 0)
+        quarantine = QuarantineFile(spec_of([], tmp_path), 0, 0)
         quarantine.add([])
         assert quarantine.close() == ""
         assert not (tmp_path / "held").exists()
 
     def test_many_are_written_as_they_come(self, tmp_path: Path) -> None:
-        quarantine = Quarantine(spec_of([], tmp_path), 0, 0)
+        quarantine = QuarantineFile(spec_of([], tmp_path), 0, 0)
         for _ in range(3):
-            quarantine.add([Held("{}", "c", str(n), "why") for n in range(6_000)])
+            quarantine.add([QuarantinedValue("{}", "c", str(n), "why") for n in range(6_000)])
         path = quarantine.close()
         assert pq.read_metadata(path).num_rows == 18_000
         assert pq.read_metadata(path).num_row_groups == 2
 
     def test_abort_drops_the_file(self, tmp_path: Path) -> None:
-        quarantine = Quarantine(spec_of([], tmp_path), 0, 0)
-        quarantine.add([Held("{}", "c", "x", "why")] * 10_000)
+        quarantine = QuarantineFile(spec_of([], tmp_path), 0, 0)
+        quarantine.add([QuarantinedValue("{}", "c", "x", "why")] * 10_000)
         assert len(list((tmp_path / "held").iterdir())) == 1
         quarantine.abort()
         quarantine.abort()

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from stage_world import KEYLESS, Broken, MemoryReader, batch, column, rows_of, spec_of
 
-from instep.errors import AccessLost, ConnectError, ReadError, StageError
+from instep.errors import ConnectError, ReadError, SourceAccessLost, StageError
 from instep.stage.spec import Chunk, ChunkResult, StageSpec
-from instep.stage.task import Progress, may_pass, run_chunks
+from instep.stage.task import ChunkProgress, may_pass, run_chunks
 
 LOST = ConnectError("the server closed the connection")
 
@@ -76,7 +76,9 @@ class TestFailures:
         assert not Path(specs["a"].location).exists()
 
     def test_lost_access_is_not_tried_again(self, specs: dict[str, StageSpec]) -> None:
-        reader = MemoryReader({"a0": [Broken(AccessLost("no SELECT on a", hint="grant it"))], "b0": [batch(id=[1])]})
+        reader = MemoryReader(
+            {"a0": [Broken(SourceAccessLost("no SELECT on a", hint="grant it"))], "b0": [batch(id=[1])]}
+        )
         results = run(reader, specs, chunk("a", 0), chunk("b", 0))
         assert [r.error for r in results] == ["no SELECT on a\n  grant it", ""]
         assert reader.log.count("a0") == 1
@@ -118,7 +120,7 @@ class TestFailures:
 
     @pytest.mark.parametrize(
         ("error", "expected"),
-        [(ReadError("x"), True), (LOST, True), (AccessLost("x"), False), (StageError("x"), False)],
+        [(ReadError("x"), True), (LOST, True), (SourceAccessLost("x"), False), (StageError("x"), False)],
     )
     def test_may_pass(self, error: Any, expected: bool) -> None:
         assert may_pass(error) == expected
@@ -133,7 +135,7 @@ def test_keyless_ids_count_on_through_the_chunks_of_a_task(specs: dict[str, Stag
 
 
 def test_progress(specs: dict[str, StageSpec]) -> None:
-    told: list[Progress] = []
+    told: list[ChunkProgress] = []
     reader = MemoryReader({"a0": [batch(id=[1, 2]), batch(id=[3])], "b0": [batch(id=[1])]})
     run(reader, specs, chunk("a", 0), chunk("b", 0), progress=told.append)
     assert [(p.table, p.rows, p.done) for p in told] == [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -28,8 +28,8 @@ def catalog(*names: str) -> Catalog:
     return Catalog.of(Table("public", name, columns, id=str(at)) for at, name in enumerate(names))
 
 
-def finding(key: str, action: str = "review", table: str = "orders", column: str = "total") -> Finding:
-    return Finding(
+def finding(key: str, action: str = "review", table: str = "orders", column: str = "total") -> DetectedChange:
+    return DetectedChange(
         key=key,
         kind="column.widened",
         table=("public", table),

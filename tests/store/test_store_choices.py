@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instep.store.catalogs.key_choices import Choice
+from instep.store.catalogs.key_choices import KeyChoice
 from instep.store.store import Store
 
 A, B = ("public", "a"), ("public", "b")
@@ -17,7 +17,7 @@ def test_the_last_choice_counts(any_store: Store) -> None:
     any_store.choices.set("shop", A, "key", ("x", "né"), who="bo")
     any_store.choices.set("shop", A, "cursor", ("at",), start="2026-01-01", who="ana")
     assert chosen(any_store) == {("a", "key"): (("x", "né"), "", "bo"), ("a", "cursor"): (("at",), "2026-01-01", "ana")}
-    assert isinstance(any_store.choices.of("shop")[A, "key"], Choice)
+    assert isinstance(any_store.choices.of("shop")[A, "key"], KeyChoice)
     assert chosen(any_store, "twin") == {}
 
 

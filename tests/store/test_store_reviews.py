@@ -7,7 +7,7 @@ from store_world import START, Clock, finding
 
 from instep.errors import Conflict, InstepError
 from instep.model import ReviewStatus
-from instep.store.catalogs.reviews import STANDING, Finding
+from instep.store.catalogs.reviews import STANDING, DetectedChange
 from instep.store.store import Store
 
 
@@ -128,6 +128,6 @@ def _alone(prefix: str, reviews: list) -> bool:  # type: ignore[type-arg]
 
 def test_awkward_text_survives(store: Store) -> None:
     text = 'o\'brien "x" %s :p $1 \\ 名前 🙂'
-    odd = Finding(text, "column.added", (text, text), text, text, {text: [None, 1, text]}, "review", text, text)
+    odd = DetectedChange(text, "column.added", (text, text), text, text, {text: [None, 1, text]}, "review", text, text)
     (review,) = store.reviews.record(text, [odd], text)
     assert (review.key, review.table, review.change) == (text, (text, text), {text: [None, 1, text]})

@@ -14,14 +14,14 @@ from sqlalchemy import text, update
 
 from instep.errors import InstepError, ProjectError
 from instep.store.engine.keyring import FILE, INSECURE, Keyring, add_key, keyring, new_key, parse
-from instep.store.engine.seal import Place, Sealed, rewrap, seal, unseal
+from instep.store.engine.seal import Sealed, SecretPlace, rewrap, seal, unseal
 from instep.store.store import Store
 from instep.store.tables.server import secrets as table
 
 CANARY = "canary-Ω-7d1f0c"
 OLD, NEW = Keyring(parse(new_key("k1"), "")), Keyring(parse(new_key("k2"), ""))
 BOTH = Keyring({**NEW.keys, **OLD.keys})
-PLACE = Place("source", "shop", "/password", 1)
+PLACE = SecretPlace("source", "shop", "/password", 1)
 
 
 @given(secret=st.text())
@@ -39,15 +39,15 @@ def test_the_same_secret_never_looks_the_same() -> None:
 
 # a place that the row was moved to
 MOVED = [
-    Place("destination", "shop", "/password", 1),
-    Place("source", "shop2", "/password", 1),
-    Place("source", "shop", "/tls/key", 1),
-    Place("source", "shop", "/password", 2),
+    SecretPlace("destination", "shop", "/password", 1),
+    SecretPlace("source", "shop2", "/password", 1),
+    SecretPlace("source", "shop", "/tls/key", 1),
+    SecretPlace("source", "shop", "/password", 2),
 ]
 
 
 @pytest.mark.parametrize("place", MOVED)
-def test_a_secret_opens_at_its_place_only(place: Place) -> None:
+def test_a_secret_opens_at_its_place_only(place: SecretPlace) -> None:
     with pytest.raises(InstepError, match="does not open"):
         unseal(OLD, place, seal(OLD, PLACE, CANARY))
     with pytest.raises(InstepError, match="does not open"):

@@ -9,8 +9,8 @@ from typing import Any
 
 from instep.destinations.base import Commit, Ref
 from instep.schema.planning.naming import destination_ref
-from instep.stage.conform import Held
-from instep.stage.quarantine import Quarantine
+from instep.stage.conform import QuarantinedValue
+from instep.stage.quarantine import QuarantineFile
 from instep.stage.spec import StageColumn, StageSpec, SystemColumns
 from instep.sync.quarantine.quarantine import holdings
 from instep.sync.quarantine.replay import Replayed, replay
@@ -57,7 +57,7 @@ class HeldWorld:
         destination.claim(self.ref, fence)
         destination.append(self.ref, [stage(destination, self.ref, rows)], Commit(run, fence, cursor='{"at":1}'))
 
-    def hold(self, *held: Held, day: int = 0, holds: Any = None, run: str = "") -> None:
+    def hold(self, *held: QuarantinedValue, day: int = 0, holds: Any = None, run: str = "") -> None:
         """Values held by a run on a day after START."""
         table, target = self.world.accepted(self.name), self.world.destination.target(self.ref)
         columns = tuple(StageColumn(c.alias, c.type, c.type, c.name, key=c.key) for c in table.columns)
@@ -65,17 +65,17 @@ class HeldWorld:
             "0", columns, SystemColumns(), target.schema, target.location, target.quarantine,
             run or self.run_done()[0], START + day * DAY, io=target.io, path=table.path, holds=holds or {},
         )  # fmt: skip
-        file = Quarantine(spec, 0, 0)
+        file = QuarantineFile(spec, 0, 0)
         file.add(held)
         file.close()
 
     def value(self, key: Any, original: str | None, column: str = "a", **more: Any) -> None:
-        self.hold(Held(json.dumps({"id": str(key)}), column, original, "not a number"), **more)
+        self.hold(QuarantinedValue(json.dumps({"id": str(key)}), column, original, "not a number"), **more)
 
     def row(self, original: dict[str, str | None], **more: Any) -> None:
         """A row that was refused."""
         texts = json.dumps(original)
-        self.hold(Held(json.dumps({"id": original["id"]}), "", texts, "NULL in the key (id)"), **more)
+        self.hold(QuarantinedValue(json.dumps({"id": original["id"]}), "", texts, "NULL in the key (id)"), **more)
 
     def replay(self, **options: Any) -> Replayed:
         [done] = replay(self.world.pipe, **options)

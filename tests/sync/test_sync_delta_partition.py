@@ -14,7 +14,7 @@ import pytest
 
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import batches, path_of
-from instep.destinations.delta.held import Held, find
+from instep.destinations.delta.held import DeltaTableState, find
 from instep.model import TableSettings
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step_from_dict, step_to_dict
@@ -56,7 +56,7 @@ def delta(world: World) -> World:
     return world
 
 
-def held(world: World) -> Held:
+def held(world: World) -> DeltaTableState:
     there: Any = world.destination
     found = find(there.warehouse, ("shop", "t"))
     assert found is not None

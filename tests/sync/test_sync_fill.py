@@ -11,7 +11,7 @@ from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.errors import Blocked, InstepError
 from instep.schema.limits import BackfillLimits
 from instep.schema.policy.policy import Rule
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from lake import SPARK
 from sync_world import MakeWorld, World, cursor, preset
 
@@ -36,7 +36,7 @@ def sizes(world: World) -> dict[int, Any]:
     return dict(world.rows("t", "id", "size"))  # type: ignore[arg-type]
 
 
-def notes(report: Report) -> str:
+def notes(report: SyncReport) -> str:
     return "\n".join(report.notes)
 
 

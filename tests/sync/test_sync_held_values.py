@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from instep.schema.selection.selection import Selection, patterns
-from instep.sync.schema_changes.invalid_values import Held, held_values
+from instep.sync.schema_changes.invalid_values import InvalidValues, held_values
 from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v int)"
@@ -80,13 +80,19 @@ def test_a_server_counts_too(make_world: MakeWorld, kind: str) -> None:
 
 
 SAID = [
-    (Held("k", "a.t", "v", "int64"), "a.t.v: the source has no values to try"),
-    (Held("k", "a.t", "v", "int64", 1000), "a.t.v: all of 1,000 sampled source values fit int64, the accepted type"),
-    (Held("k", "a.t", "v", "int64", 9, 2), "a.t.v: 2 of 9 sampled source values do not fit int64, the accepted type"),
-    (Held("k", "a.t", "v", "int64", why_not="gone"), "a.t.v: no source values were tried: gone"),
+    (InvalidValues("k", "a.t", "v", "int64"), "a.t.v: the source has no values to try"),
+    (
+        InvalidValues("k", "a.t", "v", "int64", 1000),
+        "a.t.v: all of 1,000 sampled source values fit int64, the accepted type",
+    ),
+    (
+        InvalidValues("k", "a.t", "v", "int64", 9, 2),
+        "a.t.v: 2 of 9 sampled source values do not fit int64, the accepted type",
+    ),
+    (InvalidValues("k", "a.t", "v", "int64", why_not="gone"), "a.t.v: no source values were tried: gone"),
 ]
 
 
 @pytest.mark.parametrize(("found", "text"), SAID)
-def test_what_is_said(found: Held, text: str) -> None:
+def test_what_is_said(found: InvalidValues, text: str) -> None:
     assert str(found).startswith(text)

@@ -9,7 +9,7 @@ from instep.lineage.model import Model
 from instep.lineage.parse import parse
 from instep.schema.catalog.types import parse as parse_type
 from instep.schema.policy.policy import Policy, Rule
-from instep.sync.operations.impact import Report, reads_alike, report
+from instep.sync.operations.impact import ImpactReport, reads_alike, report
 from sync_world import MakeWorld, World
 
 DROP = Policy(rules=(Rule(("*.removed",), "apply", modifiers={"removed": "drop"}),))
@@ -54,7 +54,7 @@ def prepared(world: World, policy: Policy, change: str) -> World:
     return world
 
 
-def judged(world: World, change: str = "") -> Report:
+def judged(world: World, change: str = "") -> ImpactReport:
     return report(world.pipe, world.preview(), models(), change)
 
 

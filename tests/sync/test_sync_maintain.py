@@ -13,7 +13,7 @@ from instep.errors import DestinationError, InstepError, RunInProgress
 from instep.schema.maintenance import Maintenance
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Inline
-from instep.sync.operations.maintain import Order, maintain
+from instep.sync.operations.maintain import MaintenanceReport, maintain
 from instep.sync.progress import Silent
 from instep.sync.run import sync
 from instep.sync.schema_changes.undo import find, prepare, takeback
@@ -27,7 +27,7 @@ def eager(world: World, **more: Any) -> SyncContext:
     return replace(world.pipe, maintenance=replace(EAGER, **more))
 
 
-def by_command(world: World, pattern: str = "", **options: Any) -> Order:
+def by_command(world: World, pattern: str = "", **options: Any) -> MaintenanceReport:
     return maintain(eager(world), pattern, Silent(), lambda: None, **options)
 
 

@@ -21,7 +21,7 @@ HOLD = preset("allow_all", Rule(on=("column.removed", "column.added"), decide="r
 KINDS = ["postgres", "sqlite"]
 
 
-def mapped(world: World, old: str = "a", new: str = "z") -> mapping.Mapped:
+def mapped(world: World, old: str = "a", new: str = "z") -> mapping.ColumnRenamePlan:
     path = world.accepted("t").path
     return mapping.prepare(world.pipe, f"{path}.{old}", f"{path}.{new}")
 

@@ -7,7 +7,7 @@ import pytest
 from instep.lineage.migration.read import read_migration
 from instep.schema.policy.policy import Policy, Rule
 from instep.schema.policy.similarity import PROPOSAL
-from instep.sync.operations.check_migration import Outlook, dialect_of, foresee
+from instep.sync.operations.check_migration import MigrationOutlook, dialect_of, foresee
 from sync_world import MakeWorld, World
 
 SCRIPT = [
@@ -33,7 +33,7 @@ def loaded(make_world: MakeWorld, kind: str) -> World:
     return world
 
 
-def outlook(world: World, statements: list[str]) -> Outlook:
+def outlook(world: World, statements: list[str]) -> MigrationOutlook:
     return foresee(world.pipe, read_migration([("m.sql", ";\n".join(statements))], dialect_of(world.pipe)))
 
 

@@ -20,7 +20,7 @@ from instep.schema.selection.selection import Selection, patterns
 from instep.sync.detection.access import restrict
 from instep.sync.detection.approval_fingerprint import ApprovalFingerprint
 from instep.sync.detection.detect import rebind
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.table_load import went_back
 from sync_world import MakeWorld, World, preset
 
@@ -87,7 +87,7 @@ def rename(old: str, new: str, action: str) -> Decision:
     ],
 )
 def test_which_table_a_change_is_about(decisions: list[Decision], before: str, after: str) -> None:
-    places, change = Places.of(decisions), ColumnAdded(("s", "t"), Column("x", parse("int32")), 0)
+    places, change = TableRenames.of(decisions), ColumnAdded(("s", "t"), Column("x", parse("int32")), 0)
     assert (places.before(change)[1], places.after(change)[1]) == (before, after)
     gone = TableRemoved(table("t"))
     assert places.before(gone) == places.after(gone) == ("s", "t")
@@ -217,8 +217,8 @@ SEEN = [
 @pytest.mark.parametrize(("source", "accepted", "sides"), [s[1:] for s in SEEN], ids=[s[0] for s in SEEN])
 def test_what_an_approval_has_seen(source: Table, accepted: Table, sides: str) -> None:
     change = ColumnRetyped(T.ref, T.columns[1], WIDE)
-    places = Places({T.ref: (accepted.ref, False)})
-    then = ApprovalFingerprint(Catalog.of([T]), Catalog.of([T]), Places({})).fingerprint(change)
+    places = TableRenames({T.ref: (accepted.ref, False)})
+    then = ApprovalFingerprint(Catalog.of([T]), Catalog.of([T]), TableRenames({})).fingerprint(change)
     now = ApprovalFingerprint(Catalog.of([source]), Catalog.of([accepted]), places).fingerprint(change)
     assert [name for name, a, b in zip(SIDES, then.split(":"), now.split(":"), strict=True) if a != b] == (
         sides.split(" and ") if sides else []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresConfig
+from instep.destinations.postgres.server import PostgresServerConfig
 from instep.model import Review
 from instep.sync.quarantine.replay import replay, total
 from instep.sync.schema_changes.undo import find, prepare, takeback
@@ -43,7 +43,7 @@ def world(make_world: MakeWorld, warehouse: Database) -> World:
 def placed(world: World, warehouse: Database) -> World:
     """The world with a database in the place of its lake."""
     at = warehouse.config
-    config = PostgresConfig("warehouse", at.host, at.database, at.user, at.port, at.password)
+    config = PostgresServerConfig("warehouse", at.host, at.database, at.user, at.port, at.password)
     destination: Any = PostgresDestination(replace(config, staging=str(world.folder / "staging")))
     world.destination, world.engine = destination, "inline"
     return world

@@ -11,7 +11,7 @@ import pytest
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.iceberg.backfill import promote_overflow as iceberg_promote
 from instep.sync.loading.engine import Inline
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.run import Wanted, sync
 from sync_world import MakeWorld, World, cursor, preset
 
@@ -22,7 +22,7 @@ SETUP = (
 )
 
 
-def run(world: World, **wanted: Any) -> Report:
+def run(world: World, **wanted: Any) -> SyncReport:
     """A sync that lets in no new column by itself."""
     return sync(replace(world.pipe, max_new_columns=0), Wanted(**wanted), engine=Inline())
 

@@ -11,7 +11,7 @@ from instep.schema.selection.overrides import Switch
 from instep.schema.selection.pii import Protect
 from instep.schema.selection.selection import Selection, patterns
 from instep.sync.context import SyncContext
-from instep.sync.schema_changes.evolve import Preview, evolve, preview
+from instep.sync.schema_changes.evolve import PlanPreview, evolve, preview
 from instep.sync.schema_changes.selected import selected_reads
 from sync_world import MakeWorld, World
 
@@ -24,7 +24,7 @@ def pipe(world: World, protect: Protect | None = None) -> SyncContext:
     return replace(made, protect=protect or Protect("on"))
 
 
-def detect(world: World, protect: Protect | None = None) -> Preview:
+def detect(world: World, protect: Protect | None = None) -> PlanPreview:
     return preview(pipe(world, protect), count=True, pauses=True)
 
 

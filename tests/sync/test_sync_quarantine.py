@@ -13,7 +13,7 @@ from held_world import HeldWorld, Row, held_world, note
 from instep.errors import Blocked, InstepError
 from instep.model import TableRun
 from instep.schema.selection.selection import Selection, patterns
-from instep.stage.conform import Held
+from instep.stage.conform import QuarantinedValue
 from instep.sync.quarantine.quarantine import discard, erase, expire, holdings
 from instep.sync.quarantine.replay import replay
 from lake import PREFIX
@@ -65,7 +65,7 @@ def test_what_does_not_fit_stays_with_the_newest_reason(make_world: MakeWorld) -
     held.load({"id": 1, "_instep_meta": note("a", "b")}, {"id": 2, "_instep_meta": NOTED})
     held.value(1, "many")
     held.value(2, "7")
-    held.hold(Held('{"id":"1"}', "b", "2026-02-30", "older words"))
+    held.hold(QuarantinedValue('{"id":"1"}', "b", "2026-02-30", "older words"))
     done = held.replay()
     assert [e.original for e in done.replayed] == ["7"]
     assert {e.column: e.reason for e in done.held} == {"a": "not a number", "b": "not an ISO date and time"}
@@ -139,7 +139,7 @@ def test_tables_that_rows_cannot_be_found_in(make_world: MakeWorld) -> None:
     world.evolve()
     held = HeldWorld(world)
     held.load({"a": None, "_instep_meta": NOTED, "_instep_id": "1"})
-    held.hold(Held('{"_instep_id":"1"}', "a", "x", "not a number"))
+    held.hold(QuarantinedValue('{"_instep_id":"1"}', "a", "x", "not a number"))
     [entry] = held.replay().held
     assert "sync --full" in entry.reason
 

@@ -10,7 +10,7 @@ from instep.errors import Blocked
 from instep.model import TableSettings
 from instep.sync.operations import set_key as rekey
 from instep.sync.schema_changes import undo
-from instep.sync.schema_changes.key_counts import Count
+from instep.sync.schema_changes.key_counts import RowCounts
 from sync_world import MakeWorld, World, counts, preset
 
 PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"
@@ -38,7 +38,7 @@ def paused(make_world: MakeWorld) -> World:
 def test_rekey_keeps_the_rows(paused: World) -> None:
     made = set_key(paused, "id", "v")
     assert (made.own, len(made.settles)) == (True, 1)
-    assert (made.counts.source, made.counts.destination) == (Count(4), Count(3))
+    assert (made.counts.source, made.counts.destination) == (RowCounts(4), RowCounts(3))
     assert (paused.pauses(), paused.reviews("open"), paused.store.choices.of("shop")) == ({}, {}, {})
     assert paused.schema("t") == "id int32!, v int32!, w int32"
     assert counts(paused.sync(), "t") == (4, 1, 0, 0, 0)
@@ -163,9 +163,9 @@ def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> 
     world.run("CREATE TABLE t (a int, b int, c int)", "INSERT INTO t VALUES (1, 1, 1), (1, 2, NULL), (2, 2, 3)")
     world.sync()
     for columns, way, source, why in (
-        (["a"], "rekey", Count(3, 1, 0), "not unique at the source: 1 rows"),
-        (["a"], "rebuild", Count(3, 1, 0), "not unique at the source: 1 rows"),
-        (["c"], "rekey", Count(3, 0, 1), "NULL in 1 rows of the source"),
+        (["a"], "rekey", RowCounts(3, 1, 0), "not unique at the source: 1 rows"),
+        (["a"], "rebuild", RowCounts(3, 1, 0), "not unique at the source: 1 rows"),
+        (["c"], "rekey", RowCounts(3, 0, 1), "NULL in 1 rows of the source"),
     ):
         made = rekey.prepare(world.pipe, "public.t", columns, way)  # type: ignore[arg-type]
         assert (made.counts.source, made.counts.destination) == (source, source)
@@ -174,7 +174,7 @@ def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> 
         assert error.value.hint
     world.run("UPDATE t SET a = 7 WHERE b = 1", "UPDATE t SET c = 5 WHERE c IS NULL")
     made = rekey.prepare(world.pipe, "public.t", ["a"])
-    assert (made.counts.source, made.counts.destination) == (Count(3), Count(3, 1, 0))
+    assert (made.counts.source, made.counts.destination) == (RowCounts(3), RowCounts(3, 1, 0))
     with pytest.raises(Blocked, match="does not tell the rows at the destination apart") as error:
         rekey.carry_out(world.pipe, made)
     assert "--rebuild" in error.value.hint

@@ -9,7 +9,7 @@ import pytest
 from instep.destinations.base import Destination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresConfig
+from instep.destinations.postgres.server import PostgresServerConfig
 from instep.errors import ConnectError
 from instep.sync.quarantine.replay import replay, total
 from postgres_server import Database
@@ -30,7 +30,7 @@ def duckdb(folder: Path, bucket: Bucket, request: pytest.FixtureRequest) -> Dest
 def postgres(folder: Path, bucket: Bucket, request: pytest.FixtureRequest) -> Destination:
     database: Database = request.getfixturevalue("postgres")
     at, place = database.config, f"{bucket.uri}/a staging"
-    config = PostgresConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=place,
+    config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=place,
                             properties=bucket.io)  # fmt: skip
     return PostgresDestination(config)
 

@@ -13,7 +13,7 @@ from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.loading.engine import Inline
 from instep.sync.operations import restore, set_cursor
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.run import Wanted, sync
 from instep.sync.schema_changes import declare_table_rename, undo
 from sync_world import MakeWorld, World, cursor, preset
@@ -38,11 +38,11 @@ def begun(world: World, *rules: Rule, setup: tuple[str, ...] = SETUP, **modifier
     return world
 
 
-def fill(world: World, column: str) -> Report:
+def fill(world: World, column: str) -> SyncReport:
     """What `instep backfill t --column COLUMN` does."""
     path = f"{world.case.schema}.t"
     world.store.backfills.want("shop", (world.case.schema, "t"), column=column)
-    report: Report = world.sync(tables=frozenset({path}), columns=(column,), kind="backfill")
+    report: SyncReport = world.sync(tables=frozenset({path}), columns=(column,), kind="backfill")
     return report
 
 

@@ -13,7 +13,7 @@ import pytest
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresConfig
+from instep.destinations.postgres.server import PostgresServerConfig
 from postgres_server import Server, make_database
 from sync_world import MakeWorld, World
 
@@ -35,7 +35,7 @@ def on(make_world: MakeWorld, request: pytest.FixtureRequest) -> Iterator[Callab
                 at = make_database(server, name := f"unfit_{abs(hash(request.node.nodeid)) % 10**9}")
                 whole = replace(at, config=replace(at.config, database="postgres"))
                 stack.callback(whole.execute, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-                config = PostgresConfig(
+                config = PostgresServerConfig(
                     "warehouse", at.config.host, name, at.config.user, at.config.port, at.config.password
                 )
                 made = PostgresDestination(replace(config, staging=str(world.folder / "staging")))

@@ -51,9 +51,9 @@ def _destination(kind: str, folder: Path, landing: Database) -> Any:
 
         return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
     from instep.destinations.postgres.destination import PostgresDestination
-    from instep.destinations.postgres.server import PostgresConfig
+    from instep.destinations.postgres.server import PostgresServerConfig
 
     landing.execute("DROP SCHEMA IF EXISTS shop, _instep CASCADE")
     at = landing.config
-    config = PostgresConfig("lake", at.host, at.database, at.user, at.port, at.password)
+    config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password)
     return PostgresDestination(replace(config, staging=str(folder / "staging")))

@@ -8,7 +8,7 @@ from worker_world import Shop
 from instep.control import detector
 from instep.control.pauses import resume
 from instep.control.reviews import answer
-from instep.worker.perform import Ended
+from instep.worker.perform import JobEnd
 
 ALL_ON = (
     "app_options: {propagate_table_creations: true, unsync_deleted_tables: true}, "
@@ -70,7 +70,7 @@ class TestKinds:
         assert (ended.transient, "shop.db" in ended.error) == (True, True)
 
     def test_an_interrupt_is_told_apart(self, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-        def interrupted(*_: object) -> Ended:
+        def interrupted(*_: object) -> JobEnd:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("instep.worker.perform.sync", interrupted)

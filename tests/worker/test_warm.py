@@ -13,7 +13,7 @@ from instep.control import queue
 from instep.model import Job
 from instep.worker import lane as lanes
 from instep.worker.lane import Lane
-from instep.worker.perform import Ended
+from instep.worker.perform import JobEnd
 from instep.worker.worker import JobWorker
 
 
@@ -27,7 +27,7 @@ class Watched:
     def __post_init__(self) -> None:
         save = self.worker._save
 
-        def noted(lane: Lane, ended: Ended) -> None:
+        def noted(lane: Lane, ended: JobEnd) -> None:
             self.seen.append((lane.pid, next(iter(jvms(lane.pid)), 0), lane.memory()))
             save(lane, ended)
 

@@ -23,7 +23,7 @@ from instep.control import queue
 from instep.model import Job
 from instep.project.load import find, load
 from instep.store.store import Store, utc_now
-from instep.worker.worker import JobWorker, Limits
+from instep.worker.worker import JobWorker, WorkerLimits
 from postgres_server import Database
 
 TABLES = """
@@ -112,7 +112,7 @@ def zombie(shop: Shop) -> Iterator[Zombie]:
 def test_its_late_writes_are_refused(shop: Shop, zombie: Zombie, first: str) -> None:
     """Whichever wakes up first: the lane, which would load what it has read, or the worker."""
     shop.sql("insert into item values (3, 'hat'); insert into tick values ('three')")
-    second = JobWorker(partial(opened_later, shop.folder), Limits(lanes=1, poll=0.1), shop.said.append)
+    second = JobWorker(partial(opened_later, shop.folder), WorkerLimits(lanes=1, poll=0.1), shop.said.append)
     working = threading.Thread(target=second.run)
     working.start()
     try:

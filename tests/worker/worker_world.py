@@ -18,8 +18,8 @@ from pathlib import Path
 from instep.bootstrap import App, open_project
 from instep.model import Job, JobKind
 from instep.store.store import Store
-from instep.worker.perform import Ended, perform
-from instep.worker.worker import JobWorker, Limits
+from instep.worker.perform import JobEnd, perform
+from instep.worker.worker import JobWorker, WorkerLimits
 
 HEAD = "sources:\n"
 
@@ -64,7 +64,7 @@ class Shop:
         """To be closed by the caller (`with`)."""
         return Store(self.store_url or f"sqlite:///{self.folder / '.instep' / 'state.db'}")
 
-    def perform(self, kind: JobKind, attempts: int = 3, **options: object) -> Ended:
+    def perform(self, kind: JobKind, attempts: int = 3, **options: object) -> JobEnd:
         """Enqueues, claims and does one job in this process."""
         with self.app() as app:
             app.store.jobs.enqueue("shop", kind, key=str(options), options=options, attempts=attempts)
@@ -86,7 +86,7 @@ class Shop:
 
     def worker(self, **limits: float) -> JobWorker:
         said = self.said.append
-        return JobWorker(partial(open_project, self.folder), Limits(**{"poll": 0.1, **limits}), said)  # type: ignore[arg-type]
+        return JobWorker(partial(open_project, self.folder), WorkerLimits(**{"poll": 0.1, **limits}), said)  # type: ignore[arg-type]
 
     @contextmanager
     def working(self, **limits: float) -> Iterator[JobWorker]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from instep.backends.local_rollouts import LocalRollouts
 from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
-from instep.backends.protocol import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
+from instep.backends.protocol import ChangeDetails, Detected, HeldThere, Keys, Queue, Ref, SchemaAt
 from instep.errors import Blocked
 from instep.operations.registry import spec_for, work_of
 from instep.operations.spec import Preview, Request, Work
@@ -19,10 +19,10 @@ from instep.operations.spec import Preview, Request, Work
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
     from instep.bootstrap import App
-    from instep.control.detector import Standing
-    from instep.control.object_history import Trail
+    from instep.control.detector import DetectorStatus
+    from instep.control.object_history import ObjectHistory
     from instep.control.resources.api_keys import Issued
-    from instep.control.reviews import Answer, Wish
+    from instep.control.reviews import Answer, ChangeFilter
     from instep.control.schema_history import Side
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Review
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from instep.store.history.outbox import Attempt, Delivery
     from instep.store.server.api_keys import ApiKey
     from instep.store.store import Store
-    from instep.sync.schema_changes.answer import Outlook
+    from instep.sync.schema_changes.answer import AnswerOutlook
 
 
 class LocalOperations:
@@ -74,7 +74,7 @@ class LocalDetectors:
     def __init__(self, app: App) -> None:
         self.app = app
 
-    def standing(self, connection: str) -> Standing:
+    def standing(self, connection: str) -> DetectorStatus:
         from instep.control.detector import standing
 
         return standing(self.app.store, self.app.project, connection)
@@ -219,28 +219,30 @@ class LocalBackend:
         name = connection and self.app.connection(connection)
         return self.app.store.reviews.find(name) if every else waiting(self.app.store, name)
 
-    def change(self, id: str, sample: int) -> Seen:
+    def change(self, id: str, sample: int) -> ChangeDetails:
         from instep.plans.costs import tried_of
         from instep.plans.planned import key_lines
 
         review = self.app.store.reviews.get(id)
-        return Seen(review, key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample))
+        return ChangeDetails(
+            review, key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample)
+        )
 
-    def choose(self, wish: Wish) -> list[Review]:
+    def choose(self, wish: ChangeFilter) -> list[Review]:
         from instep.control.reviews import choose
 
         if wish.connection is not None:
             self.app.connection(wish.connection)
         return choose(self.app.store, wish)
 
-    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> Outlook:
+    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         from instep.store.catalogs.reviews import STANDING
-        from instep.sync.schema_changes.answer import Outlook, approving, keeping
+        from instep.sync.schema_changes.answer import AnswerOutlook, approving, keeping
 
         pipe = self.app.pipe(connection)
         if answer != "approved":
             return keeping(pipe, found, "rejected" if answer else "open")
-        return approving(pipe, found) if all(r.status in STANDING for r in found) else Outlook()
+        return approving(pipe, found) if all(r.status in STANDING for r in found) else AnswerOutlook()
 
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
         from instep.control.reviews import answer
@@ -283,7 +285,7 @@ class LocalBackend:
     def versions(self, connection: str, limit: int) -> list[dict[str, Any]]:
         return [{**asdict(v), "label": v.label} for v in self.app.store.accepted.history(connection)[:limit]]
 
-    def trail(self, connection: str, text: str) -> Trail:
+    def trail(self, connection: str, text: str) -> ObjectHistory:
         from instep.control.object_history import trail
 
         return trail(self.app.store, connection, text)

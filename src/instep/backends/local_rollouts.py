@@ -11,13 +11,13 @@ from instep.control.rollouts.machine import member_line
 from instep.errors import ConnectError, InstepError
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Wanted
+    from instep.backends.protocol import RolloutRequest
     from instep.bootstrap import App
-    from instep.control.rollouts.create import Order
+    from instep.control.rollouts.create import RolloutOrder
     from instep.control.rollouts.flow import Rolling
     from instep.control.rollouts.patch import Patch
     from instep.model import Job, Member, Rollout
-    from instep.store.work.rollouts import Draft
+    from instep.store.work.rollouts import RolloutDraft
 
 
 _POLL = 0.5
@@ -148,7 +148,7 @@ class LocalRollouts:
     def members(self, id: str) -> list[Member]:
         return self.app.store.rollouts.members(id)
 
-    def detect(self, wanted: Wanted) -> Mapping[str, str]:
+    def detect(self, wanted: RolloutRequest) -> Mapping[str, str]:
         from instep.control.rollouts.create import detect_all
         from instep.control.rollouts.waves import chosen
         from instep.sync.in_process import InProcess
@@ -156,27 +156,27 @@ class LocalRollouts:
         app = self.app
         return detect_all(InProcess(app.pipe, app.engine), chosen(app.project, wanted.group), "create")
 
-    def draft(self, wanted: Wanted) -> tuple[Draft, str]:
+    def draft(self, wanted: RolloutRequest) -> tuple[RolloutDraft, str]:
         from instep.control.rollouts.create import draft
 
         order, names = self._order(wanted)
         return draft(order, names, self._who), order.patch.text
 
-    def create(self, wanted: Wanted) -> Rollout:
+    def create(self, wanted: RolloutRequest) -> Rollout:
         from instep.control.rollouts.create import create
 
         return create(self.app.store, self.draft(wanted)[0])
 
-    def _order(self, wanted: Wanted) -> tuple[Order, list[str]]:
-        from instep.control.rollouts.create import Order
+    def _order(self, wanted: RolloutRequest) -> tuple[RolloutOrder, list[str]]:
+        from instep.control.rollouts.create import RolloutOrder
         from instep.control.rollouts.gates import gates
         from instep.control.rollouts.waves import chosen
 
         names = chosen(self.app.project, wanted.group)
         patch = self._patch(wanted, names)
-        return Order(patch, wanted.group, wanted.sizes, gates(wanted.gates), wanted.canary), names
+        return RolloutOrder(patch, wanted.group, wanted.sizes, gates(wanted.gates), wanted.canary), names
 
-    def _patch(self, wanted: Wanted, names: list[str]) -> Patch:
+    def _patch(self, wanted: RolloutRequest, names: list[str]) -> Patch:
         from instep.control.rollouts.changes import change_patch
         from instep.control.rollouts.policies import ServedPolicies, policy_patch
         from instep.control.rollouts.selections import SelectionPatch

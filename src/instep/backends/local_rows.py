@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from instep.destinations.facets import Savepoint
     from instep.operations.everyday.sync import SyncRequest
     from instep.schema.catalog.catalog import Table
-    from instep.sync.operations.maintain import Order
-    from instep.sync.operations.verify import Verdict
-    from instep.sync.progress import Progress, Report
-    from instep.sync.schema_changes.backfill_plan import Estimate
+    from instep.sync.operations.maintain import MaintenanceReport
+    from instep.sync.operations.verify import VerifyResult
+    from instep.sync.progress import Progress, SyncReport
+    from instep.sync.schema_changes.backfill_plan import FillEstimate
 
     Watch = Callable[[], AbstractContextManager[Progress]]
 
@@ -27,25 +27,25 @@ class LocalRows:
     def __init__(self, app: App, watch: Watch) -> None:
         self.app, self.watch = app, watch
 
-    def sync(self, connection: str, request: SyncRequest) -> Report:
+    def sync(self, connection: str, request: SyncRequest) -> SyncReport:
         said = {"full": request.full, "drop_retained": request.drop_retained}
         return self._run(connection, tables=frozenset(request.tables), **said)
 
-    def _run(self, name: str, **asked: Any) -> Report:
+    def _run(self, name: str, **asked: Any) -> SyncReport:
         """Make one run; a Spark that is sure to be needed starts while modules, store and catalogs are being read."""
         engine = self.app.engine(name)
         engine.begin()
-        from instep.sync.run import Wanted, sync
+        from instep.sync.run import RunScope, sync
 
         with self.watch() as progress:
-            return sync(self.app.pipe(name), Wanted(**asked), progress, engine)
+            return sync(self.app.pipe(name), RunScope(**asked), progress, engine)
 
-    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
         from instep.sync.schema_changes.backfill_plan import estimated
 
         return estimated(self.app.pipe(connection), table, columns)
 
-    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report:
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport:
         from instep.bootstrap import user
 
         if not columns:
@@ -86,14 +86,14 @@ class LocalRows:
 
         return erase(self.app.pipe(connection), table, key)
 
-    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+    def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
         from instep.sync.operations.verify import verify
 
         with self.watch() as progress:
             progress.step("comparing")
             return verify(self.app.pipe(connection), frozenset(tables), progress)
 
-    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order:
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport:
         from instep.sync.operations.maintain import maintain
 
         pipe = self.app.pipe(connection)

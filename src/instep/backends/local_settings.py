@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from instep.bootstrap import App
     from instep.control.selection.listing import Listed
-    from instep.control.selection.selections import Place, Verb
+    from instep.control.selection.selections import SwitchedConnection, Verb
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
 
@@ -21,7 +21,7 @@ class LocalSelections:
     def __init__(self, app: App) -> None:
         self.app = app
 
-    def _place(self, connection: str) -> Place:
+    def _place(self, connection: str) -> SwitchedConnection:
         from instep.control.selection.selections import place_of
 
         return place_of(self.app.project, self.app.store, connection)

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from instep.control.backfills import Cancelled
-    from instep.control.detector import Standing
-    from instep.control.object_history import Trail
+    from instep.control.detector import DetectorStatus
+    from instep.control.object_history import ObjectHistory
     from instep.control.resources.api_keys import Issued
-    from instep.control.reviews import Answer, Wish
-    from instep.control.rollouts.waves import Group
-    from instep.control.schema_history import Side, Version
+    from instep.control.reviews import Answer, ChangeFilter
+    from instep.control.rollouts.waves import ConnectionGroup
+    from instep.control.schema_history import SchemaVersion, Side
     from instep.control.selection.listing import Listed
     from instep.control.selection.selections import Verb
     from instep.destinations.facets import Savepoint
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from instep.store.catalogs.clones import Copy
     from instep.store.history.outbox import Attempt, Delivery
     from instep.store.server.api_keys import ApiKey
-    from instep.store.work.rollouts import Draft
-    from instep.sync.operations.maintain import Order
-    from instep.sync.operations.verify import Verdict
-    from instep.sync.progress import Report
-    from instep.sync.schema_changes.answer import Outlook
-    from instep.sync.schema_changes.backfill_plan import Estimate
+    from instep.store.work.rollouts import RolloutDraft
+    from instep.sync.operations.maintain import MaintenanceReport
+    from instep.sync.operations.verify import VerifyResult
+    from instep.sync.progress import SyncReport
+    from instep.sync.schema_changes.answer import AnswerOutlook
+    from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 
 class PlanDesk(Protocol):
@@ -68,13 +68,13 @@ class PlanDesk(Protocol):
 
 
 class RowDesk(Protocol):
-    def sync(self, connection: str, request: SyncRequest) -> Report: ...
+    def sync(self, connection: str, request: SyncRequest) -> SyncReport: ...
 
-    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
         """(what a backfill takes, what holds it up)."""
         ...
 
-    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report: ...
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport: ...
 
     def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
         """Backfills of a table that wait or run are cancelled; of these columns, or all."""
@@ -92,11 +92,11 @@ class RowDesk(Protocol):
         """How many entries of the rows with this key (texts by column) went without a trace."""
         ...
 
-    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+    def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
         """Of these tables, or all. At the project alone rows that differ are named by their keys."""
         ...
 
-    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order: ...
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport: ...
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
         """What the table with this path can be put back to, newest first."""
@@ -150,11 +150,11 @@ class SelectionDesk(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RolloutRequest:
     """A rollout that is wanted: one of `turns`, `change` (verdict and change) and `preset`. `gates` as a person writes
     them."""
 
-    group: Group
+    group: ConnectionGroup
     turns: Sequence[tuple[Verb, str]] = ()
     change: tuple[str, str] | None = None
     preset: str = ""
@@ -178,15 +178,15 @@ class RolloutDesk(Protocol):
 
     def members(self, id: str) -> list[Member]: ...
 
-    def detect(self, wanted: Wanted) -> Mapping[str, str]:
+    def detect(self, wanted: RolloutRequest) -> Mapping[str, str]:
         """Looks at all sources; what went wrong, by connection."""
         ...
 
-    def draft(self, wanted: Wanted) -> tuple[Draft, str]:
+    def draft(self, wanted: RolloutRequest) -> tuple[RolloutDraft, str]:
         """The compatibility table, and what is rolled out; touches nothing."""
         ...
 
-    def create(self, wanted: Wanted) -> Rollout: ...
+    def create(self, wanted: RolloutRequest) -> Rollout: ...
 
     def advance(self, id: str, *, every: bool) -> Rollout: ...
 
@@ -220,7 +220,7 @@ class PolicyDesk(Protocol):
 
 
 class DetectorDesk(Protocol):
-    def standing(self, connection: str) -> Standing: ...
+    def standing(self, connection: str) -> DetectorStatus: ...
 
     def enable(self, connection: str) -> bool:
         """False if it had not switched itself off."""
@@ -259,7 +259,7 @@ class Detected:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ChangeDetails:
     """A change with what was looked up about it: what shares a new key, source values that do not fit the accepted
     type, values of the destination that do not fit the new one."""
 
@@ -280,7 +280,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class SchemaAt:
-    version: Version
+    version: SchemaVersion
     catalog: Catalog
     copies: Sequence[Copy] = ()
 
@@ -355,11 +355,11 @@ class Backend(Protocol):
         """Those that wait, or all of them; newest first."""
         ...
 
-    def change(self, id: str, sample: int) -> Seen: ...
+    def change(self, id: str, sample: int) -> ChangeDetails: ...
 
-    def choose(self, wish: Wish) -> list[Review]: ...
+    def choose(self, wish: ChangeFilter) -> list[Review]: ...
 
-    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> Outlook:
+    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         """What an answer leads to; None: leaving it open."""
         ...
 
@@ -383,7 +383,7 @@ class Backend(Protocol):
 
     def versions(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
 
-    def trail(self, connection: str, text: str) -> Trail: ...
+    def trail(self, connection: str, text: str) -> ObjectHistory: ...
 
     def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt: ...
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.http.problems import ServerRefused
-from instep.backends.protocol import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
+from instep.backends.protocol import ChangeDetails, Detected, HeldThere, Keys, Queue, Ref, SchemaAt
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
 from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
-from instep.control.detector import Standing, patch
-from instep.control.object_history import Trail
+from instep.control.detector import DetectorStatus, patch
+from instep.control.object_history import ObjectHistory
 from instep.control.resources.api_keys import Issued
-from instep.control.reviews import Answer, Wish, selected
-from instep.control.schema_history import Version
+from instep.control.reviews import Answer, ChangeFilter, selected
+from instep.control.schema_history import SchemaVersion
 from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.operations.registry import spec_for
@@ -31,13 +31,13 @@ from instep.schema.changes.counts import Count, Counts
 from instep.store.catalogs.clones import Copy
 from instep.store.history.outbox import Attempt, Delivery
 from instep.store.server.api_keys import ApiKey
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 
 if TYPE_CHECKING:
     from instep.control.schema_history import Side
     from instep.lineage.model import Model
     from instep.operations.everyday.sync import SyncRequest
-    from instep.sync.schema_changes.answer import Outlook
+    from instep.sync.schema_changes.answer import AnswerOutlook
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class RemoteNotifications:
 class RemoteDetectors:
     client: Client
 
-    def standing(self, connection: str) -> Standing:
+    def standing(self, connection: str) -> DetectorStatus:
         found = dict(self.client.get(f"/connections/{part(connection)}/detector"))
         disabled = found.pop("internal_disabled_detect_schema_changes")
         jobs = {"job": self._job(found.pop("current")), "last": self._job(found.pop("last"))}
-        return record(Standing, {**found, **jobs, "internal_disabled": disabled})
+        return record(DetectorStatus, {**found, **jobs, "internal_disabled": disabled})
 
     def _job(self, told: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """The whole job of a detection."""
@@ -212,7 +212,7 @@ class RemoteBackend:
         """The job, which waits for a worker or was there already (`fresh` false)."""
         return self._works.begin(connection, "sync", {**request.options(), "why": "asked for"})
 
-    def report(self, job_id: str) -> Report:
+    def report(self, job_id: str) -> SyncReport:
         """What a sync did, once it is over; the error that ended it if it made no run."""
         job = self._follower.over(job_id)
         found = report_of(self._api, job) if job.status != "cancelled" else None
@@ -238,8 +238,8 @@ class RemoteBackend:
                 if not left:
                     return
 
-    def change(self, id: str, sample: int) -> Seen:
-        return Seen(self._review(id))
+    def change(self, id: str, sample: int) -> ChangeDetails:
+        return ChangeDetails(self._review(id))
 
     def _review(self, id: str) -> Review:
         """By its id, or how that begins, as on the other side."""
@@ -251,13 +251,13 @@ class RemoteBackend:
                 raise error
             return found[0]
 
-    def choose(self, wish: Wish) -> list[Review]:
+    def choose(self, wish: ChangeFilter) -> list[Review]:
         return selected(wish, self._review, lambda name: list(self._reviews(name, ("open",))))
 
-    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> Outlook:
-        from instep.sync.schema_changes.answer import Outlook
+    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
+        from instep.sync.schema_changes.answer import AnswerOutlook
 
-        return Outlook()
+        return AnswerOutlook()
 
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
         """All of them or none: it is rehearsed first."""
@@ -299,14 +299,14 @@ class RemoteBackend:
     def _listed(self, path: str, limit: int, **query: Any) -> list[dict[str, Any]]:
         return [moments(one, TIMES) for one in self._api.pages(path, limit, **query)]
 
-    def trail(self, connection: str, text: str) -> Trail:
-        return record(Trail, self._api.get(f"/connections/{part(connection)}/trail", of=text))
+    def trail(self, connection: str, text: str) -> ObjectHistory:
+        return record(ObjectHistory, self._api.get(f"/connections/{part(connection)}/trail", of=text))
 
     def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt:
         name = self.connection(connection)
         found = self._api.get(f"/connections/{part(name)}/schema", side=side, at=at)
         copies = tuple(record(Copy, one) for one in found["copies"])
-        return SchemaAt(record(Version, found), catalog_from_dict(found["catalog"]), copies)
+        return SchemaAt(record(SchemaVersion, found), catalog_from_dict(found["catalog"]), copies)
 
     def held(self, connection: str, table: str | None) -> HeldThere:
         path = f"/connections/{part(connection)}/quarantine"

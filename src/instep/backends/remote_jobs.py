@@ -12,7 +12,7 @@ from instep import errors
 from instep.backends.decode import record
 from instep.backends.http.client import Client, part
 from instep.model import Job, TableRun
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 
 POLL = 1.0
 FIRST = 0.1
@@ -115,7 +115,7 @@ def error_of(job: Job) -> errors.InstepError:
     return errors.InstepError(f"job {job.id} is {job.status}: {job.error}", hint=f"see `instep queue show {job.id}`")
 
 
-def report_of(client: Client, job: Job) -> Report | None:
+def report_of(client: Client, job: Job) -> SyncReport | None:
     """What a sync did with each table; None if it made no run."""
     run = str(job.result.get("run") or job.run)
     if not run:
@@ -124,7 +124,7 @@ def report_of(client: Client, job: Job) -> Report | None:
     tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in found["tables"])
     told = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
-    return Report(run, found["status"], tables, **told, seconds=seconds, casts=casts)
+    return SyncReport(run, found["status"], tables, **told, seconds=seconds, casts=casts)
 
 
 @dataclass(frozen=True)

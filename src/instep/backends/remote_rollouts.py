@@ -9,12 +9,12 @@ from typing import Any
 from instep.backends.decode import record
 from instep.backends.http.client import part
 from instep.backends.http.problems import ServerRefused
-from instep.backends.protocol import Wanted
+from instep.backends.protocol import RolloutRequest
 from instep.backends.remote_jobs import Works, error_of
 from instep.control.rollouts.waves import among
 from instep.errors import InstepError
 from instep.model import Job, Member, Rollout
-from instep.store.work.rollouts import Draft
+from instep.store.work.rollouts import RolloutDraft
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RemoteRollouts:
         found = self.works.client.pages(f"/rollouts/{part(id)}/connections")
         return [record(Member, {**one, "rollout": id}) for one in found]
 
-    def detect(self, wanted: Wanted) -> Mapping[str, str]:
+    def detect(self, wanted: RolloutRequest) -> Mapping[str, str]:
         """All at once into the queue, then one after the other is waited for. Nothing is drafted before: what is rolled
         out may be what is found."""
         failed: dict[str, str] = {}
@@ -63,14 +63,14 @@ class RemoteRollouts:
                 failed[name] = error.message
         return failed
 
-    def draft(self, wanted: Wanted) -> tuple[Draft, str]:
+    def draft(self, wanted: RolloutRequest) -> tuple[RolloutDraft, str]:
         found = self.works.client.post("/rollouts", _asked(wanted), dry_run=True)
         made = found["rollout"]
         members = tuple(record(Member, {**one, "rollout": ""}) for one in found["connections"])
         sizes = tuple(made["sizes"])
-        return Draft(made["what"], made["group"], sizes, made["gates"], members, made["who"]), str(made["text"])
+        return RolloutDraft(made["what"], made["group"], sizes, made["gates"], members, made["who"]), str(made["text"])
 
-    def create(self, wanted: Wanted) -> Rollout:
+    def create(self, wanted: RolloutRequest) -> Rollout:
         return record(Rollout, self.works.client.post("/rollouts", _asked(wanted))["rollout"])
 
     def advance(self, id: str, *, every: bool) -> Rollout:
@@ -115,7 +115,7 @@ class RemoteRollouts:
         return record(Rollout, self.works.client.post(f"/rollouts/{part(id)}/{verb}", asked)["rollout"])
 
 
-def _asked(wanted: Wanted) -> dict[str, Any]:
+def _asked(wanted: RolloutRequest) -> dict[str, Any]:
     group = wanted.group
     verdict, change = wanted.change or ("", "")
     return {

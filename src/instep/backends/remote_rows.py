@@ -12,14 +12,14 @@ from instep.backends.remote_jobs import Works, error_of
 from instep.control.backfills import Cancelled
 from instep.errors import Conflict
 from instep.store.catalogs.backfills import Backfill
-from instep.sync.progress import Report
-from instep.sync.schema_changes.backfill_plan import Estimate
+from instep.sync.progress import SyncReport
+from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 if TYPE_CHECKING:
     from instep.destinations.facets import Savepoint
     from instep.operations.everyday.sync import SyncRequest
-    from instep.sync.operations.maintain import Order
-    from instep.sync.operations.verify import Verdict
+    from instep.sync.operations.maintain import MaintenanceReport
+    from instep.sync.operations.verify import VerifyResult
 
 IDS = 10_000
 """How many one request may name."""
@@ -32,17 +32,17 @@ class RemoteRows:
     """`report` is what a run did, by the id of its job."""
 
     works: Works
-    report: Callable[[str], Report]
+    report: Callable[[str], SyncReport]
 
-    def sync(self, connection: str, request: SyncRequest) -> Report:
+    def sync(self, connection: str, request: SyncRequest) -> SyncReport:
         return self.report(self.works.begin(connection, "sync", {**request.options(), "why": "asked for"})["id"])
 
-    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
         path = f"/connections/{part(connection)}/backfills/estimate"
         found = self.works.client.get(path, table=table, column=list(columns))
-        return record(Estimate, found), str(found["waits"])
+        return record(FillEstimate, found), str(found["waits"])
 
-    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report:
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport:
         asked = {"table": table, "columns": list(columns), "why": "asked for"}
         return self.report(self.works.begin(connection, "backfills", asked)["id"])
 
@@ -87,21 +87,21 @@ class RemoteRows:
             raise Conflict(said, hint=error.hint) from None
         return list(found["ids"])
 
-    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
-        from instep.sync.operations.verify import Verdict
+    def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
+        from instep.sync.operations.verify import VerifyResult
 
         done = self.works.done(connection, "verify", {"tables": list(tables), "why": "asked for"})
-        return [record(Verdict, one) for one in done.result["tables"]]
+        return [record(VerifyResult, one) for one in done.result["tables"]]
 
-    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order:
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport:
         """Tables that failed are told in it; the error that ended the work before it came to tables is raised."""
-        from instep.sync.operations.maintain import Order
+        from instep.sync.operations.maintain import MaintenanceReport
 
         asked = {"table": pattern, "preview": dry_run, "why": "asked for"}
         job = self.works.over(connection, "maintain", asked)
         if job.status == "cancelled" or "tables" not in job.result:
             raise error_of(job)
-        return record(Order, job.result)
+        return record(MaintenanceReport, job.result)
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
         from instep.destinations.facets import Savepoint

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.control.identity import Identity
-    from instep.control.resources.resources import Objects
+    from instep.control.resources.resources import Resources
     from instep.destinations.base import Destination
     from instep.monitoring.lineage import Lineage
-    from instep.monitoring.traces import Traces
+    from instep.monitoring.traces import TraceExporter
     from instep.notify.channel import Channel
     from instep.notify.deliver import Sender
     from instep.project.project import Project
@@ -126,7 +126,7 @@ class App:
         self.before_close: Callable[[App], None] | None = None
         self.looks_only = False  # what a command writes into the store may be lost: it writes nothing
         self._copy: Temporary | None = None
-        self._traces: Traces | None = None
+        self._traces: TraceExporter | None = None
 
     @cached_property
     def store(self) -> Store:
@@ -197,33 +197,35 @@ class App:
 
     def channel(self, name: str) -> Channel:
         """The channel of that name; also one that is a web hook of the compatible API."""
-        from instep.control.compat_documents import Kept
-        from instep.egress.guard import Guard
+        from instep.control.compat_documents import CompatDocuments
+        from instep.egress.guard import EgressGuard
         from instep.notify.hooks import PREFIX, HookChannel, HookConfig
 
-        guard = Guard(self.project.model.egress.allow)
+        guard = EgressGuard(self.project.model.egress.allow)
         if not name.startswith(PREFIX):
             return kinds.channel(self.project.channel(name), guard)
-        said = Kept(self.store).opened("webhook", name.removeprefix(PREFIX))
+        said = CompatDocuments(self.store).opened("webhook", name.removeprefix(PREFIX))
         return HookChannel(HookConfig(said["url"], said.get("secret", "")), guard, self._about)
 
     def traced(self) -> None:
         """From now on this process's spans go to the project's collector, if it names one."""
         if self._traces is None and self.project.model.traces.url:
-            from instep.egress.guard import Guard
+            from instep.egress.guard import EgressGuard
             from instep.monitoring.traces import TraceSettings, trace_to
 
-            self._traces = trace_to(Guard(self.project.model.egress.allow), TraceSettings(**self.project.traces()))
+            self._traces = trace_to(
+                EgressGuard(self.project.model.egress.allow), TraceSettings(**self.project.traces())
+            )
 
     def lineage(self) -> Lineage | None:
         """What tells runs as OpenLineage events, if the project says where to."""
         if not self.project.model.lineage.on:
             return None
-        from instep.egress.guard import Guard
+        from instep.egress.guard import EgressGuard
         from instep.monitoring.lineage import Lineage, LineageSettings
 
         settings = LineageSettings(**self.project.lineage())
-        return Lineage(self.store, self.project, settings, Guard(self.project.model.egress.allow))
+        return Lineage(self.store, self.project, settings, EgressGuard(self.project.model.egress.allow))
 
     def sender(self) -> Sender:
         """What sends the notices that are due."""
@@ -345,11 +347,11 @@ class App:
         return reads_slot(self.project, self.store, connection, self.project.source_of(connection), slot)
 
     @property
-    def objects(self) -> Objects:
+    def objects(self) -> Resources:
         """What is managed: the file's sections, and what the server keeps."""
-        from instep.control.resources.resources import Objects
+        from instep.control.resources.resources import Resources
 
-        return Objects(self.project, self.store)
+        return Resources(self.project, self.store)
 
     def _spark(self, destination: Destination | None) -> SparkSettings:
         from instep.spark.settings import SparkSettings
@@ -378,12 +380,12 @@ class App:
 
     def engine(self, connection: str) -> Engine:
         """What reads this connection's rows. A Spark session ends with the process."""
-        from instep.sync.loading.engine import Auto, Inline, LocalBackend, OnSpark
+        from instep.sync.loading.engine import Auto, DriverEngine, Inline, OnSpark
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
         read_by_spark = kind == "jdbc"
         if kind == "connector" and self.project.works_elsewhere:
-            return LocalBackend(lambda: self._start(connection))  # its operations are in files of this machine
+            return DriverEngine(lambda: self._start(connection))  # its operations are in files of this machine
         match self.project.engine:
             case "inline" if read_by_spark:
                 raise ProjectError(

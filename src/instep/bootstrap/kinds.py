@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.destinations.base import Destination
-    from instep.egress.guard import Guard
+    from instep.egress.guard import EgressGuard
     from instep.notify.channel import Channel
     from instep.project.project import Project, Settings
     from instep.sources.base import Source
@@ -58,10 +58,10 @@ def source(
             copies = project.root / ".instep" / "copies" if project.works_elsewhere else ""
             return SqliteSource(SqliteConfig(**settings), str(copies))
         case "files":
-            from instep.sources.files.config import FilesConfig, Options
+            from instep.sources.files.config import FileOptions, FilesConfig
             from instep.sources.files.source import FilesSource
 
-            said = {**settings, "name": name, "options": Options(**settings["options"])}
+            said = {**settings, "name": name, "options": FileOptions(**settings["options"])}
             return FilesSource(FilesConfig(**said), store().source_files)
         case "jdbc":
             from instep.sources.jdbc.config import JdbcConfig
@@ -70,10 +70,10 @@ def source(
             return JdbcSource(JdbcConfig(**{**settings, "jars": jars(settings["jars"])}), start)
         case "connector":
             from instep.project.sections.connector import segments_folder, uploads_folder
-            from instep.sources.connector.config import ConnectorConfig, Limits
+            from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
             from instep.sources.connector.source import ConnectorSource
 
-            limits = Limits(**settings.pop("limits"))
+            limits = ConnectorLimits(**settings.pop("limits"))
             config = ConnectorConfig(**settings, name=connection or name, limits=limits)
             of = connection or f"source-{name}"
             place, uploads = segments_folder(project.root, of), uploads_folder(project.root, of)
@@ -86,12 +86,12 @@ def cluster(project: Project, connection: str, start: Callable[[], SparkSession]
     """Where a connection's program runs; None for this machine."""
     from instep.destinations.base import SharesStorage
     from instep.sources.connector.cluster.runner import cluster_of
-    from instep.stage.files.place import Place
+    from instep.stage.files.place import StorageFolder
 
     if not project.works_elsewhere:
         return None
     room = into.room() if isinstance(into, SharesStorage) else None
-    own = room and Place(room.child(quote(connection, safe="")), room.io)
+    own = room and StorageFolder(room.child(quote(connection, safe="")), room.io)
     return cluster_of(start, own, connection)
 
 
@@ -119,13 +119,13 @@ def destination(name: str, project: Project) -> Destination:
             return IcebergDestination(IcebergConfig(name=name, **settings))
         case "postgres":
             from instep.destinations.postgres.destination import PostgresDestination
-            from instep.destinations.postgres.server import PostgresConfig as PostgresDestinationConfig
+            from instep.destinations.postgres.server import PostgresServerConfig as PostgresDestinationConfig
 
             return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
 
 
-def channel(settings: Settings, guard: Guard) -> Channel:
+def channel(settings: Settings, guard: EgressGuard) -> Channel:
     match settings.type:
         case "email":
             from instep.notify.mail import EmailChannel, EmailConfig

@@ -39,7 +39,7 @@ def noted_of(kind: ObjectKind, name: str) -> str:
     return f"{kind}/{name}"
 
 
-class Kept:
+class CompatDocuments:
     """Use cases over one store, which needs master keys for secrets. What is answered is masked."""
 
     def __init__(self, store: Store) -> None:

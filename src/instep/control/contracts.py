@@ -14,7 +14,7 @@ from instep.project.files.imported import SALT
 from instep.project.project import Project
 from instep.project.sections.names import exact
 from instep.schema.catalog.catalog import Catalog, Column, Table
-from instep.schema.contracts.compliance import ContractTable, Found, check, find
+from instep.schema.contracts.compliance import ContractDifference, ContractTable, check, find
 from instep.schema.contracts.contract import Terms, contract_document
 from instep.schema.selection.selection import Pattern, hashed
 from instep.store.store import Store
@@ -55,7 +55,7 @@ def _terms(project: Project, store: Store, connection: str, version: str) -> Ter
     )
 
 
-def checked(file: Path, catalog: Catalog) -> tuple[Found, ...]:
+def checked(file: Path, catalog: Catalog) -> tuple[ContractDifference, ...]:
     """Where a catalog is not within the contract of a file. ProjectError if the file is none."""
     return check(read_contract(file), catalog)
 
@@ -70,7 +70,7 @@ def recorded(store: Store, connection: str) -> Catalog:
 
 
 @dataclass(frozen=True)
-class Held:
+class ContractKeys:
     """Keys of a connection, also as the text of a project file, and what they cannot say."""
 
     keys: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Held:
     notes: tuple[str, ...]
 
 
-def held_to(project: Project, store: Store, connection: str, file: Path, hold: Hold = "review") -> Held:
+def held_to(project: Project, store: Store, connection: str, file: Path, hold: Hold = "review") -> ContractKeys:
     """The settings under which a connection reads what a contract names, and holds changes that break it. ProjectError
     if the file is no contract."""
     section, seen = project.connection(connection), store.discoveries.get(connection)
@@ -94,7 +94,7 @@ def held_to(project: Project, store: Store, connection: str, file: Path, hold: H
         notes.append(f"connection {connection} has {', '.join(already)} already: put them together by hand")
     if hidden and not section.salt:
         notes.append("set INSTEP_SALT in .env, to a long random text that never changes")
-    return Held(keys, contract_text({"connections": {connection: keys}}), tuple(notes))
+    return ContractKeys(keys, contract_text({"connections": {connection: keys}}), tuple(notes))
 
 
 def _path(table: ContractTable, known: Catalog) -> str:

@@ -42,7 +42,7 @@ def constraint(connection: str, source: str) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedDetection:
     """`new`: the job was made for this; else it is the one that runs or waits already."""
 
     job: Job
@@ -55,7 +55,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Standing:
+class DetectorStatus:
     """`state` processing: a detection runs. `internal_disabled`: it has switched itself off for `reason`. `job` is
     the one that runs or waits, `last` the one that ended last. `options` are those of the source as a whole, `tables`
     those of tables by pattern, as far as they are said."""
@@ -84,21 +84,21 @@ def options_of(project: Project, connection: str) -> dict[str, Any]:
     return {"apply": project.detector(connection) is not None}
 
 
-def ask(store: Store, project: Project, connection: str, who: str, *, priority: int = WAITED_FOR) -> Asked:
+def ask(store: Store, project: Project, connection: str, who: str, *, priority: int = WAITED_FOR) -> RequestedDetection:
     """A detection now. Where one runs or waits already that one is answered: never a second."""
     with store.transaction():
         if running := store.jobs.running(connection, "detect"):
-            return Asked(running, False)
+            return RequestedDetection(running, False)
         options = {**options_of(project, connection), "asked": True}
         key = constraint(connection, project.source_of(connection))
         job, new = store.jobs.enqueue(
             connection, "detect", key=key, options=options, priority=priority, why="asked for", who=who,
             source=project.source_of(connection),
         )  # fmt: skip
-        return Asked(job, new)
+        return RequestedDetection(job, new)
 
 
-def on_error(store: Store, project: Project, connection: str) -> Asked | None:
+def on_error(store: Store, project: Project, connection: str) -> RequestedDetection | None:
     """A detection because a sync has failed: the schema may have moved. None if that is switched off, if the detector
     is, or if an error has set one off within the last ten minutes."""
     options = project.detector(connection)
@@ -109,12 +109,12 @@ def on_error(store: Store, project: Project, connection: str) -> Asked | None:
         if not store.detectors.may_trigger(connection, ON_ERROR_EVERY):
             return None
         if running := store.jobs.running(connection, "detect"):
-            return Asked(running, False)
+            return RequestedDetection(running, False)
         said = {**options_of(project, connection), "triggered_by_error": True}
         source = project.source_of(connection)
         key = constraint(connection, source)
         found = store.jobs.enqueue(connection, "detect", key=key, options=said, why="a sync has failed", source=source)
-        return Asked(*found)
+        return RequestedDetection(*found)
 
 
 def idle(store: Store, project: Project, job: Job) -> str:
@@ -221,14 +221,14 @@ def switch_on(store: Store, connection: str, who: str) -> bool:
     return True
 
 
-def standing(store: Store, project: Project, connection: str) -> Standing:
+def standing(store: Store, project: Project, connection: str) -> DetectorStatus:
     """How the detector of a connection stands now."""
     options, state = project.detector(connection), store.detectors.get(connection)
     on = enabled(project, connection)
     running, queued = store.jobs.running(connection, "detect"), store.jobs.queued(connection, "detect")
     last = store.jobs.find(connection=connection, kind="detect", status=("done", "failed", "dead"), limit=1)
     next_due = next((s.next_due for s in store.schedules.all(connection) if s.kind == "detect"), None)
-    return Standing(
+    return DetectorStatus(
         connection,
         _state(on=on, disabled=bool(state.disabled), running=running is not None, queued=queued is not None),
         on,

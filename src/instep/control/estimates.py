@@ -17,7 +17,7 @@ COLUMN = "column"
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """Seconds: the median, the least and the most. `runs` is how many recorded ones it rests on; 0: unknown. `own`:
     they are of the same table. `mode`: the one that all of them had."""
 
@@ -44,12 +44,12 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> Estimate:
+def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> TimeEstimate:
     """`rates` are rows per second of runs."""
     times = sorted(rows / rate for rate in rates if rate > 0)
     if not times:
-        return Estimate()
-    return Estimate(median(times), times[0], times[-1], len(times), own)
+        return TimeEstimate()
+    return TimeEstimate(median(times), times[0], times[-1], len(times), own)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _rates(store: Store, connection: str) -> Iterator[Rate]:
                 yield Rate(done.table, done.mode, done.read / done.seconds)
 
 
-def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> Estimate:
+def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> TimeEstimate:
     """Reading `rows` of an accepted table in this mode and committing them: by runs of the table itself, else of
     others. A run of another mode says nothing: to append is not to merge."""
     same = [rate for rate in known if rate.mode == mode]
@@ -83,7 +83,7 @@ def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int)
     return replace(from_rates(rows, mine or [rate.speed for rate in same], own=bool(mine)), mode=mode)
 
 
-def rewriting(store: Store, connection: str, path: str, rows: int) -> Estimate:
+def rewriting(store: Store, connection: str, path: str, rows: int) -> TimeEstimate:
     """Writing `rows` of a destination table again, by the steps on record that did."""
     steps = store.steps.timed(connection, "column.rewritten", RUNS)
     took = [(s.at_table == path, s.rows / seconds) for s in steps if (seconds := _took(s)) >= SHORTEST]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from instep.control.schema_history import Version, catalog_of, versions
+from instep.control.schema_history import SchemaVersion, catalog_of, versions
 from instep.errors import InstepError, SchemaError
 from instep.model import Review
 from instep.schema.catalog.catalog import Catalog, Table
@@ -24,7 +24,7 @@ Spot = tuple[Ref, str]
 
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryEntry:
     """One change. `version` is the accepted version that it led to, 0 for one that was not let in (see `status`);
     `who` applied it, `decided_by` approved or rejected it, `change` is its review's id ("" if none was recorded)."""
 
@@ -43,7 +43,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ColumnStatus:
     """A column of the table and the accepted version since which it is there. `retained`: kept after its removal."""
 
     column: str
@@ -56,7 +56,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Trail:
+class ObjectHistory:
     """`gone`: it is not accepted any more. `names`: what it was called, oldest first. `columns` of the table, or the
     one column, as they were last accepted; `entries` oldest first."""
 
@@ -65,8 +65,8 @@ class Trail:
     column: str
     gone: bool
     names: tuple[str, ...]
-    columns: tuple[Standing, ...]
-    entries: tuple[Entry, ...]
+    columns: tuple[ColumnStatus, ...]
+    entries: tuple[HistoryEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class _Past:
     """All accepted versions, oldest first, the changes on record for each number, those that people mapped, and all
     reviews. `links[i]` leads from version i - 1 to version i, `backs[i]` back."""
 
-    versions: tuple[Version, ...]
+    versions: tuple[SchemaVersion, ...]
     catalogs: tuple[Catalog, ...]
     told: Mapping[int, Sequence[_Told]]
     mapped: Mapping[int, Sequence[_Mapped]]
@@ -107,7 +107,7 @@ class _Past:
     backs: tuple[Mapping[Spot, Spot], ...]
 
 
-def trail(store: Store, connection: str, text: str) -> Trail:
+def trail(store: Store, connection: str, text: str) -> ObjectHistory:
     """The history of TABLE or TABLE.COLUMN, under any name that it ever had; the schema may be left out where that is
     clear. InstepError if there is none."""
     past = _past(store, connection)
@@ -116,7 +116,7 @@ def trail(store: Store, connection: str, text: str) -> Trail:
     last = max(i for i, s in enumerate(spots) if s)
     ref, column = spots[last] or spot
     entries = sorted([*_applied(past, spots), *_held(past, spots)], key=lambda e: e.at)
-    return Trail(
+    return ObjectHistory(
         connection, _path((ref, "")), column, last < len(spots) - 1, tuple(dict.fromkeys(_path(s) for s in spots if s)),
         tuple(_standing(past, last, ref, column)), tuple(entries),
     )  # fmt: skip
@@ -256,7 +256,7 @@ def _has(catalog: Catalog, spot: Spot) -> bool:
     return table is not None and (not spot[1] or spot[1] in table.by_name)
 
 
-def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
+def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
     """What led to each version: as recorded, else as the two catalogs differ."""
     for i, version in enumerate(past.versions):
         about = [s for s in (spots[i - 1] if i else None, spots[i]) if s]
@@ -266,18 +266,19 @@ def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
                           status="undone" if told.undone else "applied", who=told.who or version.who)  # fmt: skip
         mapped = [m for m in past.mapped.get(version.version, ()) if _touches(m.change, about)]
         for one in mapped:
-            yield Entry(one.at, version.version, version.label, one.change.kind, describe(one.change), "applied",
+            yield HistoryEntry(one.at, version.version, version.label, one.change.kind, describe(one.change), "applied",
                         one.who, "mapped", f"a person mapped {one.change.before.name} to {one.change.after.name}",
                         one.who, run=version.run)  # fmt: skip
         if not recorded and not mapped and about:
             before = past.catalogs[i - 1] if i else Catalog()
             for change in between(before, past.catalogs[i]).changes:
                 if _touches(change, about):
-                    yield Entry(version.at, version.version, version.label, change.kind, describe(change), "applied",
+                    yield HistoryEntry(version.at, version.version, version.label, change.kind,
+                        describe(change), "applied",
                                 version.who, why=version.why, run=version.run)  # fmt: skip
 
 
-def _held(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
+def _held(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
     """What was seen and not let in."""
     about = list(dict.fromkeys(s for s in spots if s))
     done = {t.review.id for told in past.told.values() for t in told}
@@ -286,8 +287,8 @@ def _held(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
             yield _entry(review, review.first_seen)
 
 
-def _entry(review: Review, at: datetime) -> Entry:
-    return Entry(at, 0, "", review.kind, review.summary, review.status, "", review.rule, review.why,
+def _entry(review: Review, at: datetime) -> HistoryEntry:
+    return HistoryEntry(at, 0, "", review.kind, review.summary, review.status, "", review.rule, review.why,
                  review.decided_by, review.id)  # fmt: skip
 
 
@@ -310,12 +311,12 @@ def _touches(change: Any, spots: Sequence[Spot]) -> bool:
     return any(ref in refs and (not column or whole or column in names) for ref, column in spots)
 
 
-def _standing(past: _Past, last: int, ref: Ref, only: str) -> Iterator[Standing]:
+def _standing(past: _Past, last: int, ref: Ref, only: str) -> Iterator[ColumnStatus]:
     table = past.catalogs[last].get(ref)
     for column in table.columns if table else ():
         if only in ("", column.name):
             first = past.versions[_since(past, last, (ref, column.name))]
-            yield Standing(column.name, str(column.type), column.alias, column.retained, first.version, first.label,
+            yield ColumnStatus(column.name, str(column.type), column.alias, column.retained, first.version, first.label,
                            first.at)  # fmt: skip
 
 

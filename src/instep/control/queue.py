@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from instep.control.detector import Asked
+from instep.control.detector import RequestedDetection
 from instep.errors import ConnectError, RunInProgress
 from instep.events import SyncAsked
 from instep.model import Job, JobKind
@@ -28,7 +28,7 @@ def ask(
     *,
     priority: int = ASKED,
     attempts: int | None = None,
-) -> Asked:
+) -> RequestedDetection:
     """Work for a connection as soon as a worker is free; the same that waits already is answered instead, of some kinds
     only to who has asked for it. To be called in a transaction, as what asks for it is written with it."""
     key = asked_key(kind, who, options)
@@ -38,12 +38,12 @@ def ask(
     )
     if kind == "sync" and not (waits and asked_by(waits.who, who)):
         store.events.add(SyncAsked(connection, who))
-    return Asked(job, new)
+    return RequestedDetection(job, new)
 
 
 def ask_sync(
     store: Store, connection: str, who: str, options: Mapping[str, Any] | None = None, *, force: bool = False
-) -> Asked:
+) -> RequestedDetection:
     """A sync; RunInProgress while one runs or is about to. `force`: the one that runs is stopped, and a new one comes
     next."""
     with store.transaction():

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from instep.control.selection.listing import listed
 from instep.control.selection.schema_patch import NotListed
-from instep.control.selection.selections import Place
+from instep.control.selection.selections import SwitchedConnection
 from instep.errors import Conflict, InstepError
 from instep.events import ResyncAsked
 from instep.schema.catalog.catalog import Table
@@ -17,7 +17,7 @@ Ref = tuple[str, str]
 Scope = Mapping[str, Sequence[str]]
 
 
-def chosen(place: Place, scope: Scope | None) -> list[Ref]:
+def chosen(place: SwitchedConnection, scope: Scope | None) -> list[Ref]:
     """The accepted tables that a scope (schema to its tables) names, or all that are on.
 
     Raises InstepError for a scope that names nothing, and NotListed for what is not loaded.
@@ -31,7 +31,7 @@ def chosen(place: Place, scope: Scope | None) -> list[Ref]:
     return [_loaded(place, (schema, name)).ref for schema, names in scope.items() for name in names]
 
 
-def _loaded(place: Place, ref: Ref) -> Table:
+def _loaded(place: SwitchedConnection, ref: Ref) -> Table:
     path = ".".join(filter(None, ref))
     table = place.accepted.get(ref)
     if table is None or table.retained:
@@ -50,7 +50,7 @@ def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole
         return sum(store.backfills.want(connection, ref, why=f"asked for by {who}") for ref in tables)
 
 
-def droppable(place: Place, wanted: Mapping[Ref, Sequence[str]]) -> list[str]:
+def droppable(place: SwitchedConnection, wanted: Mapping[Ref, Sequence[str]]) -> list[str]:
     """The paths of the named columns that are loaded. Raises NotListed for a column that there is not, Conflict for one
     that is on: only what is blocked can be dropped, which there is nothing to do for where it was never loaded."""
     named = [(ref, name) for ref, names in wanted.items() for name in names]
@@ -58,7 +58,7 @@ def droppable(place: Place, wanted: Mapping[Ref, Sequence[str]]) -> list[str]:
     return [path for ref, name in named if (path := _path(place, ref, name, blocked))]
 
 
-def _path(place: Place, ref: Ref, name: str, blocked: Collection[str]) -> str:
+def _path(place: SwitchedConnection, ref: Ref, name: str, blocked: Collection[str]) -> str:
     """The path of a loaded column; "" for one that was never loaded."""
     path = ".".join(filter(None, (*ref, name)))
     table, known = place.accepted.get(ref), place.known.get(ref)

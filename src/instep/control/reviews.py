@@ -20,7 +20,7 @@ _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(day
 
 
 @dataclass(frozen=True)
-class Wish:
+class ChangeFilter:
     """Which changes are meant: by id, or the open ones that fit. `patterns` fit table.column or the kind; `kinds` a
     kind or family; `tables` the table. Those of different sorts must all fit, of one sort any."""
 
@@ -57,17 +57,17 @@ def waiting(store: Store, connection: str | None = None) -> list[Review]:
 
 def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:
     """The changes with these ids, and the open ones whose kind or table.column fits a pattern."""
-    return choose(store, Wish(tuple(ids), connection, tuple(patterns)))
+    return choose(store, ChangeFilter(tuple(ids), connection, tuple(patterns)))
 
 
-def choose(store: Store, wish: Wish, scope: Collection[str] | None = None) -> list[Review]:
+def choose(store: Store, wish: ChangeFilter, scope: Collection[str] | None = None) -> list[Review]:
     """The changes that are meant; InstepError if there are none. A connection alone means none. `scope`: patterns find
     changes of these connections only, None for all."""
     return selected(wish, store.reviews.get, lambda name: store.reviews.find(name, ("open",), scope=scope))
 
 
 def selected(
-    wish: Wish, named: Callable[[str], Review], unanswered: Callable[[str | None], Sequence[Review]]
+    wish: ChangeFilter, named: Callable[[str], Review], unanswered: Callable[[str | None], Sequence[Review]]
 ) -> list[Review]:
     """As `choose`, from wherever changes are: `named` finds one by its id, `unanswered` the open ones of a connection
     or of all."""

@@ -10,7 +10,7 @@ from typing import Literal
 from instep.control.times import utc
 from instep.errors import InstepError
 from instep.schema.catalog.catalog import Catalog
-from instep.schema.changes.version import Between, Label, between
+from instep.schema.changes.version import Label, VersionDiff, between
 from instep.store.store import Store
 
 Side = Literal["source", "accepted", "destination"]
@@ -19,7 +19,7 @@ Moment = datetime | int | Label
 
 
 @dataclass(frozen=True)
-class Version:
+class SchemaVersion:
     """One version of one side's schema. `version` counts on that side; `accepted` is the accepted version at that
     time, `label` its major.minor ("" before the first); `run` saw or made it."""
 
@@ -35,28 +35,30 @@ class Version:
     identity: str = ""
 
 
-def versions(store: Store, connection: str, side: Side) -> tuple[Version, ...]:
+def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, ...]:
     """Oldest first."""
     found = store.accepted.history(connection)[::-1]
     if side == "accepted":
-        return tuple(Version(connection, side, v.version, v.at, v.version, v.label, v.run, v.who, v.why) for v in found)
+        return tuple(
+            SchemaVersion(connection, side, v.version, v.at, v.version, v.label, v.run, v.who, v.why) for v in found
+        )
     labels = {v.version: v.label for v in found}
     return tuple(
-        Version(
+        SchemaVersion(
             connection, side, v.version, v.at, v.accepted, labels.get(v.accepted, ""), v.run, identity=v.identity
         )
         for v in reversed(store.schemas.history(connection, side))
     )  # fmt: skip
 
 
-def catalog_of(store: Store, version: Version) -> Catalog:
+def catalog_of(store: Store, version: SchemaVersion) -> Catalog:
     """What the schema was."""
     if version.side == "accepted":
         return store.accepted.catalog(version.connection, version.version)
     return store.schemas.catalog(version.connection, version.side, version.version)
 
 
-def compare(store: Store, before: Version, after: Version) -> Between:
+def compare(store: Store, before: SchemaVersion, after: SchemaVersion) -> VersionDiff:
     """The changes from one version of a side to another one of it."""
     same = before.identity == after.identity if before.side == "source" else None
     return between(catalog_of(store, before), catalog_of(store, after), same_server=same)
@@ -80,7 +82,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 7
 
 
-def version_at(store: Store, connection: str, side: Side, when: Moment | None = None) -> Version:
+def version_at(store: Store, connection: str, side: Side, when: Moment | None = None) -> SchemaVersion:
     """The version of a side that was in force then, by default the newest. An accepted version stands for the time
     until the next one: what a source or destination was when it began. Raises InstepError if nothing is known."""
     known = versions(store, connection, side)
@@ -100,7 +102,7 @@ def version_at(store: Store, connection: str, side: Side, when: Moment | None = 
     return _last(known, found, f"at version {wanted.version} ({wanted.label})")
 
 
-def _accepted(store: Store, connection: str, when: int | Label) -> Version:
+def _accepted(store: Store, connection: str, when: int | Label) -> SchemaVersion:
     wanted = f"{when[0]}.{when[1]}" if isinstance(when, tuple) else when
     for version in versions(store, connection, "accepted"):
         if wanted in (version.version, version.label):
@@ -108,7 +110,7 @@ def _accepted(store: Store, connection: str, when: int | Label) -> Version:
     raise InstepError(f"connection {connection} has no accepted version {wanted}", hint="see `instep history --schema`")
 
 
-def _last(known: Sequence[Version], found: Sequence[Version], when: str) -> Version:
+def _last(known: Sequence[SchemaVersion], found: Sequence[SchemaVersion], when: str) -> SchemaVersion:
     if found:
         return found[-1]
     first = known[0]

@@ -9,7 +9,7 @@ from datetime import datetime
 from instep.control.reviews import waiting
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Table
-from instep.schema.planning.shards import Compared, compare
+from instep.schema.planning.shards import ShardedColumn, compare
 from instep.store.store import Store
 
 
@@ -33,11 +33,11 @@ class SharedTable:
     destination: str
     name: str
     shards: tuple[Shard, ...]
-    columns: tuple[Compared, ...]
+    columns: tuple[ShardedColumn, ...]
     missing: tuple[str, ...] = ()
 
     @property
-    def differing(self) -> tuple[Compared, ...]:
+    def differing(self) -> tuple[ShardedColumn, ...]:
         return tuple(c for c in self.columns if c.differs)
 
 

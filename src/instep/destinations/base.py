@@ -20,7 +20,7 @@ from instep.schema.catalog.types import DataType
 from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.plan import Step
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.partition import Partitioning
 from instep.stage.spec import StagedFile
 
@@ -31,7 +31,7 @@ Ref = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Target:
+class StagingTarget:
     """Where and how files of one table are written: see `stage.spec.StageSpec`. `types`: of columns that are stored as
     a wider type than the accepted one. `partition`: how the rows of files that are adopted are told apart."""
 
@@ -113,7 +113,7 @@ class Merge:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LoadOutcome:
     """Rows changed by one load, as far as the destination counts them. Of the keys of a whole source table
     (`Merge.keys`) whose rows were not staged: `absent` are those that no row of the table has, `returned` those whose
     row is marked as deleted, and stays so. Their values are at the source only."""
@@ -146,7 +146,7 @@ class Misfits:
 
 
 @dataclass(frozen=True)
-class Trial:
+class CastSample:
     """A cast tried on a sample: of `sampled` values (NULL is none) `misfits` do not fit, `changed` would be another
     value. `row` is the key of the first such row."""
 
@@ -307,24 +307,24 @@ class Destination(Protocol):
         """The values of a column that do not fit `kind`; reads that column."""
         ...
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         """Casts the values of a column in the first `rows` rows to `kind` and back; reads that column and the key
         columns only, and no more files than hold these rows."""
         ...
 
-    def target(self, ref: Ref) -> Target: ...
+    def target(self, ref: Ref) -> StagingTarget: ...
 
     def state(self, ref: Ref) -> LoadState | None: ...
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome: ...
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome: ...
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         """Readers see the old rows or the new ones."""
         ...
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> Outcome:
+    ) -> LoadOutcome:
         """Without `spark`, a merge that only Spark can do raises DestinationError."""
         ...
 
@@ -333,7 +333,7 @@ class Destination(Protocol):
         included. Raises DestinationError for a table that holds no rows yet."""
         ...
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
         ...
 
@@ -392,7 +392,7 @@ class RendersDdl(Protocol):
 class SharesStorage(Protocol):
     """A destination with room for files that belong to a connection and to no table."""
 
-    def room(self) -> Place | None:
+    def room(self) -> StorageFolder | None:
         """A folder that machines which write tables' files reach as well; it may not be there yet. None where only
         the tables' own places are known."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.destinations.base import Misfits, Trial
+from instep.destinations.base import CastSample, Misfits
 from instep.errors import IllegalChange
 from instep.schema.catalog.types import DataType, String
 from instep.stage.casts.cast import cast
@@ -57,10 +57,10 @@ def _too_long(values: pa.Array, kind: DataType) -> list[int]:
 
 def tried(
     sample: pa.Table, column: str, key: Sequence[str], old: DataType, new: DataType, target: pa.DataType
-) -> Trial:
+) -> CastSample:
     """What a cast there and back makes of the sampled values of `column`; `sample` has the key's columns too."""
     values = sample.column(column).combine_chunks()
     misfits, changed = differing(values, old, new, target)
     odd = min(misfits | changed, default=None)
     row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
-    return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
+    return CastSample(len(values) - values.null_count, len(misfits), len(changed), row)

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.base import Commit, Ref, Target
+from instep.destinations.base import Commit, Ref, StagingTarget
 from instep.errors import InstepError
 from instep.model import Check
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Int, String
 from instep.schema.changes.describe import ColumnAdded, TableAdded
 from instep.schema.planning.step import Step, step
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.spec import StagedFile
 
 COMMIT = Commit("test", 1)
@@ -45,9 +45,9 @@ def scratch(namespace: str) -> Scratch:
     return Scratch(ref, table, wider, step(ref, TableAdded(table)), widened)
 
 
-def scratch_file(target: Target) -> StagedFile:
+def scratch_file(target: StagingTarget) -> StagedFile:
     """One row for the scratch table, where tasks write."""
-    made = Place(target.location, target.io).create("scratch.parquet")
+    made = StorageFolder(target.location, target.io).create("scratch.parquet")
     footers, footer = list[Any](), pa.BufferOutputStream()
     rows = pa.table({"id": pa.array([1], pa.int64())}, schema=target.schema)
     pq.write_table(rows, made.sink, metadata_collector=footers)

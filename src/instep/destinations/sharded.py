@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pyarrow as pa
 
 from instep.destinations.base import (
+    CastSample,
     Commit,
     Destination,
     Fill,
@@ -25,23 +26,22 @@ from instep.destinations.base import (
     Fills,
     FillSize,
     Guarded,
+    LoadOutcome,
     LoadState,
     Merge,
     Misfits,
     OnDisk,
     Opens,
-    Outcome,
     PartChange,
     Ref,
     RowLookup,
     RowUpdate,
-    Target,
-    Trial,
+    StagingTarget,
     UndropReport,
 )
 from instep.destinations.facets import KeepsDropped, LaidOut, Layout, Maintained, Maintains, Upkeep, Vacuums
-from instep.destinations.overflow import Kept, Promoted, Promotes
-from instep.destinations.shared import Reshaped, Shares, SharesLayouts, Whole, shard_column
+from instep.destinations.overflow import OverflowColumn, Promoted, Promotes
+from instep.destinations.shared import Reshaped, SharedTable, Shares, SharesLayouts, shard_column
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table
@@ -59,7 +59,7 @@ from instep.schema.changes.describe import (
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
-from instep.schema.planning.shards import Scene, first, join, lacking, seen, strangers
+from instep.schema.planning.shards import ShardScene, first, join, lacking, seen, strangers
 from instep.schema.planning.step import SetLayout, Step, step
 from instep.stage.field_metadata import value_of
 from instep.stage.spec import StagedFile
@@ -135,7 +135,7 @@ class Sharded:
         odd = strangers(whole.table, (p.table for p in whole.parts.values()), self.column)
         return replace(table, columns=(*table.columns, *odd))
 
-    def _made_meanwhile(self, ref: Ref) -> Whole | None:
+    def _made_meanwhile(self, ref: Ref) -> SharedTable | None:
         """The table that another shard has made since it was looked for; DestinationError for one that is not ours."""
         try:
             self.base.inspect([ref])
@@ -215,7 +215,9 @@ class Sharded:
             _alone_in(ref, others, f"renamed to {change.after.path}")
             return self._renamed(whole, change, steps, plain, commit)
         assert after is not None, "only a drop leads to no table"
-        joined = join(Scene(whole.table if whole else None, others, mine, self.column, self.capabilities), steps, after)
+        joined = join(
+            ShardScene(whole.table if whole else None, others, mine, self.column, self.capabilities), steps, after
+        )
         anew, laid = isinstance(change, TableReplaced), tuple(s for s in steps if isinstance(s.change, SetLayout))
         if mine == after and not joined.steps and not anew and not laid:
             return None
@@ -224,7 +226,7 @@ class Sharded:
         return (*joined.steps, *laid) or steps, joined.after, replace(plain, part=part)
 
     def _renamed(
-        self, whole: Whole | None, change: TableRenamed, steps: Sequence[Step], plain: Commit, commit: Commit
+        self, whole: SharedTable | None, change: TableRenamed, steps: Sequence[Step], plain: Commit, commit: Commit
     ) -> Planned | None:
         if whole is None:
             return None
@@ -255,24 +257,24 @@ class Sharded:
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         return self.part.misfits(ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         return self.part.trial(ref, column, kind, key, rows)
 
-    def target(self, ref: Ref) -> Target:
+    def target(self, ref: Ref) -> StagingTarget:
         return self.part.target(ref)
 
     def state(self, ref: Ref) -> LoadState | None:
         return self.part.state(ref)
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return landed(lambda: self.part.append(ref, files, commit))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return landed(lambda: self.part.overwrite(ref, files, commit))
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> Outcome:
+    ) -> LoadOutcome:
         if merge.key:
             merge = replace(merge, key=(self.column, *merge.key))
         return landed(lambda: self.part.merge(spark, ref, files, merge, commit))
@@ -293,13 +295,13 @@ class Sharded:
         assert isinstance(self.part, Fills), "every destination that shares tables fills columns"
         return self.part.fill(session, ref, replace(fill, key=(self.column, *fill.key)), commit, told, go_on)
 
-    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return self.part.promote(ref, columns, extra, commit) if isinstance(self.part, Promotes) else Promoted()
 
     def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         return self.part.meet(ref, self._of_shard(keys, pa.field(self.column, pa.string())))
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         schema = self.part.target(ref).schema
         field = next(f for f in schema if value_of(f) is not None)
         inserted, updated = (self._filled(t, field) for t in (change.inserted, change.updated))

@@ -44,7 +44,7 @@ def is_shared(ref: Ref) -> DestinationError:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ShardStatus:
     """One shard of a shared table: the table as it has it, and its last data commit."""
 
     table: Table
@@ -52,12 +52,12 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Whole:
+class SharedTable:
     """A shared table: its columns, those of all shards together, and the shards by name. `shape` is a number that
     another one takes the place of with each change of schema."""
 
     table: Table
-    parts: Mapping[str, Standing]
+    parts: Mapping[str, ShardStatus]
     shape: int
 
 
@@ -70,7 +70,7 @@ class Shares(Protocol):
         of them. Tables that the shard does not have are not there."""
         ...
 
-    def whole(self, ref: Ref) -> Whole | None:
+    def whole(self, ref: Ref) -> SharedTable | None:
         """A table with its shards (none: it is not shared); None if it is not there."""
         ...
 

@@ -37,7 +37,7 @@ def looked_up(host: str, port: int) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Target:
+class JudgedHost:
     """A host whose addresses were judged. `trusted`: every one of them is allow-listed."""
 
     host: str
@@ -47,13 +47,13 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Guard:
+class EgressGuard:
     """`allow`: networks (`10.0.0.0/8`), addresses and host names that may be reached although they are inner ones."""
 
     allow: tuple[str, ...] = ()
     resolve: Resolve = field(default=looked_up, repr=False)
 
-    def target(self, host: str, port: int) -> Target:
+    def target(self, host: str, port: int) -> JudgedHost:
         """The judged addresses of a host; EgressRefused if one of them may not be reached, ConnectError if there are
         none."""
         if not _HOST.fullmatch(host) or not 0 < port < 65536:
@@ -71,7 +71,7 @@ class Guard:
                 raise EgressRefused(
                     f"{host} is {text}, {why}", hint=f"if it is meant, list it: `egress: {{allow: [{text}]}}`"
                 )
-        return Target(host, port, found, all(trusted))
+        return JudgedHost(host, port, found, all(trusted))
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
         """A connection to a judged address. Raises EgressRefused or ConnectError; `timeout` in seconds."""
@@ -82,7 +82,7 @@ class Guard:
         return any(address in network for network in map(_network, self.allow) if network is not None)
 
 
-def connect(target: Target, timeout: float) -> socket.socket:
+def connect(target: JudgedHost, timeout: float) -> socket.socket:
     """A connection to the first of the addresses that answers."""
     why = ""
     for address in target.addresses:

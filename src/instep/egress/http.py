@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from instep.egress.guard import EgressRefused, Guard, Target, connect
+from instep.egress.guard import EgressGuard, EgressRefused, JudgedHost, connect
 from instep.errors import ConnectError
 
 
@@ -49,7 +49,7 @@ _UNFIT = re.compile(r"[\x00-\x20\x7f-\uffff\\]")
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """`body` is cut at 64 kB."""
 
     status: int
@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Place:
+class HttpAddress:
     """A URL in its parts. Its `repr` shows the host only: paths of web hooks are secrets."""
 
     scheme: str
@@ -70,7 +70,7 @@ class Place:
         return f"Place({self.scheme}://{self.host}:{self.port})"
 
 
-def place(url: str) -> Place:
+def place(url: str) -> HttpAddress:
     """EgressRefused, without the URL, for one that is not plain http or https."""
     wrong = "" if not _UNFIT.search(url) else "it has characters that belong into no URL"
     try:
@@ -85,7 +85,7 @@ def place(url: str) -> Place:
     if wrong or not parts.hostname:
         raise _refused(wrong or "it names no host")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Place(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), path)
+    return HttpAddress(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), path)
 
 
 def _refused(why: str) -> EgressRefused:
@@ -93,8 +93,8 @@ def _refused(why: str) -> EgressRefused:
 
 
 def post(
-    guard: Guard, url: str, body: bytes, headers: Mapping[str, str], *, timeout: float = 10.0, ca: str = ""
-) -> Answer:
+    guard: EgressGuard, url: str, body: bytes, headers: Mapping[str, str], *, timeout: float = 10.0, ca: str = ""
+) -> HttpAnswer:
     """Posts `body` and answers what came back, whatever its status. All of it takes at most `timeout` seconds. Plain
     http goes to allow-listed hosts only. `ca`: a file of authorities, instead of the system's. Raises EgressRefused,
     or ConnectError without an answer."""
@@ -109,7 +109,7 @@ def post(
         with ended_at(connection, begun + timeout):
             connection.request("POST", to.path, body, {**headers, "Connection": "close", "User-Agent": "instep"})
             answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read(MAX_ANSWER))
+            return HttpAnswer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read(MAX_ANSWER))
     except ssl.SSLError as error:
         raise _failed(to, f"TLS: {getattr(error, 'verify_message', '') or error.reason}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -119,14 +119,14 @@ def post(
         connection.close()
 
 
-def _failed(to: Place, why: str) -> ConnectError:
+def _failed(to: HttpAddress, why: str) -> ConnectError:
     return ConnectError(f"{to.host} port {to.port}: {why}", hint="check the address and that the receiver runs")
 
 
 class _Pinned(http.client.HTTPConnection):
     """A connection to an address that was judged already; TLS is for the name."""
 
-    def __init__(self, target: Target, timeout: float, context: ssl.SSLContext | None) -> None:
+    def __init__(self, target: JudgedHost, timeout: float, context: ssl.SSLContext | None) -> None:
         super().__init__(target.host, target.port, timeout=timeout)
         self._target, self._context = target, context
         self.default_port = 443 if context else 80

@@ -10,15 +10,15 @@ from sqlglot.errors import SqlglotError
 from instep.lineage.model import Model
 from instep.lineage.parse import parts
 from instep.lineage.read import read
-from instep.lineage.shape import LEVELS, UNKNOWN, Edit, Finding, Level, Relation, Shape, worst
+from instep.lineage.shape import LEVELS, UNKNOWN, Level, ModelEdit, ModelFinding, ModelRelation, RelationShape, worst
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelVerdict:
     """What all changes together do to one model."""
 
     model: Model
-    findings: tuple[Finding, ...]
+    findings: tuple[ModelFinding, ...]
 
     @property
     def level(self) -> Level:
@@ -29,29 +29,29 @@ class Verdict:
         return worst(f.level for f in self.findings if f.change in ("", change))
 
 
-def assess(models: Sequence[Model], relations: Iterable[Relation]) -> tuple[Verdict, ...]:
+def assess(models: Sequence[Model], relations: Iterable[ModelRelation]) -> tuple[ModelVerdict, ...]:
     """One verdict a model, the worst first. `relations` are the tables of the lake with the edits on them."""
     judge = _Judge(models, relations)
-    found = [Verdict(model, judge.judge(place)[0]) for place, model in enumerate(models)]
+    found = [ModelVerdict(model, judge.judge(place)[0]) for place, model in enumerate(models)]
     return tuple(sorted(found, key=lambda v: (LEVELS.index(v.level), v.model.name)))
 
 
 class _Judge:
     """Models are read after those that they read."""
 
-    def __init__(self, models: Sequence[Model], relations: Iterable[Relation]) -> None:
+    def __init__(self, models: Sequence[Model], relations: Iterable[ModelRelation]) -> None:
         self._models = models
         self._tables = tuple(relations)
-        self._done: dict[int, tuple[tuple[Finding, ...], Shape]] = {}
+        self._done: dict[int, tuple[tuple[ModelFinding, ...], RelationShape]] = {}
 
-    def judge(self, place: int) -> tuple[tuple[Finding, ...], Shape]:
+    def judge(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
         if place not in self._done:
             self._done[place] = (), UNKNOWN
             findings, shape = self._read(place)
             self._done[place] = findings, _seen_by_readers(self._models[place], findings, shape)
         return self._done[place]
 
-    def _read(self, place: int) -> tuple[tuple[Finding, ...], Shape]:
+    def _read(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
         model = self._models[place]
         if model.query is None:
             return self._by_dependencies(place)
@@ -62,21 +62,21 @@ class _Judge:
             self._models = [replace(m, problem=why) if i == place else m for i, m in enumerate(self._models)]
             return self._by_dependencies(place)
 
-    def _by_dependencies(self, place: int) -> tuple[tuple[Finding, ...], Shape]:
+    def _by_dependencies(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
         """Without SQL: a table that goes breaks it, anything else may."""
         model = self._models[place]
-        found: dict[Finding, None] = {}
+        found: dict[ModelFinding, None] = {}
         for name in model.depends:
             shape = self._shape(name, place)
             for edit in shape.all_edits():
                 whole = edit in shape.edits and edit.level == "breaks"
                 why = edit.text if whole else f"{model.problem}; {edit.text}"
-                found[Finding(edit.change, "breaks" if whole else "unknown", why)] = None
+                found[ModelFinding(edit.change, "breaks" if whole else "unknown", why)] = None
         if not model.depends:
-            found[Finding("", "unknown", model.problem)] = None
+            found[ModelFinding("", "unknown", model.problem)] = None
         return tuple(found), UNKNOWN
 
-    def _shape(self, name: tuple[str, ...], reader: int) -> Shape:
+    def _shape(self, name: tuple[str, ...], reader: int) -> RelationShape:
         """The relation that a name means: the one that agrees with it in most parts, models before tables."""
         best, shape, model = 0, UNKNOWN, -1
         for table in self._tables:
@@ -96,14 +96,14 @@ def _agreement(a: tuple[str, ...], b: tuple[str, ...]) -> int:
     return count if count and same else 0
 
 
-def _seen_by_readers(model: Model, findings: tuple[Finding, ...], shape: Shape) -> Shape:
+def _seen_by_readers(model: Model, findings: tuple[ModelFinding, ...], shape: RelationShape) -> RelationShape:
     """What breaks a model breaks its readers; what is unknown about it is unknown to them."""
     edits = [e for e in shape.edits if e.kind == "shifted"]
     for finding in findings:
         if finding.level == "breaks":
-            edits.append(Edit(finding.change, "broken", f"it reads {model.name}, which breaks"))
+            edits.append(ModelEdit(finding.change, "broken", f"it reads {model.name}, which breaks"))
         elif finding.level == "unknown":
-            edits.append(Edit(finding.change, "unclear", f"it reads {model.name}, of which not all is known"))
+            edits.append(ModelEdit(finding.change, "unclear", f"it reads {model.name}, of which not all is known"))
     broken = {e.change for e in edits if e.kind == "broken"}
     fields = tuple(replace(f, edits=tuple(e for e in f.edits if e.change not in broken)) for f in shape.fields)
     return replace(shape, fields=fields, edits=tuple(dict.fromkeys(edits)))

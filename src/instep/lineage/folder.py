@@ -7,7 +7,7 @@ from pathlib import Path
 
 from instep.errors import ProjectError
 from instep.lineage.model import Model
-from instep.lineage.parse import Unreadable, parse, target
+from instep.lineage.parse import UnreadableSql, parse, target
 
 
 def read_sql(paths: Sequence[Path], dialect: str) -> list[Model]:
@@ -33,7 +33,7 @@ def _models(file: Path, shown: str, dialect: str) -> list[Model]:
         statements = parse(file.read_text(encoding="utf-8-sig"), dialect)
     except UnicodeDecodeError as error:
         return [Model(shown, (file.stem,), None, file=shown, problem=f"it is not UTF-8: {error.reason}")]
-    except Unreadable as error:
+    except UnreadableSql as error:
         return [Model(shown, (file.stem,), None, file=shown, problem=str(error))]
     if not statements:
         return [Model(shown, (file.stem,), None, file=shown, problem="it has no statement that reads anything")]

@@ -12,7 +12,7 @@ import sqlglot
 
 from instep.errors import ProjectError
 from instep.lineage.model import Model
-from instep.lineage.parse import Unreadable, parse
+from instep.lineage.parse import UnreadableSql, parse
 
 KINDS = ("model", "snapshot", "test", "analysis")
 _CALL = re.compile(r"\{\{-?\s*(ref|source)\(\s*(['\"])([^'\"]+)\2\s*(?:,\s*(['\"])([^'\"]+)\4\s*)?\)\s*-?\}\}")
@@ -65,21 +65,23 @@ class _Manifest:
         try:
             statements = parse(self._sql(node), dialect)
             if len(statements) != 1:
-                raise Unreadable(f"it has {len(statements)} statements")
-        except Unreadable as error:
+                raise UnreadableSql(f"it has {len(statements)} statements")
+        except UnreadableSql as error:
             return Model(name, relation, None, dialect, kind, file, str(error), depends)
         return Model(name, relation, statements[0], dialect, kind, file, "", depends)
 
     def _sql(self, node: Part) -> str:
         """The compiled SQL, or the raw one once its references are resolved."""
         if node.get("language", "sql") != "sql":
-            raise Unreadable(f"it is {node['language']}: only what it depends on is known")
+            raise UnreadableSql(f"it is {node['language']}: only what it depends on is known")
         if compiled := node.get("compiled_code") or node.get("compiled_sql"):
             return str(compiled)
         raw = str(node.get("raw_code") or node.get("raw_sql") or "")
         text = _CALL.sub(lambda call: self._called(call, node), _CONFIG.sub(_lines, raw))
         if _JINJA.search(text):
-            raise Unreadable("it is not compiled and has Jinja: only what it depends on is known (run `dbt compile`)")
+            raise UnreadableSql(
+                "it is not compiled and has Jinja: only what it depends on is known (run `dbt compile`)"
+            )
         return text
 
     def _called(self, call: re.Match[str], node: Part) -> str:

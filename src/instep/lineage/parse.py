@@ -14,7 +14,7 @@ _READERS = (exp.Query, exp.Create, exp.Insert)
 _QUIET = (exp.Use, exp.Set, exp.Drop, exp.Semicolon, exp.Comment, exp.Grant, exp.Alter)
 
 
-class Unreadable(Exception):
+class UnreadableSql(Exception):
     """The SQL cannot be understood; the text says where and why."""
 
 
@@ -32,14 +32,14 @@ def parse(text: str, dialect: str) -> list[exp.Expr]:
     try:
         found = [s for s in sqlglot.parse(text, dialect=dialect) if s is not None and not isinstance(s, _QUIET)]
     except ParseError as error:
-        raise Unreadable(_where(error)) from None
+        raise UnreadableSql(_where(error)) from None
     except SqlglotError as error:
-        raise Unreadable(f"it does not parse: {str(error).splitlines()[0]}") from None
+        raise UnreadableSql(f"it does not parse: {str(error).splitlines()[0]}") from None
     except RecursionError:
-        raise Unreadable("it is nested too deeply") from None
+        raise UnreadableSql("it is nested too deeply") from None
     for statement in found:
         if not isinstance(statement, _READERS) or _defines_code(statement):
-            raise Unreadable(f"{statement.key} statements are not understood")
+            raise UnreadableSql(f"{statement.key} statements are not understood")
     return found
 
 

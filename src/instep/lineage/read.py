@@ -9,10 +9,10 @@ from itertools import zip_longest
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from instep.lineage.scopes import Case, Found, Lookup, Sources
-from instep.lineage.shape import UNKNOWN, Edit, Field, Finding, Level, Shape
+from instep.lineage.scopes import Case, Lookup, ResolvedColumn, Sources
+from instep.lineage.shape import UNKNOWN, Level, ModelEdit, ModelField, ModelFinding, RelationShape
 
-Result = tuple[tuple[Finding, ...], Shape]
+Result = tuple[tuple[ModelFinding, ...], RelationShape]
 
 
 def read(query: exp.Expr, dialect: str, lookup: Lookup) -> Result:
@@ -31,9 +31,9 @@ class _Reading:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._case = sources.case
-        self._findings: dict[tuple[str, Level, str], Finding] = {}
-        self._stale: dict[int, tuple[Edit, ...]] = {}
-        self._shifted: dict[str, Edit] = {}
+        self._findings: dict[tuple[str, Level, str], ModelFinding] = {}
+        self._stale: dict[int, tuple[ModelEdit, ...]] = {}
+        self._shifted: dict[str, ModelEdit] = {}
 
     def result(self, root: Scope, query: exp.Expr) -> Result:
         shape = self._landed(query, self._sources.got(root))
@@ -45,14 +45,14 @@ class _Reading:
         findings = tuple(self._findings.values())
         return findings, replace(shape, edits=(*shape.edits, *self._shifted.values()))
 
-    def _add(self, edit: Edit, level: Level, why: str, node: exp.Expr, output: str = "") -> None:
-        finding = Finding(edit.change, level, why, _line(node), output)
+    def _add(self, edit: ModelEdit, level: Level, why: str, node: exp.Expr, output: str = "") -> None:
+        finding = ModelFinding(edit.change, level, why, _line(node), output)
         self._findings.setdefault((edit.change, level, why), finding)
 
-    def _shift(self, edit: Edit, why: str, node: exp.Expr) -> None:
+    def _shift(self, edit: ModelEdit, why: str, node: exp.Expr) -> None:
         """The rows that come out are others, in silence."""
         self._add(edit, "silent", why, node)
-        self._shifted.setdefault(edit.change, Edit(edit.change, "shifted", edit.text))
+        self._shifted.setdefault(edit.change, ModelEdit(edit.change, "shifted", edit.text))
 
     def scope(self, scope: Scope) -> None:
         for table, shape in self._sources.tables(scope):
@@ -66,7 +66,7 @@ class _Reading:
             self._star(scope, star)
         self._sources.put(scope, self._output(scope))
 
-    def _whole(self, table: exp.Table, shape: Shape) -> None:
+    def _whole(self, table: exp.Table, shape: RelationShape) -> None:
         for edit in shape.edits:
             if edit.kind in ("stale", "shifted"):
                 self._shift(edit, edit.text, table)
@@ -77,10 +77,10 @@ class _Reading:
         found = self._sources.resolve(scope, column)
         if found.missing:
             why = f"no table that it reads has a column {column.sql()}"
-            self._add(Edit("", "unclear", why), "unknown", why, column)
+            self._add(ModelEdit("", "unclear", why), "unknown", why, column)
         output = _output_of(scope, column)
         excepted = column.find_ancestor(exp.Star) is not None
-        stale: list[Edit] = []
+        stale: list[ModelEdit] = []
         for edit in found.field.edits if found.field else ():
             if edit.level == "silent":
                 self._quiet(edit, column, output, excepted)
@@ -90,14 +90,14 @@ class _Reading:
         self._stale[id(column)] = tuple(stale)
         self._rivals(scope, column, found)
 
-    def _quiet(self, edit: Edit, column: exp.Column, output: str, excepted: bool) -> None:
+    def _quiet(self, edit: ModelEdit, column: exp.Column, output: str, excepted: bool) -> None:
         why = f"it reads {column.sql()}: {edit.text}"
         if output:
             self._add(edit, "silent", why, column, output)
         elif not excepted:
             self._shift(edit, why, column)
 
-    def _rivals(self, scope: Scope, column: exp.Column, found: Found) -> None:
+    def _rivals(self, scope: Scope, column: exp.Column, found: ResolvedColumn) -> None:
         """A natural join makes one column of two."""
         natural = any(j.method.upper() == "NATURAL" for j in scope.expression.args.get("joins") or ())
         for rival in found.rivals:
@@ -120,7 +120,7 @@ class _Reading:
         if join.method.upper() == "NATURAL":
             self._natural(join, shapes)
 
-    def _natural(self, join: exp.Join, shapes: list[Shape]) -> None:
+    def _natural(self, join: exp.Join, shapes: list[RelationShape]) -> None:
         """What both sides have joins them: a column that comes, goes or changes changes the condition."""
         for at, shape in enumerate(shapes):
             others = {f.name.lower() for i, other in enumerate(shapes) if i != at for f in other.fields}
@@ -138,7 +138,7 @@ class _Reading:
             for edit in field.edits:
                 self._add(edit, "silent", f"`*` inside {_function(node)} takes it in: {edit.text}", star)
 
-    def _output(self, scope: Scope) -> Shape:
+    def _output(self, scope: Scope) -> RelationShape:
         if scope.set_operation_scopes:
             shape = self._combined(scope)
         elif isinstance(scope.expression, exp.Select):
@@ -149,51 +149,52 @@ class _Reading:
             self._count(shape, scope.expression, "a subquery yields another number of columns")
         return self._renamed(scope, shape) if scope.outer_columns and not scope.is_set_operation else shape
 
-    def _renamed(self, scope: Scope, shape: Shape) -> Shape:
+    def _renamed(self, scope: Scope, shape: RelationShape) -> RelationShape:
         """Under the names of `x(a, b)`, which count the columns."""
         self._count(shape, scope.expression, "a list of column names does not fit any more")
         there = [f for f in shape.fields if not f.coming]
-        return Shape(
-            tuple(Field(n, f.edits if f else ()) for n, f in zip_longest(scope.outer_columns, there) if n), shape.open
+        return RelationShape(
+            tuple(ModelField(n, f.edits if f else ()) for n, f in zip_longest(scope.outer_columns, there) if n),
+            shape.open,
         )
 
-    def _landed(self, query: exp.Expr, shape: Shape) -> Shape:
+    def _landed(self, query: exp.Expr, shape: RelationShape) -> RelationShape:
         """What a CREATE or INSERT makes of what it selects: a list of columns has to fit."""
         listed = query.this.expressions if isinstance(query.this, exp.Schema) else []
         if listed or isinstance(query, exp.Insert):
             self._count(shape, query, "what is selected does not fit its columns any more")
         there = [f for f in shape.fields if not f.coming]
-        fields = (Field(name.name, f.edits if f else ()) for name, f in zip_longest(listed, there) if name)
+        fields = (ModelField(name.name, f.edits if f else ()) for name, f in zip_longest(listed, there) if name)
         return replace(shape, fields=tuple(fields)) if listed else shape
 
-    def _count(self, shape: Shape, node: exp.Expr, why: str) -> None:
+    def _count(self, shape: RelationShape, node: exp.Expr, why: str) -> None:
         for edit in _counted(shape):
             self._add(edit, "breaks", f"{why}: {edit.text}", node)
 
-    def _selected(self, scope: Scope, select: exp.Select) -> Shape:
-        fields: list[Field] = []
+    def _selected(self, scope: Scope, select: exp.Select) -> RelationShape:
+        fields: list[ModelField] = []
         open = False
         for projection in select.expressions:
             if _is_star(projection):
                 part = self._expanded(scope, projection)
                 fields, open = [*fields, *part.fields], open or part.open
             else:
-                fields.append(Field(projection.output_name, self._passed(projection)))
-        shape = Shape(tuple(fields), open)
+                fields.append(ModelField(projection.output_name, self._passed(projection)))
+        shape = RelationShape(tuple(fields), open)
         if select.args.get("distinct"):
             self._told_apart(shape, "distinct", select)
         return shape
 
-    def _passed(self, projection: exp.Expr) -> tuple[Edit, ...]:
+    def _passed(self, projection: exp.Expr) -> tuple[ModelEdit, ...]:
         """What an expression takes over from its columns."""
         return tuple({e: None for c in projection.find_all(exp.Column) for e in self._stale.get(id(c), ())})
 
-    def _told_apart(self, shape: Shape, by: str, node: exp.Expr) -> None:
+    def _told_apart(self, shape: RelationShape, by: str, node: exp.Expr) -> None:
         for field in shape.fields:
             for edit in field.edits:
                 self._shift(edit, f"{by} compares all columns: {edit.text}", node)
 
-    def _expanded(self, scope: Scope, star: exp.Expr) -> Shape:
+    def _expanded(self, scope: Scope, star: exp.Expr) -> RelationShape:
         """What a `*` or `t.*` stands for, without what its EXCEPT names."""
         of = self._sources.of(scope)
         qualifier = star.args.get("table") if isinstance(star, exp.Column) else None
@@ -201,9 +202,9 @@ class _Reading:
         inner = star.this if isinstance(star, exp.Column) else star
         left_out = {n.name.lower() for n in inner.args.get("except_") or ()}
         fields = tuple(f for s in shapes for f in s.fields if f.name.lower() not in left_out)
-        return Shape(fields, not shapes or any(s.open for s in shapes))
+        return RelationShape(fields, not shapes or any(s.open for s in shapes))
 
-    def _combined(self, scope: Scope) -> Shape:
+    def _combined(self, scope: Scope) -> RelationShape:
         left, right = map(self._sources.got, scope.set_operation_scopes)
         node = scope.expression
         if not node.args.get("by_name"):
@@ -211,22 +212,22 @@ class _Reading:
                 self._add(edit, "breaks", f"one side of a {node.key} gets another number of columns: {edit.text}", node)
         pairs = zip_longest(left.fields, right.fields)
         fields = tuple(replace(a or b, edits=_merged(a, b)) for a, b in pairs if a or b)
-        shape = Shape(fields, left.open or right.open)
+        shape = RelationShape(fields, left.open or right.open)
         if node.args.get("distinct"):
             self._told_apart(shape, node.key, node)
         return shape
 
 
-def _merged(a: Field | None, b: Field | None) -> tuple[Edit, ...]:
+def _merged(a: ModelField | None, b: ModelField | None) -> tuple[ModelEdit, ...]:
     return tuple(dict.fromkeys([*(a.edits if a else ()), *(b.edits if b else ())]))
 
 
-def _counted(shape: Shape) -> Iterator[Edit]:
+def _counted(shape: RelationShape) -> Iterator[ModelEdit]:
     """What changes how many columns there are."""
     return (edit for field in shape.fields for edit in field.edits if edit.kind in ("added", "gone"))
 
 
-def _unpaired(left: Shape, right: Shape) -> Iterable[Edit]:
+def _unpaired(left: RelationShape, right: RelationShape) -> Iterable[ModelEdit]:
     """Those that do so on one side only. The same change on both sides keeps them equal."""
     sides = [{(e.change, e.kind): e for e in _counted(shape)} for shape in (left, right)]
     return [side[key] for side, other in (sides, sides[::-1]) for key in side if key not in other]

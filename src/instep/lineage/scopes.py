@@ -9,9 +9,9 @@ from sqlglot import Dialect, exp
 from sqlglot.dialects.dialect import NormalizationStrategy
 from sqlglot.optimizer.scope import Scope
 
-from instep.lineage.shape import UNKNOWN, Field, Shape
+from instep.lineage.shape import UNKNOWN, ModelField, RelationShape
 
-Lookup = Callable[[exp.Table], Shape]
+Lookup = Callable[[exp.Table], RelationShape]
 METADATA = frozenset(
     {"_file", "_pos", "_partition", "_spec_id", "_deleted", "_row_id", "_last_updated_sequence_number"}
 )
@@ -37,17 +37,17 @@ class Case:
         """Whether it means one spelling only."""
         return self.quoted if name.args.get("quoted") else self.strict
 
-    def find(self, shape: Shape, name: exp.Expr, *, coming: bool = False) -> Field | None:
+    def find(self, shape: RelationShape, name: exp.Expr, *, coming: bool = False) -> ModelField | None:
         return shape.find(name.name, exact=self.exact(name), coming=coming)
 
 
 @dataclass(frozen=True)
-class Found:
+class ResolvedColumn:
     """What a column stands for. `rivals` are columns on their way that would make its name ambiguous or take its place;
     `missing`: no table that it can come from has it."""
 
-    field: Field | None = None
-    rivals: tuple[Field, ...] = ()
+    field: ModelField | None = None
+    rivals: tuple[ModelField, ...] = ()
     captured: bool = False
     missing: bool = False
 
@@ -57,39 +57,39 @@ class Sources:
 
     def __init__(self, case: Case, lookup: Lookup) -> None:
         self.case, self._lookup = case, lookup
-        self._done: dict[int, Shape] = {}
+        self._done: dict[int, RelationShape] = {}
 
-    def put(self, scope: Scope, shape: Shape) -> None:
+    def put(self, scope: Scope, shape: RelationShape) -> None:
         self._done[id(scope)] = shape
 
-    def got(self, scope: Scope) -> Shape:
+    def got(self, scope: Scope) -> RelationShape:
         return self._done.get(id(scope), UNKNOWN)
 
-    def of(self, scope: Scope) -> Mapping[str, Shape]:
+    def of(self, scope: Scope) -> Mapping[str, RelationShape]:
         """What a scope reads, by the name that it has there. A pivot adds columns that nobody can tell."""
         return {name: self._shape(node, source) for name, (node, source) in scope.selected_sources.items()}
 
-    def _shape(self, node: exp.Expr, source: exp.Table | Scope) -> Shape:
+    def _shape(self, node: exp.Expr, source: exp.Table | Scope) -> RelationShape:
         shape = self._lookup(source) if isinstance(source, exp.Table) else self.got(source)
         return replace(shape, open=True) if node.args.get("pivots") else shape
 
-    def tables(self, scope: Scope) -> Iterator[tuple[exp.Table, Shape]]:
+    def tables(self, scope: Scope) -> Iterator[tuple[exp.Table, RelationShape]]:
         """The tables and models that the scope reads itself."""
         for _, source in scope.selected_sources.values():
             if isinstance(source, exp.Table):
                 yield source, self._lookup(source)
 
-    def resolve(self, scope: Scope, column: exp.Column) -> Found:
+    def resolve(self, scope: Scope, column: exp.Column) -> ResolvedColumn:
         """By its qualifier, else by the innermost scope whose tables have it."""
         parts = column.parts
         for place, part in enumerate(parts[:-1]):
             if (shape := self._named(scope, part)) is not None:
                 name = parts[place + 1]
                 field = self.case.find(shape, name)
-                return Found(field, missing=not (field or shape.open or _hidden(name)))
+                return ResolvedColumn(field, missing=not (field or shape.open or _hidden(name)))
         return self._bare(scope, parts[0])
 
-    def _named(self, scope: Scope | None, name: exp.Expr) -> Shape | None:
+    def _named(self, scope: Scope | None, name: exp.Expr) -> RelationShape | None:
         while scope is not None:
             for known, shape in self.of(scope).items():
                 if known == name.name or (not self.case.exact(name) and known.lower() == name.name.lower()):
@@ -97,9 +97,9 @@ class Sources:
             scope = _outer(scope)
         return None
 
-    def _bare(self, scope: Scope, name: exp.Expr) -> Found:
+    def _bare(self, scope: Scope, name: exp.Expr) -> ResolvedColumn:
         """Inside out. What is on its way into an inner scope takes the place of what an outer one has."""
-        rivals: list[Field] = []
+        rivals: list[ModelField] = []
         at: Scope | None = scope
         open = False
         while at is not None:
@@ -107,13 +107,13 @@ class Sources:
             here = [r for s in shapes if (r := self.case.find(s, name, coming=True))]
             fields = [f for s in shapes if (f := self.case.find(s, name))]
             if fields:
-                return Found(fields[0], tuple(rivals or here), captured=bool(rivals))
+                return ResolvedColumn(fields[0], tuple(rivals or here), captured=bool(rivals))
             rivals += here
             if at is scope and _is_alias(at, name):
-                return Found(None, tuple(rivals), captured=True)
+                return ResolvedColumn(None, tuple(rivals), captured=True)
             open = open or any(s.open for s in shapes) or not shapes
             at = _outer(at)
-        return Found(None, tuple(rivals), captured=True, missing=not (open or _hidden(name)))
+        return ResolvedColumn(None, tuple(rivals), captured=True, missing=not (open or _hidden(name)))
 
 
 def _hidden(name: exp.Expr) -> bool:

@@ -18,7 +18,7 @@ _LEVEL: dict[Kind, Level] = {
 
 
 @dataclass(frozen=True)
-class Edit:
+class ModelEdit:
     """What a change does to a relation, or to one column of it.
 
     gone, renamed, retyped: whoever names it fails or compares other values. stale: it stays and gets no new values.
@@ -37,47 +37,47 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Field:
+class ModelField:
     """A column. `coming`: it is not there yet."""
 
     name: str
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[ModelEdit, ...] = ()
     coming: bool = False
 
 
 @dataclass(frozen=True)
-class Shape:
+class RelationShape:
     """`open`: it may have columns that nobody knows. `edits` are of the whole relation."""
 
-    fields: tuple[Field, ...] = ()
+    fields: tuple[ModelField, ...] = ()
     open: bool = False
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[ModelEdit, ...] = ()
 
-    def find(self, name: str, *, exact: bool = False, coming: bool = False) -> Field | None:
+    def find(self, name: str, *, exact: bool = False, coming: bool = False) -> ModelField | None:
         """The column of that name: there today, or on its way."""
         fields = [f for f in self.fields if f.coming == coming]
         same = next((f for f in fields if f.name == name), None)
         return same if same or exact else next((f for f in fields if f.name.lower() == name.lower()), None)
 
-    def all_edits(self) -> Iterator[Edit]:
+    def all_edits(self) -> Iterator[ModelEdit]:
         yield from self.edits
         for field in self.fields:
             yield from field.edits
 
 
-UNKNOWN = Shape(open=True)
+UNKNOWN = RelationShape(open=True)
 
 
 @dataclass(frozen=True)
-class Relation:
+class ModelRelation:
     """A table of the lake: (namespace, name) and its columns."""
 
     name: tuple[str, ...]
-    shape: Shape
+    shape: RelationShape
 
 
 @dataclass(frozen=True)
-class Finding:
+class ModelFinding:
     """What one change does to one model. `line` is 1-based in its SQL, 0 where it is about no line; `output` the column
     of the model that is affected, if it is one."""
 

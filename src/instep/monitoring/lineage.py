@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from instep import __version__
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.egress.http import post
 from instep.errors import InstepError
 from instep.logs import clean
@@ -66,7 +66,7 @@ class Lineage:
     store: Store
     project: Project
     settings: LineageSettings
-    guard: Guard
+    guard: EgressGuard
 
     @cached_property
     def _versions(self) -> Versions:

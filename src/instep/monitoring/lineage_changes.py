@@ -31,7 +31,7 @@ PAGE = 1_000
 
 
 @dataclass(frozen=True)
-class Version:
+class AcceptedVersion:
     """The tables before and after one version of the accepted schema, of which `logged` is an event."""
 
     store: Store
@@ -70,16 +70,16 @@ class Versions:
 
     def __init__(self, project: Project, store: Store) -> None:
         self._project, self._store = project, store
-        self._last: tuple[tuple[str, int, str], Version] | None = None
+        self._last: tuple[tuple[str, int, str], AcceptedVersion] | None = None
 
-    def of(self, logged: LoggedEvent) -> Version:
+    def of(self, logged: LoggedEvent) -> AcceptedVersion:
         """Raises InstepError for a connection or a version that there is no more."""
         name, number = logged.connection, int(logged.data["version"])
         wanted = (name, number, logged.type)
         if self._last is None or self._last[0] != wanted:
             settings = self._project.of(name)
             before, after = (LineageTables(settings, self._store, name, at) for at in (number - 1, number))
-            self._last = wanted, Version(self._store, logged, before, after)
+            self._last = wanted, AcceptedVersion(self._store, logged, before, after)
         return self._last[1]
 
 
@@ -100,7 +100,7 @@ def altered(versions: Versions, store: Store, logged: LoggedEvent) -> Iterator[d
         yield before.target(was).document(after.version() | _lifecycle("DROP", before, None))
 
 
-def _sides(store: Store, logged: LoggedEvent, version: Version) -> tuple[Table | None, Table | None, bool]:
+def _sides(store: Store, logged: LoggedEvent, version: AcceptedVersion) -> tuple[Table | None, Table | None, bool]:
     """The table before and after, and whether it is another one of the same name."""
     before, after = version.before.catalog, version.after.catalog
     if logged.type == "change.mapped":

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from instep.errors import ProjectError
 from instep.model import TableRun
-from instep.monitoring.openlineage import Dataset, Field, column_lineage, facet, schema
+from instep.monitoring.openlineage import Dataset, LineageField, column_lineage, facet, schema
 from instep.project.project import Project, Settings
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.selection.overrides import with_switches
@@ -111,6 +111,6 @@ class LineageTables:
     def _origin(self, table: Table) -> Dataset:
         return source_table(self._project, self._source, table.ref)
 
-    def _fields(self, table: Table) -> list[Field]:
+    def _fields(self, table: Table) -> list[LineageField]:
         on = [c for c in table.live if column_is_on(self._selection, table, c)[0]]
-        return [Field(c, hashed(self._selection, table.ref, c.name)) for c in on]
+        return [LineageField(c, hashed(self._selection, table.ref, c.name)) for c in on]

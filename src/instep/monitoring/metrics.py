@@ -11,7 +11,7 @@ from instep import __version__
 from instep.monitoring.counters import fold
 from instep.store.engine.migrate import HEAD
 from instep.store.history.totals import Total
-from instep.store.server.gauges import Standing
+from instep.store.server.gauges import Gauges
 from instep.store.store import Store
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -70,7 +70,7 @@ def metrics(store: Store) -> str:
     return exposed(families(store.totals.all(), store.standing.now()))
 
 
-def families(totals: Mapping[Total, float], now: Standing) -> Iterator[Family]:
+def families(totals: Mapping[Total, float], now: Gauges) -> Iterator[Family]:
     yield Family("instep_info", "gauge", "The version of the server and of its store.",
                  [("", (("store", HEAD), ("version", __version__)), 1)])  # fmt: skip
     of: dict[str, list[tuple[str, Labels, float]]] = {}
@@ -95,7 +95,7 @@ def _summed(
     return [("", labels, kept.get(labels, 0) + live.get(labels, 0)) for labels in sorted({*kept, *live})]
 
 
-def _gauges(now: Standing) -> Iterator[Family]:
+def _gauges(now: Gauges) -> Iterator[Family]:
     def by(label: str, counts: Mapping[str, int]) -> list[tuple[str, Labels, float]]:
         return [("", ((label, value),), count) for value, count in sorted(counts.items())]
 
@@ -121,7 +121,7 @@ def _gauges(now: Standing) -> Iterator[Family]:
 
 NAMES = frozenset(
     f"{family.name}{suffix}"
-    for family in families({}, Standing())
+    for family in families({}, Gauges())
     for suffix in (("_sum", "_count") if family.kind == "summary" else ("",))
 )
 """Every metric that there is."""

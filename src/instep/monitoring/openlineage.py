@@ -40,7 +40,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Field:
+class LineageField:
     """One column of an output: `column` as it is accepted, and whether its values are hashed on their way."""
 
     column: Column
@@ -95,11 +95,11 @@ def schema(columns: Sequence[tuple[str, Column]]) -> dict[str, Any]:
     return facet("schema", fields=fields)
 
 
-def column_lineage(source: Dataset, fields: Sequence[Field]) -> dict[str, Any]:
+def column_lineage(source: Dataset, fields: Sequence[LineageField]) -> dict[str, Any]:
     """Each column of an output comes from one of the input."""
     return facet("columnLineage", fields={f.name: {"inputFields": [_origin(source, f)]} for f in fields})
 
 
-def _origin(source: Dataset, field: Field) -> dict[str, Any]:
+def _origin(source: Dataset, field: LineageField) -> dict[str, Any]:
     how = {"type": "DIRECT", "subtype": "TRANSFORMATION" if field.hashed else "IDENTITY", "masking": field.hashed}
     return {"namespace": source.namespace, "name": source.name, "field": field.column.name, "transformations": [how]}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from instep import __version__
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.egress.http import post
 from instep.errors import InstepError, SetupError
 from instep.logs import bound, clean, context
@@ -33,7 +33,7 @@ except ImportError as error:
 _log = logging.getLogger("instep.traces")
 LONGEST = 500
 """Characters of an error's text."""
-_current: Traces | None = None
+_current: TraceExporter | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TraceSettings:
 class Exporter(SpanExporter):
     """Posts batches. What cannot be delivered is dropped with a line in the logs: no run waits for a collector."""
 
-    def __init__(self, guard: Guard, settings: TraceSettings) -> None:
+    def __init__(self, guard: EgressGuard, settings: TraceSettings) -> None:
         self._guard, self._settings = guard, settings
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -67,12 +67,12 @@ class Exporter(SpanExporter):
         return SpanExportResult.FAILURE
 
 
-def trace_to(guard: Guard, settings: TraceSettings) -> Traces:
+def trace_to(guard: EgressGuard, settings: TraceSettings) -> TraceExporter:
     """What listens to the spans of this process, with these settings; there is one at a time."""
     global _current
     if _current is None or _current.made_of != (guard, settings):
         end()
-        _current = Traces(guard, settings)
+        _current = TraceExporter(guard, settings)
     return _current
 
 
@@ -84,10 +84,10 @@ def end() -> None:
     _current = None
 
 
-class Traces:
+class TraceExporter:
     """Listens to the spans of this process until it is closed, or the process ends."""
 
-    def __init__(self, guard: Guard, settings: TraceSettings) -> None:
+    def __init__(self, guard: EgressGuard, settings: TraceSettings) -> None:
         self.made_of = guard, settings
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "instep"}
         resource = Resource.create({**named, "service.version": __version__})

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.errors import ConnectError
 from instep.notify.message import Message
 
 if TYPE_CHECKING:
-    from instep.egress.http import Answer
+    from instep.egress.http import HttpAnswer
 
 
 class Channel(Protocol):
@@ -41,7 +41,7 @@ class PostConfig:
 class PostChannel:
     """Takes a message as one document, which `payload` makes of it."""
 
-    def __init__(self, config: PostConfig, guard: Guard, payload: Callable[[Message], Mapping[str, Any]]) -> None:
+    def __init__(self, config: PostConfig, guard: EgressGuard, payload: Callable[[Message], Mapping[str, Any]]) -> None:
         self._config, self._guard, self._payload = config, guard, payload
 
     def send(self, message: Message) -> int:
@@ -49,7 +49,7 @@ class PostChannel:
         return post_json(self._guard, self._config.url, body, timeout=self._config.timeout)
 
 
-def post_json(guard: Guard, url: str, body: bytes, *, timeout: float, ca: str = "", **headers: str) -> int:
+def post_json(guard: EgressGuard, url: str, body: bytes, *, timeout: float, ca: str = "", **headers: str) -> int:
     """Posts a document; its receiver must answer 2xx. What it answers is not repeated: it may hold anything."""
     from instep.egress.http import post
 
@@ -67,7 +67,7 @@ def post_json(guard: Guard, url: str, body: bytes, *, timeout: float, ca: str = 
     raise NotDelivered(why, code=answer.status, after=_after(answer), gone=gone)
 
 
-def _after(answer: Answer) -> float:
+def _after(answer: HttpAnswer) -> float:
     """Seconds, by Retry-After: a number, or a date."""
     said = answer.headers.get("retry-after", "").strip()
     if said.isascii() and said.isdigit():

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from instep.errors import InstepError
 from instep.notify.channel import Channel, NotDelivered
 from instep.notify.hooks import PREFIX
-from instep.notify.lines import Line, Link, lines_of
+from instep.notify.lines import Link, MessageLine, lines_of
 from instep.notify.message import Message
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.counts import Count, Counts
@@ -20,9 +20,9 @@ from instep.store.history.outbox import Delivery
 from instep.store.store import Store
 
 
-def counted(store: Store, lines: Iterable[Line]) -> Mapping[str, Counts]:
+def counted(store: Store, lines: Iterable[MessageLine]) -> Mapping[str, Counts]:
     """By connection, for those whose schema has changed and has been looked at."""
-    by_name: dict[str, list[Line]] = {}
+    by_name: dict[str, list[MessageLine]] = {}
     for line in lines:
         if line.kind and line.tone != "stopped":
             by_name.setdefault(line.connection, []).append(line)
@@ -30,7 +30,7 @@ def counted(store: Store, lines: Iterable[Line]) -> Mapping[str, Counts]:
     return {name: counts_of(found.catalog, by_name[name]) for name, found in seen.items() if found}
 
 
-def counts_of(now: Catalog, lines: Iterable[Line]) -> Counts:
+def counts_of(now: Catalog, lines: Iterable[MessageLine]) -> Counts:
     """`now`: the source as it was seen last. Of a connection of which only a part is read, what is not read counts as
     unchanged."""
     told = list(lines)
@@ -51,11 +51,11 @@ def counts_of(now: Catalog, lines: Iterable[Line]) -> Counts:
     )  # fmt: skip
 
 
-def _changed(line: Line) -> bool:
+def _changed(line: MessageLine) -> bool:
     return line.kind.startswith("column.") and not line.kind.endswith((".added", ".removed"))
 
 
-def _of(lines: Iterable[Line], kind: str) -> int:
+def _of(lines: Iterable[MessageLine], kind: str) -> int:
     return sum(line.kind == kind for line in lines)
 
 

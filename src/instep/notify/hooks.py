@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from instep import events
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.errors import InstepError
 from instep.events import Event
 from instep.notify.channel import post_json
@@ -154,7 +154,7 @@ class HookConfig:
 
 
 class HookChannel:
-    def __init__(self, config: HookConfig, guard: Guard, about: Callable[[str], About]) -> None:
+    def __init__(self, config: HookConfig, guard: EgressGuard, about: Callable[[str], About]) -> None:
         self._config, self._guard, self._about = config, guard, about
 
     def send(self, message: Message) -> int:

@@ -24,7 +24,7 @@ Link = Callable[[str, str], str]
 
 
 @dataclass(frozen=True)
-class Line:
+class MessageLine:
     """`old` and `new` are names or types, never values. `numbers` are the events that the line was made from;
     `columns` are those of a table that is new or gone."""
 
@@ -56,10 +56,10 @@ class Line:
         return ".".join(filter(None, (self.table, self.column)))
 
 
-def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str], link: Link) -> list[Line]:
+def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str], link: Link) -> list[MessageLine]:
     """One line a change, saying what has become of it, and one for everything else; in the order of the first event.
     `source_of`: the name of a connection's source."""
-    found: dict[tuple[str, str], Line] = {}
+    found: dict[tuple[str, str], MessageLine] = {}
     for one in told:
         line = _line(store, one)
         line = replace(line, source=source_of(line.connection), link=_link(link, line))
@@ -72,13 +72,15 @@ def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str]
     return list(found.values())
 
 
-def _link(link: Link, line: Line) -> str:
+def _link(link: Link, line: MessageLine) -> str:
     return link(line.connection, line.change or line.run) if line.connection else ""
 
 
-def _line(store: Store, told: Told) -> Line:
+def _line(store: Store, told: Told) -> MessageLine:
     logged = told.event
-    line = Line(logged.at, (logged.number,), logged.type, _severity(told), "plain", logged.type, "", logged.connection)
+    line = MessageLine(
+        logged.at, (logged.number,), logged.type, _severity(told), "plain", logged.type, "", logged.connection
+    )
     try:
         event = logged.event
     except InstepError:
@@ -112,7 +114,7 @@ def _severity(told: Told) -> Severity:
     return next((known for known in SEVERITIES if known == told.severity), "info")
 
 
-def _run(store: Store, line: Line, event: events.RunEnded) -> Line:
+def _run(store: Store, line: MessageLine, event: events.RunEnded) -> MessageLine:
     results = store.runs.tables(event.run)
     failed = [t for t in results if t.status == "failed"]
     why = event.error or "; ".join(f"{'.'.join(filter(None, t.table))}: {t.error}" for t in failed[:5])
@@ -127,7 +129,7 @@ def _run(store: Store, line: Line, event: events.RunEnded) -> Line:
     return replace(line, tone=tone, what=what, why=why, run=event.run, table=table, command=command)
 
 
-def _stopped(line: Line, event: events.DetectionEnded | events.JobDead) -> Line:
+def _stopped(line: MessageLine, event: events.DetectionEnded | events.JobDead) -> MessageLine:
     """Work of the queue that has failed for good."""
     if isinstance(event, events.JobDead):
         what, status = f"{event.kind} given up", f"after {event.attempt} attempts"
@@ -137,7 +139,7 @@ def _stopped(line: Line, event: events.DetectionEnded | events.JobDead) -> Line:
     return replace(line, tone="stopped", what=what, status=status, why=event.error, command=command)
 
 
-def _change(store: Store, line: Line, event: Event) -> Line:
+def _change(store: Store, line: MessageLine, event: Event) -> MessageLine:
     """A line about a change, or about a pause that one may have caused."""
     review = _review(store, getattr(event, "change", ""))
     line = replace(line, **_facts(review)) if review else line
@@ -149,7 +151,7 @@ def _change(store: Store, line: Line, event: Event) -> Line:
     return replace(line, command=_command(line, event))
 
 
-def _command(line: Line, event: Event) -> str:
+def _command(line: MessageLine, event: Event) -> str:
     if line.change:
         return f"instep changes show {line.change}"
     return f"instep resume {line.connection}" if isinstance(event, events.Paused) else ""

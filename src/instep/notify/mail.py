@@ -14,7 +14,7 @@ from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime
 from typing import Literal
 
-from instep.egress.guard import EgressRefused, Guard, Target, connect
+from instep.egress.guard import EgressGuard, EgressRefused, JudgedHost, connect
 from instep.egress.http import ended_at
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
@@ -42,7 +42,7 @@ class EmailConfig:
 
 
 class EmailChannel:
-    def __init__(self, config: EmailConfig, guard: Guard) -> None:
+    def __init__(self, config: EmailConfig, guard: EgressGuard) -> None:
         self._config, self._guard = config, guard
 
     def send(self, message: Message) -> int:
@@ -106,7 +106,7 @@ def _why(error: Exception, late: bool) -> str:
 class _Pinned(smtplib.SMTP):
     """A session with an address that was judged already; TLS is for the name."""
 
-    def __init__(self, target: Target, timeout: float, context: ssl.SSLContext | None) -> None:
+    def __init__(self, target: JudgedHost, timeout: float, context: ssl.SSLContext | None) -> None:
         self._target, self._context = target, context
         super().__init__(target.host, target.port, local_hostname="localhost", timeout=timeout)
 

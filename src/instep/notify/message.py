@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from instep.notify.escape import shown
-from instep.notify.lines import Line
+from instep.notify.lines import MessageLine
 from instep.notify.occasions import SEVERITIES, Severity
 from instep.schema.changes.counts import Counts
 from instep.store.history.outbox import Told
@@ -27,7 +27,7 @@ class Message:
 
     id: str
     at: datetime
-    lines: tuple[Line, ...]
+    lines: tuple[MessageLine, ...]
     digest: bool = False
     counts: Mapping[str, Counts] = field(default_factory=dict)
     told: tuple[Told, ...] = ()
@@ -57,7 +57,7 @@ class Message:
         said = headline(self.lines[0]) if len(self.lines) == 1 else summary(self.lines)
         return shown(f"{where}: {said}" if where else said)
 
-    def first(self, most: int) -> tuple[Sequence[Line], int]:
+    def first(self, most: int) -> tuple[Sequence[MessageLine], int]:
         """The lines that are shown, the gravest kept in, and how many are not."""
         if len(self.lines) <= most:
             return self.lines, 0
@@ -66,14 +66,14 @@ class Message:
         return [line for line in self.lines if id(line) in kept], len(self.lines) - most
 
 
-def headline(line: Line) -> str:
+def headline(line: MessageLine) -> str:
     """What one line says, without reasons."""
     moved = f" ({line.old} → {line.new})" if line.old and line.new else ""
     said = " ".join(filter(None, (line.what, line.place)))
     return f"{said}{moved}{f', {line.status}' if line.status else ''}"
 
 
-def summary(lines: Sequence[Line]) -> str:
+def summary(lines: Sequence[MessageLine]) -> str:
     """`3 notices (1 new, 1 removed), 1 needs a review`."""
     counts = Counter(_COUNTED[line.tone] for line in lines if line.tone in _COUNTED)
     stopped = sum(line.tone == "stopped" for line in lines)
@@ -85,7 +85,7 @@ def summary(lines: Sequence[Line]) -> str:
     return ", ".join(texts)
 
 
-def details(line: Line) -> list[tuple[str, str]]:
+def details(line: MessageLine) -> list[tuple[str, str]]:
     """(name, value) of all that is known of a line."""
     given = (
         ("source", line.source), ("connection", line.connection), ("table", line.table), ("column", line.column),

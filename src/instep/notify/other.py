@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.errors import ConnectError, SetupError
 from instep.notify.channel import NotDelivered
 from instep.notify.escape import as_markdown
@@ -25,7 +25,7 @@ class AppriseConfig:
 class AppriseChannel:
     """Apprise connects by itself: the host of its URL is judged before, and once more by nobody."""
 
-    def __init__(self, config: AppriseConfig, guard: Guard) -> None:
+    def __init__(self, config: AppriseConfig, guard: EgressGuard) -> None:
         self._config, self._guard = config, guard
 
     def send(self, message: Message) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from instep.notify.escape import as_html, shown
-from instep.notify.lines import Line, Tone
+from instep.notify.lines import MessageLine, Tone
 from instep.notify.message import Message, details, headline
 
 SHOWN = 200
@@ -35,7 +35,7 @@ def _counts(message: Message) -> Iterator[list[str]]:
         yield [f"{shown(name)}:", *(f"    {line}" for line in counts.lines())]
 
 
-def _text(line: Line) -> Iterator[str]:
+def _text(line: MessageLine) -> Iterator[str]:
     yield f"{_SIGNS[line.tone]} {shown(headline(line), _WHY)}"
     for name, value in details(line):
         yield f"    {name}: {shown(value, _WHY)}"
@@ -64,7 +64,7 @@ def _counted(lines: list[str]) -> str:
     return f'<tr><td style="{style}">{"<br>".join(as_html(line.strip()) for line in lines)}</td></tr>'
 
 
-def _row(line: Line) -> str:
+def _row(line: MessageLine) -> str:
     color = _COLORS[line.tone]
     head = f'<strong style="color:{color}">{_SIGNS[line.tone]} {as_html(line.what)}</strong>'
     status = f' <span style="color:#57606a">{as_html(line.status)}</span>' if line.status else ""
@@ -81,14 +81,14 @@ def _row(line: Line) -> str:
     )
 
 
-def _moved(line: Line) -> str:
+def _moved(line: MessageLine) -> str:
     """Old and new: what was is struck through."""
     old = f'<s style="color:#cf222e;{_MONO}">{as_html(line.old)}</s>' if line.old else ""
     new = f'<span style="color:#1a7f37;{_MONO}">{as_html(line.new)}</span>' if line.new else ""
     return f" {' → '.join(filter(None, (old, new)))}" if old or new else ""
 
 
-def _link(line: Line) -> str:
+def _link(line: MessageLine) -> str:
     if not line.link:
         return ""
     words = "Review" if line.status == "needs a review" else "Open"

@@ -13,7 +13,7 @@ from instep.notify.occasions import ALWAYS, DETECTED, SCHEMA, SEVERITIES, Meanin
 from instep.project.project import Project
 from instep.project.sections.channels import Notify, Occasion, Route
 from instep.project.sections.limits import minutes
-from instep.project.sections.models import Connection
+from instep.project.sections.models import ConnectionSection
 from instep.schema.selection.selection import Pattern
 from instep.store.history.outbox import Notice
 from instep.store.store import Store
@@ -84,7 +84,7 @@ class Routes:
         batch = "" if said.digest and not means.urgent else event.connection
         return Notice(name, batch, word, means.severity, means.urgent, when)
 
-    def _told(self, event: Event, means: Meaning, connection: Connection) -> dict[str, Occasion]:
+    def _told(self, event: Event, means: Meaning, connection: ConnectionSection) -> dict[str, Occasion]:
         """Channel -> what it has asked for; the gravest word if it has asked for several."""
         routes = list(self._routes(event.connection, connection)) or self._default(event.connection)
         found: dict[str, Occasion] = {}
@@ -99,7 +99,7 @@ class Routes:
         on = tuple(DETECTED if self._project.detector(connection) else ALWAYS)
         return [Notify(on=on, to=name) for name in self._project.model.channels]
 
-    def _routes(self, name: str, connection: Connection) -> Iterator[Notify]:
+    def _routes(self, name: str, connection: ConnectionSection) -> Iterator[Notify]:
         yield from connection.notify
         group = self._project.destination_of(name)
         for route in self._project.model.notify:
@@ -124,14 +124,14 @@ class Routes:
             return "column.renamed"  # a person named it: nothing was detected
 
 
-def _wanted(route: Notify, connection: Connection) -> Set[Occasion]:
+def _wanted(route: Notify, connection: ConnectionSection) -> Set[Occasion]:
     """The switch of a connection adds all occasions of schema changes, or takes them."""
     if connection.notify_schema_changes is None:
         return frozenset(route.on)
     return frozenset(route.on) | SCHEMA if connection.notify_schema_changes else frozenset(route.on) - SCHEMA
 
 
-def _covers(route: Route, name: str, connection: Connection, group: str) -> bool:
+def _covers(route: Route, name: str, connection: ConnectionSection, group: str) -> bool:
     if route.tags and not set(route.tags) & set(connection.tags):
         return False
     if route.groups and group not in route.groups:

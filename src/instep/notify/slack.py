@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from instep.notify.escape import as_code, as_slack
-from instep.notify.lines import Line
+from instep.notify.lines import MessageLine
 from instep.notify.message import Message, details, fewer
 
 MAX_MESSAGE = 13_200
@@ -38,14 +38,14 @@ def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text[:MAX_SECTION]}}
 
 
-def _text(line: Line) -> str:
+def _text(line: MessageLine) -> str:
     moved = " → ".join(as_code(side, 100) for side in (line.old, line.new) if side)
     head = f"{_MARKS[line.tone]} *{as_slack(line.what)}* {moved}{f' _{as_slack(line.status)}_' if line.status else ''}"
     facts = [f"{name}: {(as_code if name in _CODED else as_slack)(value)}" for name, value in details(line)]
     return "\n".join([head, *facts])
 
 
-def _button(url: str, line: Line) -> dict[str, Any]:
+def _button(url: str, line: MessageLine) -> dict[str, Any]:
     words = "Review" if line.status == "needs a review" else "Open"
     text = f"{words} {line.change or line.run or line.connection}"[:75]
     return {"type": "button", "text": {"type": "plain_text", "text": text, "emoji": False}, "url": url[:3000]}

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from instep.notify.escape import shown
-from instep.notify.lines import Line
+from instep.notify.lines import MessageLine
 from instep.notify.message import Message, details, fewer
 
 MAX_BYTES = 27_000
@@ -36,7 +36,7 @@ def _payload(message: Message, most: int) -> dict[str, Any]:
     return {"type": "message", "attachments": [{"contentType": kind, "contentUrl": None, "content": card}]}
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: MessageLine) -> dict[str, Any]:
     color = {"color": _COLORS[line.tone]} if line.tone in _COLORS else {}
     moved = " → ".join(side for side in (line.old, line.new) if side)
     head = _text(

@@ -6,13 +6,13 @@ import secrets
 from datetime import datetime
 
 from instep.notify.channel import Channel
-from instep.notify.lines import Line
+from instep.notify.lines import MessageLine
 from instep.notify.message import Message
 
 
 def trial(name: str, at: datetime) -> Message:
     """What the test of a channel sends; its id is new."""
-    line = Line(at, (0,), "channel.test", "info", "plain", f"test of channel {name}", "it works", "test")
+    line = MessageLine(at, (0,), "channel.test", "info", "plain", f"test of channel {name}", "it works", "test")
     return Message(f"m-{secrets.token_hex(12)}", at, (line,))
 
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
 from instep.notify.channel import post_json
-from instep.notify.lines import Line
+from instep.notify.lines import MessageLine
 from instep.notify.message import Message
 
 MAX_BYTES = 18_000
@@ -38,7 +38,7 @@ class WebhookConfig:
 class WebhookChannel:
     """`clock` answers seconds since 1970."""
 
-    def __init__(self, config: WebhookConfig, guard: Guard, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: WebhookConfig, guard: EgressGuard, clock: Callable[[], float] = time.time) -> None:
         self._config, self._guard, self._clock = config, guard, clock
         self._keys = [signing_key(secret) for secret in (config.secret, config.former_secret) if secret]
 
@@ -110,7 +110,7 @@ def _several(message: Message) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: MessageLine) -> dict[str, Any]:
     """All that is known, cut: names may be as long as a source lets them."""
     given = {k: v for k, v in asdict(line).items() if v not in ("", (), 0)}
     cut = {k: v[: 1_000 if k == "why" else 250] if isinstance(v, str) else v for k, v in given.items()}

@@ -33,7 +33,7 @@ class Length:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class TextPattern:
     """The regular expression that a text matches."""
 
     text: str
@@ -44,7 +44,7 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Between:
+class NumberRange:
     """The least and the greatest number."""
 
     least: int
@@ -73,7 +73,7 @@ ConsentIds = Annotated[tuple[Name, ...], Length(0, 10_000), LeadsTo("consent")]
 """Whole ids of what may be lost."""
 Consent = Annotated[bool, LeadsTo("consent")]
 """Whether something may be lost."""
-Snapshot = Annotated[str, Pattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
+Snapshot = Annotated[str, TextPattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
 """The id of a snapshot: a text, because its number is larger than some readers of JSON can hold."""
 _PLAIN = (bool, int, float, datetime)
 

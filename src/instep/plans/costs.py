@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from instep.control.estimates import Rate
     from instep.model import Review
     from instep.schema.planning.step import Step
-    from instep.sync.loading.backfill_costs import Asked
-    from instep.sync.schema_changes.backfill_plan import Estimate as Size
-    from instep.sync.schema_changes.evolve import Preview
-    from instep.sync.schema_changes.invalid_values import Held
+    from instep.sync.loading.backfill_costs import RequestedBackfill
+    from instep.sync.schema_changes.backfill_plan import FillEstimate as Size
+    from instep.sync.schema_changes.evolve import PlanPreview
+    from instep.sync.schema_changes.invalid_values import InvalidValues
 
 Line = tuple[str, str]
 
 
-def costs(app: App, connection: str, found: Preview, sample: int, *, keys: bool = True) -> dict[str, Any]:
+def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: bool = True) -> dict[str, Any]:
     """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows, each with the
     key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
     one is not let in."""
@@ -40,13 +40,13 @@ def costs(app: App, connection: str, found: Preview, sample: int, *, keys: bool 
     }
 
 
-def _step(app: App, connection: str, found: Preview, step: Step) -> dict[str, Any]:
-    from instep.control.estimates import Estimate, rewriting
+def _step(app: App, connection: str, found: PlanPreview, step: Step) -> dict[str, Any]:
+    from instep.control.estimates import TimeEstimate, rewriting
 
     size = found.impact.get(step.table)
     kind, path = step.change.kind, ".".join(step.table)
     touched = size is not None and kind in ("column.rewritten", "table.replaced")
-    estimate = Estimate()
+    estimate = TimeEstimate()
     if size is not None and kind == "column.rewritten":
         estimate = rewriting(app.store, connection, path, size.rows)
     return {
@@ -56,7 +56,7 @@ def _step(app: App, connection: str, found: Preview, step: Step) -> dict[str, An
     }  # fmt: skip
 
 
-def _backfill(one: Asked, known: Sequence[Rate]) -> dict[str, Any]:
+def _backfill(one: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
     from instep.control.estimates import reading
 
     estimate = reading(known, one.ref, one.mode, one.size.rows)
@@ -87,7 +87,7 @@ def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]
     return held, lossy
 
 
-def _held(reviews: Mapping[str, Review], one: Held) -> dict[str, Any]:
+def _held(reviews: Mapping[str, Review], one: InvalidValues) -> dict[str, Any]:
     return {**asdict(one), "change": reviews[one.change].id, "text": str(one)}
 
 

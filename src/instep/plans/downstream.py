@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.lineage.model import Model
     from instep.lineage.shape import Level
-    from instep.sync.operations.impact import Outcome, Report
-    from instep.sync.schema_changes.evolve import Preview
+    from instep.sync.operations.impact import ChangeImpact, ImpactReport
+    from instep.sync.schema_changes.evolve import PlanPreview
 
 Line = tuple[str, str]
 SHOWN = 5
@@ -56,7 +56,7 @@ def configured_models(app: App, connection: str, dialect: str = "") -> list[Mode
     )
 
 
-def impact_document(found: Report) -> dict[str, Any]:
+def impact_document(found: ImpactReport) -> dict[str, Any]:
     """As JSON has it; a command prints it from this, so that it may come from a server."""
     return {
         "breaks": found.breaks,
@@ -88,7 +88,7 @@ def read_models(where: Downstream) -> list[Model]:
     return [*from_dbt, *read_sql(where.sql, dialect or "spark")]
 
 
-def downstream_lines(app: App, connection: str, found: Preview) -> list[Line]:
+def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line]:
     """One line a change for `plan`; what is wrong with the settings is said and stops nothing."""
     where = configured(app, connection)
     if not where or not found.detection.decisions:
@@ -102,7 +102,7 @@ def downstream_lines(app: App, connection: str, found: Preview) -> list[Line]:
     return list(_outcome_lines(outcomes))
 
 
-def _outcome_lines(outcomes: tuple[Outcome, ...]) -> Iterator[Line]:
+def _outcome_lines(outcomes: tuple[ChangeImpact, ...]) -> Iterator[Line]:
     told = [o for o in outcomes if not o.harmless]
     if told:
         yield "Downstream", "bold"

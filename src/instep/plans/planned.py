@@ -11,19 +11,19 @@ from instep.model import Review
 from instep.schema.changes.describe import KeyChanged, KeyRemoved, change_from_dict
 from instep.sync.context import SyncContext
 from instep.sync.operations.set_key import offers
-from instep.sync.schema_changes.key_counts import Count, KeyCount, count_destination, count_source
-from instep.sync.schema_changes.table_setting import Found, find_table
+from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_source
+from instep.sync.schema_changes.table_setting import SettingTable, find_table
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.model import Review
-    from instep.sync.schema_changes.evolve import Preview
+    from instep.sync.schema_changes.evolve import PlanPreview
 
 
 DdlLine = tuple[str, str]
 
 
-def ddl_of(app: App, connection: str, found: Preview) -> list[str]:
+def ddl_of(app: App, connection: str, found: PlanPreview) -> list[str]:
     """The statements of a plan; none for a destination without SQL."""
     from instep.destinations.base import RendersDdl
 
@@ -75,9 +75,9 @@ def key_report(pipe: SyncContext, review: Review) -> KeyReport | None:
     return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
 
 
-def _at_source(pipe: SyncContext, found: Found, key: tuple[str, ...]) -> Count:
+def _at_source(pipe: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
     absent = [name for name in key if name not in found.source.by_name]
-    return Count(why_not=f"{absent[0]} is gone") if absent else count_source(pipe, found.source, key)
+    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(pipe, found.source, key)
 
 
 def _offers(path: str, counts: KeyCount) -> list[str]:
@@ -156,7 +156,7 @@ def of_result(result: Mapping[str, Any], job: str) -> Planned:
 
 
 def planned(
-    app: App, connection: str, found: Preview, *, sample: int | None, every: bool = False, keys: bool = True
+    app: App, connection: str, found: PlanPreview, *, sample: int | None, every: bool = False, keys: bool = True
 ) -> Planned:
     """What is told of a plan. `sample`: what it costs, with type changes tried on so many rows; None: nothing of that
     and of keys. `every`: how each table is synced, not only new ones. `keys`: keys of rows may be told."""
@@ -179,7 +179,7 @@ def planned(
     return Planned(document, lines, downstream, pending, _unaccepted(found), bool(found.detection.version))
 
 
-def _unaccepted(found: Preview) -> tuple[str, ...]:
+def _unaccepted(found: PlanPreview) -> tuple[str, ...]:
     from instep.schema.changes.describe import describe
 
     if not found.detection.version:

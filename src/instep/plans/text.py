@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from instep.model import Review
     from instep.schema.catalog.catalog import Table
-    from instep.sync.schema_changes.evolve import Preview
-    from instep.sync.table_mode import Choice
+    from instep.sync.schema_changes.evolve import PlanPreview
+    from instep.sync.table_mode import TableMode
 
 Line = tuple[str, str]
 _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
 
 
-def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
+def plan_lines(found: PlanPreview, *, every: bool) -> Iterator[Line]:
     """The plan, what waits with its id, what a column that was added to a table with a cursor means, and modes."""
     from instep.schema.planning.explain import NOTHING, explain
 
@@ -36,7 +36,7 @@ def _style(line: str) -> str:
     return _SIGNS.get(text[:1], "dim") if text[1:2] == " " else "dim"
 
 
-def _waiting(found: Preview) -> Iterator[Line]:
+def _waiting(found: PlanPreview) -> Iterator[Line]:
     """Without suspected renames, which stand with their own commands."""
     from instep.schema.policy.similarity import PROPOSAL
 
@@ -50,7 +50,7 @@ def _waiting(found: Preview) -> Iterator[Line]:
         )
 
 
-def _modes(found: Preview, *, every: bool) -> Iterator[Line]:
+def _modes(found: PlanPreview, *, every: bool) -> Iterator[Line]:
     known = {t.ref for t in found.detection.accepted.tables}
     tables = [t for t in found.plan.after.tables if t.ref in found.choices and (every or t.ref not in known)]
     if tables:
@@ -59,13 +59,13 @@ def _modes(found: Preview, *, every: bool) -> Iterator[Line]:
         yield f"  {_mode(table, found.choices[table.ref])}", ""
 
 
-def _mode(table: Table, choice: Choice) -> str:
+def _mode(table: Table, choice: TableMode) -> str:
     deletes = f", deletes {choice.deletes}" if choice.mode in ("upsert", "log", "stream") else ""
     hint = f"; {choice.suggestion}" if choice.suggestion else ""
     return f"{table.path}: {choice.mode}{deletes} ({choice.why}{hint})"
 
 
-def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
+def proposal_lines(found: PlanPreview) -> Iterator[tuple[str, str]]:
     """The suspected renames of a detection that are open, with their ids, or approved and not carried out yet."""
     from instep.schema.policy.similarity import PROPOSAL
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from instep.errors import ProjectError
 from instep.model import ObjectKind
 from instep.project.sections.channels import Channel
-from instep.project.sections.models import Connection, Destination, Source
+from instep.project.sections.models import ConnectionSection, Destination, Source
 from instep.project.sections.policies import PolicySection
 from instep.project.sections.values import NAME, Section
 from instep.project.text.problems import data_path, dotted, placed_problems
@@ -37,7 +37,7 @@ TYPES: Mapping[ObjectKind, Any] = {
     "destination": Destination,
     "policy": PolicySection,
     "channel": Channel,
-    "connection": Connection,
+    "connection": ConnectionSection,
 }
 NO_REFERENCE = (
     "a reference cannot stand in what the server keeps: write the value itself, which is sealed if it is a secret"

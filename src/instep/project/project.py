@@ -17,7 +17,7 @@ from instep.model import Deletes
 from instep.project.sections.detector import Detector, Layer, detector
 from instep.project.sections.folders import Shelves
 from instep.project.sections.foreign_settings import CHOOSERS, DAY
-from instep.project.sections.models import Connection, Detect, ProjectFile, TableSection
+from instep.project.sections.models import ConnectionSection, Detect, ProjectFile, TableSection
 from instep.project.sections.policies import PolicySection, to_policy
 from instep.project.sections.values import Section
 from instep.project.text.problems import near
@@ -37,7 +37,7 @@ class Chosen:
     path: tuple[str, ...]
 
 
-def chosen(connection: str, section: Connection, policies: Mapping[str, PolicySection]) -> Chosen:
+def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, PolicySection]) -> Chosen:
     """The policy that a connection names, or the preset that it asks for; None: the default preset."""
     if section.policy in policies:
         return Chosen(section.policy, policies[section.policy], ("policies", section.policy))
@@ -127,7 +127,7 @@ class Project:
             )
         return wanted or self.connections
 
-    def connection(self, name: str) -> Connection:
+    def connection(self, name: str) -> ConnectionSection:
         found = self.model.connections.get(name)
         if found is None:
             raise self._unknown("connection", name, self.model.connections)

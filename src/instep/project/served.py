@@ -14,7 +14,7 @@ from instep.model import ObjectKind
 from instep.project.allowed.keys import refusals
 from instep.project.documents import NO_REFERENCE, PLURALS, InvalidObject, secret_id, section_of
 from instep.project.project import Project, Settings
-from instep.project.sections.models import Connection, ProjectFile
+from instep.project.sections.models import ConnectionSection, ProjectFile
 from instep.project.sections.policies import PolicySection
 from instep.project.sections.values import Section
 from instep.project.text.references import Opens, Reference
@@ -25,7 +25,7 @@ REMEMBERED = 256
 _KINDS = {plural: kind for kind, plural in PLURALS.items()}
 
 
-class Document(Protocol):
+class StoredSection(Protocol):
     """What is kept of an object: its section as JSON; `id` and `version` tell one writing of it from all others."""
 
     @property
@@ -44,9 +44,9 @@ class Document(Protocol):
 class Documents(Protocol):
     """Where a server keeps them."""
 
-    def get(self, kind: ObjectKind, name: str) -> Document | None: ...
+    def get(self, kind: ObjectKind, name: str) -> StoredSection | None: ...
 
-    def several(self, kind: ObjectKind, names: Collection[str]) -> Sequence[Document]: ...
+    def several(self, kind: ObjectKind, names: Collection[str]) -> Sequence[StoredSection]: ...
 
     def names(self, kind: ObjectKind) -> tuple[str, ...]: ...
 
@@ -67,7 +67,7 @@ class Sections(Mapping[str, Any]):
             raise KeyError(name)
         return self._section(name, found)
 
-    def _section(self, name: str, found: Document) -> Section:
+    def _section(self, name: str, found: StoredSection) -> Section:
         written, section = self._read.pop(name, (None, None))
         if section is None or written != (found.id, found.version):
             section = section_of(self._kind, name, found.spec)
@@ -175,7 +175,7 @@ class ServedProject(Project):
         sections = getattr(self.model, plural)
         return sections.several(names) if isinstance(sections, Sections) else dict(sections)
 
-    def _policy(self, section: Connection) -> dict[str, PolicySection]:
+    def _policy(self, section: ConnectionSection) -> dict[str, PolicySection]:
         """The one it names; the words of presets are none."""
         found = self.model.policies.get(section.policy)
         return {section.policy: found} if found else {}

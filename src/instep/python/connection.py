@@ -12,7 +12,7 @@ from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.repair.undo import UndoRequest
 from instep.python.policy import Policy
-from instep.python.progress import ProgressCallback, Watch
+from instep.python.progress import ProgressCallback, ProgressWatch
 from instep.python.quarantine import Quarantine
 from instep.python.results import Changes, Detection, Document, Records, SyncResult, preformatted
 from instep.python.selection import Selection
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from instep.operations.spec import Preview, Request
     from instep.plans.planned import Planned
     from instep.schema.catalog.catalog import Catalog
-    from instep.sync.operations.maintain import Order
-    from instep.sync.operations.verify import Verdict
+    from instep.sync.operations.maintain import MaintenanceReport
+    from instep.sync.operations.verify import VerifyResult
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Connection:
     server cannot be reached.
     """
 
-    def __init__(self, name: str, desk: Backend, watch: Watch) -> None:
+    def __init__(self, name: str, desk: Backend, watch: ProgressWatch) -> None:
         self.name, self._desk, self._watch = name, desk, watch
 
     def __repr__(self) -> str:
@@ -193,7 +193,9 @@ class Connection:
         """Return the selection: which schemas, tables and columns are read."""
         return Selection(self.name, self._desk)
 
-    def verify(self, tables: Iterable[str] = (), *, on_progress: ProgressCallback | None = None) -> Records[Verdict]:
+    def verify(
+        self, tables: Iterable[str] = (), *, on_progress: ProgressCallback | None = None
+    ) -> Records[VerifyResult]:
         """Compare source and destination, row by row; return one verdict a table, with its differences.
 
         `tables`: only these (`schema.table`). Raises InstepError for one that there is not, Blocked for a source that
@@ -204,7 +206,7 @@ class Connection:
 
     def maintain(
         self, tables: str = "", *, preview: bool = False, on_progress: ProgressCallback | None = None
-    ) -> Order:
+    ) -> MaintenanceReport:
         """Compact files, expire snapshots and delete orphan files; no row changes. Returns what was done to each table.
 
         `tables`: a pattern of tables (`schema.table`); "" for all. `preview`: only find out what would be done. Raises

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProgressUpdate:
     """One step of a run, or of one table of it.
 
     Example:
@@ -25,11 +25,11 @@ class Progress:
     """Bytes read since the last call for this table."""
 
 
-ProgressCallback = Callable[[Progress], None]
+ProgressCallback = Callable[[ProgressUpdate], None]
 """A function that takes progress. It may be called from any thread."""
 
 
-class Watch:
+class ProgressWatch:
     """Passes progress to the callback of the call that is under way."""
 
     def __init__(self) -> None:
@@ -45,21 +45,21 @@ class Watch:
             self._callback = before
 
     @contextmanager
-    def __call__(self) -> Iterator[Watch]:
+    def __call__(self) -> Iterator[ProgressWatch]:
         """Open it, as displays of progress are opened."""
         yield self
 
     def step(self, text: str) -> None:
         """Report the step that the run has begun."""
-        self._report(Progress(step=text))
+        self._report(ProgressUpdate(step=text))
 
     def tables(self, rows: dict[str, int]) -> None:
         """Ignore the rows that are expected: only those that have come are reported."""
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
         """Report rows and bytes of a table, or the step that it is in."""
-        self._report(Progress(step, path, rows, bytes))
+        self._report(ProgressUpdate(step, path, rows, bytes))
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: ProgressUpdate) -> None:
         if self._callback is not None:
             self._callback(progress)

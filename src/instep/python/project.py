@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from instep.errors import ProjectError
 from instep.python.connection import Connection, chosen
-from instep.python.progress import Watch
+from instep.python.progress import ProgressWatch
 from instep.python.results import Changes, Document, QueryResult, Records
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Proj
     from instep.backends.local import LocalBackend
     from instep.bootstrap import open_project
 
-    watch, app = Watch(), open_project(Path(folder), spark)
+    watch, app = ProgressWatch(), open_project(Path(folder), spark)
     return Project(LocalBackend(app, watch, watch.step), watch, app)
 
 
@@ -82,7 +82,7 @@ def connect(url: str, key: str | None = None) -> Project:
         """Ignore messages for a terminal: results have what matters."""
 
     secret = found_key(os.environ if key is None else {VARIABLE: key})
-    watch, client = Watch(), Client(url, secret, version("instep"), ignore)
+    watch, client = ProgressWatch(), Client(url, secret, version("instep"), ignore)
     return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, ignore, Path()), watch)
 
 
@@ -99,7 +99,7 @@ class Project(AbstractContextManager["Project"]):
     Errors are those of `instep.errors`.
     """
 
-    def __init__(self, desk: Backend, watch: Watch, app: App | None = None) -> None:
+    def __init__(self, desk: Backend, watch: ProgressWatch, app: App | None = None) -> None:
         self._desk, self._watch, self._app = desk, watch, app
 
     def __enter__(self) -> Self:
@@ -158,9 +158,9 @@ class Project(AbstractContextManager["Project"]):
         return Changes(self._desk.answer(self._named(changes), status, hashed=False))
 
     def _named(self, changes: tuple[Review | str, ...]) -> list[Review]:
-        from instep.control.reviews import Wish
+        from instep.control.reviews import ChangeFilter
 
-        return self._desk.choose(Wish(chosen(changes), None, (), (), ()))
+        return self._desk.choose(ChangeFilter(chosen(changes), None, (), (), ()))
 
     def query(self, sql: str, destination: str | None = None) -> QueryResult:
         """Run one SELECT (`sql`) over the tables of a destination, named as `namespace.table`; only those are read.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from instep.model import Review, TableRun
-    from instep.sync.progress import Report
-    from instep.sync.schema_changes.backfill_plan import Estimate
+    from instep.sync.progress import SyncReport
+    from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 T = TypeVar("T")
 SHOWN = 100
@@ -122,7 +122,7 @@ class SyncResult:
     """Seconds from the begin of the run to its end."""
 
     @classmethod
-    def of(cls, report: Report) -> SyncResult:
+    def of(cls, report: SyncReport) -> SyncResult:
         """Return the result that a report describes."""
         return cls(report.run, report.status, report.tables, report.notes, report.waiting, report.seconds)
 
@@ -204,7 +204,7 @@ class BackfillEstimate:
     """Why a sync would not begin it by itself now; "" if it would."""
 
     @classmethod
-    def of(cls, found: Estimate, waits: str) -> BackfillEstimate:
+    def of(cls, found: FillEstimate, waits: str) -> BackfillEstimate:
         """Return the estimate that the planner has made."""
         sizes = found.rows, found.read, found.files, found.rewritten
         return cls(found.table, found.columns, *sizes, why_not=found.why_not, waits=waits)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
-from instep.python.progress import ProgressCallback, Watch
+from instep.python.progress import ProgressCallback, ProgressWatch
 from instep.python.results import BackfillEstimate, Records, SyncResult
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend, Ref
     from instep.control.backfills import Cancelled
-    from instep.control.object_history import Entry
+    from instep.control.object_history import HistoryEntry
     from instep.destinations.facets import Savepoint
     from instep.operations.spec import Request
 
@@ -30,7 +30,7 @@ class Table:
         orders.restore(orders.savepoints()[1].id, allow=["main.orders"])
     """
 
-    def __init__(self, path: str, ref: Ref, connection: str, desk: Backend, watch: Watch) -> None:
+    def __init__(self, path: str, ref: Ref, connection: str, desk: Backend, watch: ProgressWatch) -> None:
         self.path, self._ref, self._connection, self._desk, self._watch = path, ref, connection, desk, watch
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Table:
         """
         return self._desk.resume(self._connection, self._ref)
 
-    def history(self, column: str = "") -> Records[Entry]:
+    def history(self, column: str = "") -> Records[HistoryEntry]:
         """Return the schema changes of the table, or of one of its columns, oldest first."""
         path = f"{self.path}.{column}" if column else self.path
         return Records(self._desk.trail(self._connection, path).entries)

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Request, Response
 
 from instep.control.resources.api_keys import authenticate, may
-from instep.server.context import Caller, Server
-from instep.server.problems import Problem
+from instep.server.context import Caller, ServerContext
+from instep.server.problems import ApiProblem
 from instep.server.roles import PREFIX, Need, need
 from instep.store.store import Store
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="instep", Basic realm="instep"'}
 
 
-def server_of(request: Request) -> Server:
-    found: Server = request.app.state.server
+def server_of(request: Request) -> ServerContext:
+    found: ServerContext = request.app.state.server
     return found
 
 
@@ -35,17 +35,17 @@ def caller(request: Request, response: Response) -> Caller:
     return found
 
 
-def identified(server: Server, authorization: str, address: str) -> Caller:
+def identified(server: ServerContext, authorization: str, address: str) -> Caller:
     """The caller of an Authorization header; Problem 401, or 429 after too many wrong ones from an address."""
     given = credentials(authorization)
     if given is None:
-        raise Problem(401, "unauthorized", "no API key was sent", "send `Authorization: Bearer instep_sk_...`",
+        raise ApiProblem(401, "unauthorized", "no API key was sent", "send `Authorization: Bearer instep_sk_...`",
                       headers=_CHALLENGE)  # fmt: skip
     key = authenticate(server.store, given[1], given[0])
     if key is None:
         server.rates.fail(address)
         hint = "keys expire and are revoked; an admin sees them under /api/v1/keys"
-        raise Problem(401, "unauthorized", "this API key is not let in", hint, headers=_CHALLENGE)
+        raise ApiProblem(401, "unauthorized", "this API key is not let in", hint, headers=_CHALLENGE)
     return Caller(key)
 
 
@@ -75,17 +75,17 @@ def route_name(request: Request) -> str:
     return f"{request.method} {path.removeprefix(PREFIX)}"
 
 
-def check_role(server: Server, found: Caller, route: str, needed: Need) -> None:
+def check_role(server: ServerContext, found: Caller, route: str, needed: Need) -> None:
     """Raise a Problem (403) for a key that may not do this. Not to be called in a transaction, which would take its
     entry in the audit log back."""
     key = found.key
     match denied(server.store, found.who, key.role, key.groups, route, needed):
         case "role":
             why = f"{route} needs the role {needed.role}; API key {key.id} is {key.role}"
-            raise Problem(403, "forbidden", why, "use another key, or ask an admin for one")
+            raise ApiProblem(403, "forbidden", why, "use another key, or ask an admin for one")
         case "groups":
             why = f"{route} is about the whole server; API key {key.id} is for {', '.join(key.groups)}"
-            raise Problem(403, "forbidden", why, "use a key without groups")
+            raise ApiProblem(403, "forbidden", why, "use a key without groups")
 
 
 def denied(
@@ -102,4 +102,4 @@ def denied(
 
 
 CallerDep = Annotated[Caller, Depends(caller)]
-ServerDep = Annotated[Server, Depends(server_of)]
+ServerDep = Annotated[ServerContext, Depends(server_of)]

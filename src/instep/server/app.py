@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from instep.errors import InstepError
 from instep.server import operation_routes, problems
-from instep.server.context import Opened, Server
+from instep.server.context import OpenProject, ServerContext
 from instep.server.fivetran_api.http.envelope import refused_as
 from instep.server.fivetran_api.mount import PATH, compatible
-from instep.server.guard import Guard, as_problem
+from instep.server.guard import RequestGuard, as_problem
 from instep.server.models import ProblemOut
 from instep.server.queue import StoredQueue
 from instep.server.rates import Listeners, Rates
@@ -101,7 +101,7 @@ _ABOUT = "Connections, schema changes and runs of this server."
 
 
 def create_app(
-    opened: Opened,
+    opened: OpenProject,
     *,
     rates: Rates | None = None,
     listeners: Listeners | None = None,
@@ -116,7 +116,7 @@ def create_app(
         title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
         redirect_slashes=False,
     )  # fmt: skip
-    app.state.server = Server(
+    app.state.server = ServerContext(
         opened, StoredQueue(opened), rates, listeners or Listeners(), poll, stream,
         version("instep"),
     )  # fmt: skip
@@ -128,11 +128,11 @@ def create_app(
     app.mount(PATH, compatible(opened, rates))
     app.openapi = describe(app)  # type: ignore[method-assign]
     _handle(app)
-    app.add_middleware(Guard, render=_refused, secure=secure, slashes=(f"{PATH}/",))
+    app.add_middleware(RequestGuard, render=_refused, secure=secure, slashes=(f"{PATH}/",))
     return app
 
 
-def _refused(path: str, problem: problems.Problem) -> Response:
+def _refused(path: str, problem: problems.ApiProblem) -> Response:
     """What the guard refuses, in the words of the routes below a path."""
     if path == PATH or path.startswith(f"{PATH}/"):
         return refused_as(problem.status, problem.detail, problem.hint, problem.headers)
@@ -140,7 +140,7 @@ def _refused(path: str, problem: problems.Problem) -> Response:
 
 
 def _handle(app: FastAPI) -> None:
-    app.add_exception_handler(problems.Problem, problems.on_problem)
+    app.add_exception_handler(problems.ApiProblem, problems.on_problem)
     app.add_exception_handler(InstepError, problems.on_error)
     app.add_exception_handler(RequestValidationError, problems.on_invalid)
     app.add_exception_handler(HTTPException, problems.on_status)

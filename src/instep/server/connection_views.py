@@ -12,7 +12,7 @@ from instep.control.resources.resources import Managed
 from instep.errors import ProjectError
 from instep.model import Pause, Run
 from instep.server import resources
-from instep.server.context import Caller, Server
+from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel, RunOut
 
 
@@ -52,7 +52,7 @@ class Resuming(RequestModel):
     table: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
 
 
-class Paused(DryRunResult):
+class PauseAnswer(DryRunResult):
     """`changed`: this request has done it."""
 
     paused: bool
@@ -60,13 +60,13 @@ class Paused(DryRunResult):
     pauses: list[PauseOut]
 
 
-def whole(the: Server, who: Caller, name: str) -> dict[str, Any]:
+def whole(the: ServerContext, who: Caller, name: str) -> dict[str, Any]:
     """The connection as it is read, and as its ETag goes by."""
     [one] = shown(the, [resources.known(the, who, "connection", name)])
     return {**one.model_dump(mode="json"), "pauses": pauses_of(the, name)}
 
 
-def pauses_of(the: Server, name: str) -> list[dict[str, Any]]:
+def pauses_of(the: ServerContext, name: str) -> list[dict[str, Any]]:
     return [_pause(found).model_dump(mode="json") for found in the.store.pauses.active(name)]
 
 
@@ -75,7 +75,7 @@ def _pause(found: Pause) -> PauseOut:
     return PauseOut(reason=found.reason, since=found.since, change=found.change, table=table)
 
 
-def shown(the: Server, found: Sequence[Managed]) -> list[ConnectionOut]:
+def shown(the: ServerContext, found: Sequence[Managed]) -> list[ConnectionOut]:
     """In a few queries, however many there are."""
     names = [one.name for one in found]
     runs, waiting = the.store.pages.latest_runs(names), the.store.pages.waiting(names)
@@ -93,7 +93,7 @@ def shown(the: Server, found: Sequence[Managed]) -> list[ConnectionOut]:
 
 
 def _one(
-    the: Server, found: Managed, run: Run | None, waiting: int, status: Any, namespaces: dict[str, str]
+    the: ServerContext, found: Managed, run: Run | None, waiting: int, status: Any, namespaces: dict[str, str]
 ) -> ConnectionOut:
     """What the server keeps names both its ends: their sections are not read for it."""
     name, spec, own = found.name, found.spec, found.by == "file"
@@ -114,7 +114,7 @@ def _one(
     )
 
 
-def _namespace(the: Server, destination: str) -> str:
+def _namespace(the: ServerContext, destination: str) -> str:
     """Empty where the file refers to a value that is not there: one connection must not hide the others."""
     try:
         return the.project.common_namespace(destination)

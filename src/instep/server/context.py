@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.control.resources.api_keys import in_scope
-from instep.control.resources.resources import Objects
+from instep.control.resources.resources import Resources
 from instep.project.project import Project
 from instep.server.problems import unknown
 from instep.server.rates import Listeners, Rates
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from instep.sync.context import SyncContext
 
 
-class Opened(Protocol):
+class OpenProject(Protocol):
     """An open project, as `bootstrap` gives it."""
 
     @property
@@ -30,7 +30,7 @@ class Opened(Protocol):
     def store(self) -> Store: ...
 
     @property
-    def objects(self) -> Objects: ...
+    def objects(self) -> Resources: ...
 
     def channel(self, name: str) -> Channel: ...
 
@@ -75,11 +75,11 @@ class Caller:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerContext:
     """`poll`: the seconds between two looks at the events for those who listen; `stream`: the longest that one
     listens before it has to ask again, its key being looked at anew."""
 
-    app: Opened
+    app: OpenProject
     queue: Enqueues
     rates: Rates = field(default_factory=Rates)
     listeners: Listeners = field(default_factory=Listeners)

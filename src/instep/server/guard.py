@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from instep.server.problems import FAILED, Problem, respond
+from instep.server.problems import FAILED, ApiProblem, respond
 
 MAX_BODY = 1024 * 1024
 MAX_DEPTH = 32
@@ -34,14 +34,14 @@ _log = logging.getLogger("instep.api")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffd]")  # the last one stands for bytes that are not UTF-8
 
-Render = Callable[[str, Problem], Response]
+Render = Callable[[str, ApiProblem], Response]
 
 
-def as_problem(_path: str, problem: Problem) -> Response:
+def as_problem(_path: str, problem: ApiProblem) -> Response:
     return respond(problem)
 
 
-class Guard:
+class RequestGuard:
     """Refuses requests before anything reads them, and sets the security headers. `render` says a problem in the
     words of the routes below a path."""
 
@@ -74,7 +74,7 @@ class Guard:
             check_target(scope, slashes=scope["path"].startswith(self.slashes))
             body = await patiently(headers, receive)
             await self.app(scope, replayed(body, receive), with_headers)
-        except Problem as problem:
+        except ApiProblem as problem:
             await self.render(scope["path"], problem)(scope, receive, with_headers)
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
@@ -89,7 +89,7 @@ async def patiently(headers: Headers, receive: Receive) -> bytes:
         with anyio.fail_after(PATIENCE):
             return await read_body(headers, receive)
     except TimeoutError:
-        raise Problem(408, "unreadable", f"the body has not come within {PATIENCE:.0f} s", "send it again") from None
+        raise ApiProblem(408, "unreadable", f"the body has not come within {PATIENCE:.0f} s", "send it again") from None
 
 
 def check_framing(headers: Headers) -> None:
@@ -97,7 +97,7 @@ def check_framing(headers: Headers) -> None:
     connection."""
     if "content-length" in headers and "transfer-encoding" in headers:
         why = "the request has both a Content-Length and a Transfer-Encoding"
-        raise Problem(400, "unreadable", why, "send one of the two", headers={"Connection": "close"})
+        raise ApiProblem(400, "unreadable", why, "send one of the two", headers={"Connection": "close"})
 
 
 def check_target(scope: Scope, slashes: bool = False) -> None:
@@ -106,13 +106,13 @@ def check_target(scope: Scope, slashes: bool = False) -> None:
     path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
     raw = scope.get("raw_path") or path.encode()
     if len(raw) + len(query) > MAX_TARGET:
-        raise Problem(400, "unreadable", f"the address is longer than {MAX_TARGET} bytes", "shorten it")
+        raise ApiProblem(400, "unreadable", f"the address is longer than {MAX_TARGET} bytes", "shorten it")
     parts = [unquote(part) for part in raw.decode("latin-1").split("/")]
     odd = any(part in (".", "..") or (not slashes and ("/" in part or "\\" in part)) for part in parts)
     if odd or _odd(path):
-        raise Problem(400, "unreadable", "a part of the path is not a name", "check how the address is made")
+        raise ApiProblem(400, "unreadable", "a part of the path is not a name", "check how the address is made")
     if any(_odd(text) for pair in parse_qsl(query, keep_blank_values=True) for text in pair):
-        raise Problem(400, "unreadable", "a parameter is not plain text", "send UTF-8 without control characters")
+        raise ApiProblem(400, "unreadable", "a parameter is not plain text", "send UTF-8 without control characters")
 
 
 def _odd(text: str) -> bool:
@@ -128,7 +128,7 @@ async def read_body(headers: Headers, receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem(400, "unreadable", "the request ended early")
+            raise ApiProblem(400, "unreadable", "the request ended early")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MAX_BODY:
@@ -142,13 +142,13 @@ async def read_body(headers: Headers, receive: Receive) -> bytes:
     return body
 
 
-def _too_large() -> Problem:
-    return Problem(413, "too_large", f"the body is larger than {MAX_BODY} bytes", "send less at once")
+def _too_large() -> ApiProblem:
+    return ApiProblem(413, "too_large", f"the body is larger than {MAX_BODY} bytes", "send less at once")
 
 
 def check_type(said: str) -> None:
     if said.partition(";")[0].strip().lower() not in JSON_TYPES:
-        raise Problem(415, "media_type", "the body's Content-Type is not application/json", "send JSON")
+        raise ApiProblem(415, "media_type", "the body's Content-Type is not application/json", "send JSON")
 
 
 def check_json(body: bytes) -> None:
@@ -161,7 +161,7 @@ def check_json(body: bytes) -> None:
         raise _deep() from None
     except ValueError as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise Problem(400, "unreadable", f"the body is not JSON: {why[:200]}", "send one JSON document") from None
+        raise ApiProblem(400, "unreadable", f"the body is not JSON: {why[:200]}", "send one JSON document") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -175,8 +175,8 @@ def _no_number(_: str) -> None:
     raise ValueError("NaN and Infinity are no numbers of JSON")
 
 
-def _deep() -> Problem:
-    return Problem(400, "unreadable", f"the body is nested deeper than {MAX_DEPTH}", "send flatter JSON")
+def _deep() -> ApiProblem:
+    return ApiProblem(400, "unreadable", f"the body is nested deeper than {MAX_DEPTH}", "send flatter JSON")
 
 
 def _check_values(found: Any) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from instep.operations.registry import specs
 from instep.operations.spec import OperationSpec, Request
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Caller, Server
+from instep.server.context import Caller, ServerContext
 from instep.server.models import JobOut
 from instep.server.requests import requested
 from instep.server.responses import ConnectionName, router
@@ -27,7 +27,7 @@ _OF_THEIR_OWN = frozenset(
     ("sync", "detect", "refresh", "reload", "backfill", "delete_connection", "test_connection", "rollout")
 )
 
-Check = Callable[[Server, Caller, str, Any], None]
+Check = Callable[[ServerContext, Caller, str, Any], None]
 _CHECKS: dict[str, tuple[Check, ...]] = {"apply": (check_allow, check_plan), "undo": (check_owner,)}
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 
-from instep.server.problems import Problem
+from instep.server.problems import ApiProblem
 
 T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=1000, description="The most items of a page.")]
@@ -33,7 +33,7 @@ def place(text: str | None, *kinds: type) -> list[Any] | None:
             raise ValueError
         return [_part(part, kind) for part, kind in zip(parts, kinds, strict=True)]
     except (ValueError, RecursionError, OverflowError):
-        raise Problem(400, "unreadable", "the cursor is none of this list", "begin at the first page") from None
+        raise ApiProblem(400, "unreadable", "the cursor is none of this list", "begin at the first page") from None
 
 
 def _part(part: Any, kind: type) -> Any:

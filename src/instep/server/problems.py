@@ -48,7 +48,7 @@ _BY_STATUS = {400: "unreadable", 404: "not_found", 405: "method_not_allowed", 41
 
 
 @dataclass(eq=False)
-class Problem(Exception):
+class ApiProblem(Exception):
     """`detail` names the object and the cause, `hint` the next step; `more` is added to the document."""
 
     status: int
@@ -64,25 +64,25 @@ class Problem(Exception):
         return {**names, **said, **self.more}
 
 
-FAILED = Problem(500, "internal", "the request failed inside the server", "see the server's log")
+FAILED = ApiProblem(500, "internal", "the request failed inside the server", "see the server's log")
 """A mistake of this program: its text may hold anything, so nothing of it is told."""
 
 
-def respond(problem: Problem) -> Response:
+def respond(problem: ApiProblem) -> Response:
     """The problem as a response."""
     return JSONResponse(problem.document(), problem.status, dict(problem.headers), MEDIA_TYPE)
 
 
-def unknown(what: str, name: str) -> Problem:
+def unknown(what: str, name: str) -> ApiProblem:
     """404 for an object that is not there, or that the key is not for: both look alike."""
-    return Problem(404, "not_found", f"no {what} {name!r} is known", f"list the {what}s, or check the name")
+    return ApiProblem(404, "not_found", f"no {what} {name!r} is known", f"list the {what}s, or check the name")
 
 
-def of_error(error: errors.InstepError) -> Problem:
+def of_error(error: errors.InstepError) -> ApiProblem:
     """What one of our errors is to a client."""
     status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
     more = {"errors": list(_places(error))} if isinstance(error, InvalidObject) else {}
-    return Problem(status, code, error.message, error.hint, more=more)
+    return ApiProblem(status, code, error.message, error.hint, more=more)
 
 
 def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
@@ -91,21 +91,21 @@ def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
         yield {"at": f"/spec{pointer(path)}", "message": said}
 
 
-def of_status(error: HTTPException) -> Problem:
+def of_status(error: HTTPException) -> ApiProblem:
     """What the framework refuses."""
     code = _BY_STATUS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = TITLES[code] if error.status_code in (404, 405) else str(error.detail)
-    return Problem(error.status_code, code, detail, headers=error.headers or {})
+    return ApiProblem(error.status_code, code, detail, headers=error.headers or {})
 
 
-def of_invalid(error: RequestValidationError) -> Problem:
+def of_invalid(error: RequestValidationError) -> ApiProblem:
     """Which fields are wrong and why, without their values: one of them may be a secret."""
     details = error.errors()
     found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_TOLD]]
     detail = "; ".join(f"{one['at']}: {one['message']}" for one in found[:5])
     unreadable = any(e["type"] == "json_invalid" for e in details)
     status, code = (400, "unreadable") if unreadable else (422, "invalid")
-    return Problem(status, code, detail, "correct these fields", more={"errors": found})
+    return ApiProblem(status, code, detail, "correct these fields", more={"errors": found})
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
@@ -118,7 +118,7 @@ def _plain(message: str) -> str:
 
 
 async def on_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
+    assert isinstance(error, ApiProblem)
     return respond(error)
 
 

@@ -10,7 +10,7 @@ from instep.control import detector
 from instep.control.queue import ask, asked_key
 from instep.errors import InstepError
 from instep.operations.registry import policy_of
-from instep.server.context import Opened, Queued
+from instep.server.context import OpenProject, Queued
 from instep.store.store import Store
 from instep.store.work.jobs import serves
 
@@ -20,7 +20,7 @@ NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `i
 class StoredQueue:
     """Both calls take part in the store's transaction that is open."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: OpenProject) -> None:
         self._opened, self._store = opened, opened.store
 
     def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from instep.server.problems import Problem
+from instep.server.problems import ApiProblem
 
 
 @dataclass(frozen=True)
-class Left:
+class RateLimitState:
     """What is left of `limit` requests, and the seconds until it is whole again."""
 
     limit: int
@@ -38,7 +38,7 @@ class Windows:
         self._taken: dict[str, deque[float]] = {}
         self._tidied = clock()
 
-    def take(self, name: str) -> tuple[bool, Left]:
+    def take(self, name: str) -> tuple[bool, RateLimitState]:
         """Count a request; whether it is within the limit (else it is not counted), and what is left."""
         with self._lock:
             now = self._clock()
@@ -49,7 +49,7 @@ class Windows:
             if allowed := len(taken) < self._limit:
                 taken.append(now)
             reset = max(1, math.ceil(taken[0] + MINUTE - now))
-            return allowed, Left(self._limit, self._limit - len(taken), reset)
+            return allowed, RateLimitState(self._limit, self._limit - len(taken), reset)
 
     def _tidy(self, now: float) -> None:
         if now < self._tidied + MINUTE:
@@ -67,15 +67,15 @@ class Rates:
     def __init__(self, requests: int = 600, failures: int = 30) -> None:
         self._requests, self._failures = Windows(requests), Windows(failures)
 
-    def take(self, key_id: str) -> tuple[bool, Left]:
+    def take(self, key_id: str) -> tuple[bool, RateLimitState]:
         """Counts a request; whether the key may make it, and what is left."""
         return self._requests.take(key_id)
 
-    def take_failure(self, address: str) -> tuple[bool, Left]:
+    def take_failure(self, address: str) -> tuple[bool, RateLimitState]:
         """Counts a wrong key."""
         return self._failures.take(address)
 
-    def count(self, key_id: str) -> Left:
+    def count(self, key_id: str) -> RateLimitState:
         """Counts a request; Problem 429 if the key has made too many."""
         allowed, left = self.take(key_id)
         if not allowed:
@@ -100,7 +100,7 @@ class Listeners:
         """Problem 429 if the key has as many as it may."""
         if self._open[key_id] >= self._most:
             why = f"this API key has {self._most} streams open"
-            raise Problem(429, "too_many_requests", why, "close one of them", headers={"Retry-After": "10"})
+            raise ApiProblem(429, "too_many_requests", why, "close one of them", headers={"Retry-After": "10"})
 
     @contextmanager
     def listening(self, key_id: str) -> Iterator[None]:
@@ -114,6 +114,6 @@ class Listeners:
                 del self._open[key_id]
 
 
-def _too_many(detail: str, left: Left) -> Problem:
+def _too_many(detail: str, left: RateLimitState) -> ApiProblem:
     headers = {"Retry-After": str(left.reset), **left.headers()}
-    return Problem(429, "too_many_requests", detail, f"wait {left.reset} s", headers=headers)
+    return ApiProblem(429, "too_many_requests", detail, f"wait {left.reset} s", headers=headers)

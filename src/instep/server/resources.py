@@ -17,10 +17,10 @@ from instep.model import ObjectKind
 from instep.project.documents import InvalidObject
 from instep.project.sections.foreign_settings import is_word
 from instep.project.text.problems import near
-from instep.server.context import Caller, Server, links_of_groups
+from instep.server.context import Caller, ServerContext, links_of_groups
 from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel
-from instep.server.problems import Problem, unknown
-from instep.server.writes import Answer, Write
+from instep.server.problems import ApiProblem, unknown
+from instep.server.writes import Write, WriteAnswer
 from instep.store.server.resources import Link
 
 Spec = Annotated[dict[str, Any], Field(description="As the object's section in instep.yml; stars keep a secret.")]
@@ -77,7 +77,7 @@ def document(found: Managed) -> dict[str, Any]:
 
 
 def page(
-    the: Server, who: Caller, kind: ObjectKind, *, after: str, limit: int, name: str = "", tag: str | None = None
+    the: ServerContext, who: Caller, kind: ObjectKind, *, after: str, limit: int, name: str = "", tag: str | None = None
 ) -> list[Managed]:
     """Objects in the order of names that the key is for."""
     links: list[Link] = [("tag", tag)] if tag is not None else []
@@ -90,12 +90,12 @@ def page(
     return list(islice((one for one in found if tag is None or tag in one.tags), limit))
 
 
-def _of_groups(the: Server, who: Caller, after: str, limit: int, name: str, links: list[Link]) -> list[Managed]:
+def _of_groups(the: ServerContext, who: Caller, after: str, limit: int, name: str, links: list[Link]) -> list[Managed]:
     either = links_of_groups(who.key.groups)
     return the.app.objects.page("connection", after=after, limit=limit, name=name, links=links, any_of=either)
 
 
-def _used(the: Server, who: Caller, kind: ObjectKind) -> Collection[str]:
+def _used(the: ServerContext, who: Caller, kind: ObjectKind) -> Collection[str]:
     """The objects that the connections of a key use."""
     project, found = the.project, set[str]()
     of: Mapping[str, Callable[[str], Collection[str]]] = {
@@ -109,14 +109,14 @@ def _used(the: Server, who: Caller, kind: ObjectKind) -> Collection[str]:
     return found
 
 
-def find(the: Server, kind: ObjectKind, name: str) -> Managed | None:
+def find(the: ServerContext, kind: ObjectKind, name: str) -> Managed | None:
     try:
         return the.app.objects.get(kind, name)
     except InstepError:
         return None
 
 
-def known(the: Server, who: Caller, kind: ObjectKind, name: str) -> Managed:
+def known(the: ServerContext, who: Caller, kind: ObjectKind, name: str) -> Managed:
     """The object, or Problem 404: also if the key is not for it."""
     seen = the.sees(who, name) if kind == "connection" else not who.scoped or name in _used(the, who, kind)
     found = find(the, kind, name) if seen else None
@@ -125,8 +125,10 @@ def known(the: Server, who: Caller, kind: ObjectKind, name: str) -> Managed:
     return found
 
 
-def create(the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, writes: Write) -> Response:
-    def do() -> Answer:
+def create(
+    the: ServerContext, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, writes: Write
+) -> Response:
+    def do() -> WriteAnswer:
         made = the.app.objects.put(
             kind, name, spec, who=writes.caller.who, tags=tags, expected=0, dry_run=writes.dry_run
         )
@@ -135,11 +137,13 @@ def create(the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], ta
     return writes.run(f"{kind}.create", name, do)
 
 
-def replace(the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, writes: Write) -> Response:
+def replace(
+    the: ServerContext, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, writes: Write
+) -> Response:
     """The whole document; 201 where there was none."""
     policies = _policies(the, kind, writes)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         before = _before(the, kind, name, writes)
         made = _put(the, kind, name, spec, tags, before, writes, policies)
         return _answer(made, 200 if before else 201)
@@ -147,11 +151,13 @@ def replace(the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], t
     return writes.run(f"{kind}.replace", name, do)
 
 
-def change(the: Server, kind: ObjectKind, name: str, patch: Mapping[str, Any], tags: Any, writes: Write) -> Response:
+def change(
+    the: ServerContext, kind: ObjectKind, name: str, patch: Mapping[str, Any], tags: Any, writes: Write
+) -> Response:
     """A merge patch (RFC 7396) of the document."""
     policies = _policies(the, kind, writes)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         before = _before(the, kind, name, writes)
         if before is None:
             raise unknown(kind, name)
@@ -160,36 +166,36 @@ def change(the: Server, kind: ObjectKind, name: str, patch: Mapping[str, Any], t
     return writes.run(f"{kind}.change", name, do)
 
 
-def delete(the: Server, kind: ObjectKind, name: str, writes: Write) -> Response:
+def delete(the: ServerContext, kind: ObjectKind, name: str, writes: Write) -> Response:
     """Refused while others use it."""
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         before = _before(the, kind, name, writes)
         if before is None:
             raise unknown(kind, name)
         the.app.objects.delete(kind, name, dry_run=writes.dry_run)
-        return Answer({"deleted": name}, detail={"id": before.id, "version": before.version})
+        return WriteAnswer({"deleted": name}, detail={"id": before.id, "version": before.version})
 
     return writes.run(f"{kind}.delete", name, do)
 
 
-def _before(the: Server, kind: ObjectKind, name: str, writes: Write) -> Managed | None:
+def _before(the: ServerContext, kind: ObjectKind, name: str, writes: Write) -> Managed | None:
     """The object as the client has read it; Problem 412 if it is another by now."""
     before = find(the, kind, name)
     if before is not None:
         writes.check(document(before))
     elif writes.match is not None:
-        raise Problem(412, "precondition_failed", f"there is no {kind} {name!r} any more", "read the list again")
+        raise ApiProblem(412, "precondition_failed", f"there is no {kind} {name!r} any more", "read the list again")
     return before
 
 
 def _put(
-    the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
+    the: ServerContext, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
     writes: Write, policies: Collection[str],
 ) -> Managed:  # fmt: skip
     if writes.caller.scoped and (tied := [f for f in _TIED if before is None or spec.get(f) != before.spec.get(f)]):
         why = f"{', '.join(tied)} of {kind} {name} cannot be set by API key {writes.caller.key.id}, which is for "
-        raise Problem(403, "forbidden", why + ", ".join(writes.caller.key.groups), "use a key without groups")
+        raise ApiProblem(403, "forbidden", why + ", ".join(writes.caller.key.groups), "use a key without groups")
     _check_policy(the, kind, name, spec, tags, before, writes, policies)
     expected = before.version if before else 0
     return the.app.objects.put(
@@ -197,7 +203,7 @@ def _put(
     )
 
 
-def _policies(the: Server, kind: ObjectKind, writes: Write) -> Collection[str]:
+def _policies(the: ServerContext, kind: ObjectKind, writes: Write) -> Collection[str]:
     """The policies that a key with groups sees. Looked for before the transaction: it takes a look at all connections
     of these groups, which would hold up all writers of the store."""
     if kind != "connection" or not writes.caller.scoped:
@@ -206,7 +212,7 @@ def _policies(the: Server, kind: ObjectKind, writes: Write) -> Collection[str]:
 
 
 def _check_policy(
-    the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
+    the: ServerContext, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
     writes: Write, seen: Collection[str],
 ) -> None:  # fmt: skip
     """InvalidObject for a key with groups that names a policy which it does not see, whether there is one or not. What
@@ -222,6 +228,6 @@ def _check_policy(
     raise InvalidObject(kind, name, [(("policy",), f"unknown policy {policy!r}{near(policy, seen)}")])
 
 
-def _answer(made: Managed, status: int) -> Answer:
+def _answer(made: Managed, status: int) -> WriteAnswer:
     """The audit log has what was written but not its content: the object itself says that."""
-    return Answer({"object": document(made)}, status, {"id": made.id, "version": made.version})
+    return WriteAnswer({"object": document(made)}, status, {"id": made.id, "version": made.version})

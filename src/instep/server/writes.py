@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 
 from instep.server.access import CallerDep, ServerDep, route_name
 from instep.server.context import Caller
-from instep.server.problems import MEDIA_TYPE, Problem
-from instep.store.server.idempotency import Given
+from instep.server.problems import MEDIA_TYPE, ApiProblem
+from instep.store.server.idempotency import StoredAnswer
 from instep.store.store import Store
 
 Token = Annotated[
@@ -38,7 +38,7 @@ DryRun = Annotated[bool, Query(description="Do all of it but keep nothing: says 
 
 
 @dataclass(frozen=True)
-class Answer:
+class WriteAnswer:
     """What a write answers. `detail` is what the audit log keeps; `kept` replaces the body for a request that is sent
     again, where the body holds a secret."""
 
@@ -66,9 +66,9 @@ class Write:
     looked: list[bool] = field(default_factory=list, repr=False)
     """Not empty once `check` has looked at If-Match."""
 
-    def run(self, action: str, target: str, do: Callable[[], Answer]) -> Response:
+    def run(self, action: str, target: str, do: Callable[[], WriteAnswer]) -> Response:
         """Does it, writes it down, and answers; all in one transaction, so that none is there without the others."""
-        answer: Answer | None = None
+        answer: WriteAnswer | None = None
         try:
             with self.store.transaction():
                 if (again := self._given()) is not None:
@@ -90,22 +90,22 @@ class Write:
         if self.match is None or self.match.strip() == "*":
             return
         if not {etag(one) for one in documents} & {one.strip() for one in self.match.split(",")}:
-            raise Problem(412, "precondition_failed", "it has moved since it was read", "read it again, then decide")
+            raise ApiProblem(412, "precondition_failed", "it has moved since it was read", "read it again, then decide")
 
     def repeated(self) -> bool:
         """Whether this very request was carried out before: for what is done outside of the transaction."""
         return self._given() is not None
 
-    def _given(self) -> Given | None:
+    def _given(self) -> StoredAnswer | None:
         if self.token is None or self.dry_run:
             return None
         given = self.store.idempotency.find(self.caller.key.id, self.token)
         if given is not None and not given.answers(self.request):
             why = f"Idempotency-Key {self.token!r} was sent with another request"
-            raise Problem(422, "repeated_differently", why, "use a new key for a new request")
+            raise ApiProblem(422, "repeated_differently", why, "use a new key for a new request")
         return given
 
-    def _write_down(self, action: str, target: str, answer: Answer) -> None:
+    def _write_down(self, action: str, target: str, answer: WriteAnswer) -> None:
         self.store.audit.add(self.caller.who, action, target, jsonable_encoder(answer.detail))
         if self.token is not None:
             body = jsonable_encoder(answer.body if answer.kept is None else answer.kept)
@@ -135,9 +135,9 @@ async def matched(found: Annotated[Write, Depends(write)], match: Match = None) 
     return replace(found, match=match)
 
 
-def _unchecked(who: str) -> Problem:
+def _unchecked(who: str) -> ApiProblem:
     why = f"{who} the header If-Match, so nothing was done"
-    return Problem(400, "unreadable", why, "leave If-Match out; the API's description lists it where it is checked")
+    return ApiProblem(400, "unreadable", why, "leave If-Match out; the API's description lists it where it is checked")
 
 
 def _address(request: Request) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from instep.schema.catalog.types import DataType
-from instep.sources.mysql.types import Native, column_type
+from instep.sources.mysql.types import MySqlType, column_type
 from instep.sources.postgres.types import map_type
 from instep.sources.sqlite.types import column_type as sqlite_type
 
@@ -90,5 +90,5 @@ def _mysql(text: str) -> tuple[DataType, str, str]:
     native = " ".join([f"{name}{sized}", *(f for f in flags if f != "signed")])
     base = name.partition("(")[0].partition(" ")[0]
     length = int(size) if size and size.isdigit() else None
-    kind, note = column_type(Native(base, native, length if length is not None or base != "char" else 1))
+    kind, note = column_type(MySqlType(base, native, length if length is not None or base != "char" else 1))
     return kind, native, note

@@ -56,7 +56,7 @@ class LogState:
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowedTable:
     """A table whose changes are in the log, or `why` they are not. `pending`: it was taken in after the snapshot at
     hand began. A position from before says nothing any more once something of the `shape` of then is otherwise: the
     key, the type of a column, what stands for a partition. Partitions that were `born` as such brought no rows."""
@@ -92,7 +92,7 @@ def _parts(shape: Mapping[str, str]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedKeys:
     """The keys of a table's rows that changed, by its source columns `columns`; `whole` says why they are not enough
     and the table has to be read as a whole."""
 
@@ -108,7 +108,7 @@ class LogRead:
     log may lack rows of it. `since` is from where it was read for a table, where that is not the log's `confirmed`."""
 
     reached: str
-    tables: Mapping[Ref, Changed]
+    tables: Mapping[Ref, ChangedKeys]
     more: bool = False
     ready: bool = True
     since: Mapping[Ref, str] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class ChangeLog(Protocol):
         """Where tables are: from there on `read` looks for their rows, unless the server itself knows."""
         ...
 
-    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
+    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
         """Takes the tables in that can be followed by their accepted key; by source table."""
         ...
 
@@ -150,11 +150,11 @@ class ChangeLog(Protocol):
         """What changed in these followed tables and was not released yet."""
         ...
 
-    def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+    def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         """Queries for the rows of these keys that are there, under `Chunk.table = key`."""
         ...
 
-    def keys(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+    def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         """Queries that yield these keys as a read of the key columns would."""
         ...
 

@@ -14,7 +14,7 @@ Config = TypeVar("Config", bound=ServerConfig)
 
 
 @dataclass(frozen=True)
-class Session(Generic[Config]):
+class ReplicaSession(Generic[Config]):
     """A connection and the configuration of the server that it is to. `note` says that no replica answered."""
 
     config: Config
@@ -37,7 +37,9 @@ def _parsed(text: str, port: int) -> tuple[str, int]:
 
 
 @contextmanager
-def nearest(config: Config, connect: Callable[[Config], AbstractContextManager[Any]]) -> Iterator[Session[Config]]:
+def nearest(
+    config: Config, connect: Callable[[Config], AbstractContextManager[Any]]
+) -> Iterator[ReplicaSession[Config]]:
     """A connection to the first server that can be reached; raises the last one's ConnectError if none can."""
     *replicas, itself = places(config)
     with ExitStack() as stack:
@@ -48,8 +50,8 @@ def nearest(config: Config, connect: Callable[[Config], AbstractContextManager[A
             except ConnectError as error:
                 refused.append(error.message)
                 continue
-            yield Session(place, connection)
+            yield ReplicaSession(place, connection)
             return
         connection = stack.enter_context(connect(itself))
         note = f"no read replica can be reached ({'; '.join(refused)}): read from {config.host}" if refused else ""
-        yield Session(itself, connection, note)
+        yield ReplicaSession(itself, connection, note)

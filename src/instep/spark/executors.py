@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.errors import SetupError, StageError
 from instep.spark.failure import explain
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +103,9 @@ def witness(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
     """The path of a file in the first local one of `folders` (URIs, made if missing), "" without one or where tasks
     run on this machine. It is gone afterwards."""
     local = (
-        next((place for folder in folders if (place := Place(folder).local) is not None), None) if elsewhere else None
+        next((place for folder in folders if (place := StorageFolder(folder).local) is not None), None)
+        if elsewhere
+        else None
     )
     if local is None:
         yield ""

@@ -18,7 +18,7 @@ from instep.spark.executors import check_witness, slots, witness
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.payload import check_size, packed, unpacked
-from instep.spark.watch import Fresh, TaskProgress, collect, written
+from instep.spark.watch import FreshResults, TaskProgress, collect, written
 from instep.stage.pack import pack
 from instep.stage.rate_limit import task_count
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
@@ -64,8 +64,8 @@ def extract(
     beside = (spec.location.rpartition("/")[0] for spec in by_table.values())  # in it, a commit would sweep it away
     with told as folder, witness(beside, elsewhere(spark)) as seen:
         work = [_payload(reader, by_table, part, share) for part in parts]
-        task = Task(tuple(work), folder, seen)
-        fresh = Fresh(folder)
+        task = ExtractTask(tuple(work), folder, seen)
+        fresh = FreshResults(folder)
 
         def tick() -> None:
             if progress:
@@ -73,7 +73,7 @@ def extract(
                 if done:
                     done(fresh.take())
 
-        rows = Job(spark, task).run(tick)
+        rows = RunningJob(spark, task).run(tick)
         results = [result for row in rows for result in pickle.loads(row)]
         if progress:
             progress(totals(results))
@@ -86,7 +86,7 @@ def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chun
 
 
 @dataclass(frozen=True)
-class Task:
+class ExtractTask:
     """What travels to the workers: called once per partition with its number, on Connect as the only row of a batch.
 
     `folder` is for progress where tasks see this machine's files; `seen` is a file that they have to see.
@@ -114,10 +114,10 @@ class Task:
         return pickle.dumps(list(written(self.folder, number, attempt, results)))
 
 
-class Job:
+class RunningJob:
     """The job on a thread of its own, so that this one can tell progress and be interrupted."""
 
-    def __init__(self, spark: SparkSession, task: Task, what: str = "extract") -> None:
+    def __init__(self, spark: SparkSession, task: ExtractTask, what: str = "extract") -> None:
         self.spark, self.task, self.what = spark, task, what
         self.tag = f"instep-{uuid.uuid4().hex}"
         self.rows: list[bytes] = []

@@ -50,14 +50,14 @@ class FrameReader(Protocol):
 
 
 @dataclass(frozen=True)
-class Given:
+class SparkBatches:
     """Reads what Spark has read. A partition comes once: what fails is read again by Spark's own retry."""
 
     batches: Iterable[pa.RecordBatch]
     settle: Settle
 
     @contextmanager
-    def open(self) -> Iterator[Given]:
+    def open(self) -> Iterator[SparkBatches]:
         yield self
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -82,7 +82,7 @@ class FrameTask:
         told = None
         if self.folder and Path(self.folder).is_dir():
             told = TaskProgress(self.folder, self.first + number)
-        given = Given(batches, settle)
+        given = SparkBatches(batches, settle)
         done = list(run_chunks(given, {spec.table: spec}, [chunks[number]], context.attemptNumber(), told, share))
         for _ in given.batches:  # what is left of a part that failed
             pass

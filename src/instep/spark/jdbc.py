@@ -109,7 +109,7 @@ def _let_in(jvm: Any, loader: Any) -> None:
 
 
 @contextmanager
-def connect(spark: SparkSession, login: Login, what: str) -> Iterator[Connection]:
+def connect(spark: SparkSession, login: Login, what: str) -> Iterator[JdbcConnection]:
     """A connection of the driver process, read only where the driver knows that; ConnectError if it is refused."""
     jvm = classic(spark)
     gateway = _gateway(spark)
@@ -129,7 +129,7 @@ def connect(spark: SparkSession, login: Login, what: str) -> Iterator[Connection
         )
     with suppress(Exception):  # some drivers allow it before the login only
         found.setReadOnly(True)
-    connection = Connection(spark, login, found, what)
+    connection = JdbcConnection(spark, login, found, what)
     try:
         yield connection
     finally:
@@ -141,7 +141,7 @@ _LOGIN = "check the address, `user`, `password` and TLS options of the source, t
 
 
 @dataclass
-class Connection:
+class JdbcConnection:
     """One connection of the driver process. `raw` is the java.sql.Connection."""
 
     spark: SparkSession
@@ -240,7 +240,7 @@ def _schema(jvm: Any, forms: Sequence[Form]) -> Any:
 
 
 @dataclass(frozen=True)
-class Scan:
+class JdbcScan:
     """One query over one table, in parts: `select` has the `columns`, which are names as the database quotes them; each
     of `parts` is a condition over its result, "" for all rows. `forms` has one entry a column."""
 
@@ -252,7 +252,7 @@ class Scan:
     timeout: float = 0
 
 
-def frame(spark: SparkSession, login: Login, scan: Scan) -> DataFrame:
+def frame(spark: SparkSession, login: Login, scan: JdbcScan) -> DataFrame:
     """A data frame with one partition for each part of the scan, read by the executors.
 
     Spark would quote the columns by what it takes the URL for, and what is no quote to a database is a text to it:
@@ -286,7 +286,7 @@ def _gateway(spark: SparkSession) -> Any:
     return spark._sc._gateway
 
 
-def _options(jvm: Any, login: Login, scan: Scan) -> Any:
+def _options(jvm: Any, login: Login, scan: JdbcScan) -> Any:
     options = jvm.java.util.HashMap()
     ours = {
         "url": login.url,

@@ -49,7 +49,7 @@ class MergePlan:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MergeResult:
     """The branch after the statements: its `rows`; how many distinct keys were `staged`, how many rows have one of
     them (`found`), and whether those keys are the `same` (by the sum of their hashes). Of the keys of the whole source,
     `absent` are in no row, `returned` in one that is marked as deleted."""
@@ -73,7 +73,7 @@ class MergeSettings:
     catalog: str = ""
 
 
-def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> Verdict:
+def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> MergeResult:
     """Runs the statements of `plan` on its branch and looks at what came of them."""
     session = own_session(spark, settings)
     open_catalog(session, plan.table[0], settings.secrets)
@@ -84,7 +84,7 @@ def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> 
     row = session.sql(audit_sql(plan)).collect()[0]
     known = session.sql(known_sql(plan)).collect()[0] if plan.keys else {"absent": 0, "returned": 0}
     same = row["staged"]["sum"] == row["sum"]
-    return Verdict(row["rows"], row["staged"]["n"], row["found"], same, known["absent"], known["returned"])
+    return MergeResult(row["rows"], row["staged"]["n"], row["found"], same, known["absent"], known["returned"])
 
 
 def check_server(session: SparkSession, catalog: str, file: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instep.spark.extract import Job, Task
+from instep.spark.extract import ExtractTask, RunningJob
 from instep.spark.payload import packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.task import Counts, Report
@@ -37,13 +37,13 @@ def run_parts(
         return []
     with temporary("progress") as folder:
         payload = tuple(packed((work, number, part)) for number, part in enumerate(parts))
-        job = Job(spark, _Part(payload, folder), what)
+        job = RunningJob(spark, _Part(payload, folder), what)
         found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
     return [found[number] for number in range(len(parts))]
 
 
 @dataclass(frozen=True)
-class _Part(Task):
+class _Part(ExtractTask):
     def one(self, number: int) -> bytes:
         from pyspark import TaskContext
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from instep.stage.spec import ChunkResult
-from instep.stage.task import Counts, Progress
+from instep.stage.task import ChunkProgress, Counts
 
 
 class TaskProgress:
@@ -24,7 +24,7 @@ class TaskProgress:
         self._done: dict[str, tuple[int, int]] = {}
         self._told = time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ChunkProgress) -> None:
         rows, size = self._done.get(progress.table, (0, 0))
         now = (rows + progress.rows, size + progress.bytes)
         if progress.done:
@@ -61,7 +61,7 @@ def written(folder: str, task: int, attempt: int, results: Iterable[ChunkResult]
         yield result
 
 
-class Fresh:
+class FreshResults:
     """The results in a folder that nobody has been given yet. Once a task is done again there are no more: results of
     two attempts are never mixed."""
 

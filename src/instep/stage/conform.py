@@ -27,7 +27,7 @@ NULL_REQUIRED = "NULL in a required column"
 
 
 @dataclass(frozen=True)
-class Held:
+class QuarantinedValue:
     """One value that is kept in quarantine: of a row that lands without it, or ("" as column) a whole row.
 
     `key` and a whole row's `original` are JSON objects of texts. `place` is the file and record that it came from, if
@@ -47,7 +47,7 @@ class Conformed:
     `rejected` rows have a key that does not fit."""
 
     batch: pa.RecordBatch
-    held: tuple[Held, ...] = ()
+    held: tuple[QuarantinedValue, ...] = ()
     casts: Mapping[str, int] | None = None
     misfits: int = 0
     rejected: int = 0
@@ -112,7 +112,7 @@ class _Batch:
         place: Callable[[int], str],
     ) -> None:  # fmt: skip
         self.spec, self.source, self.rows, self.extra, self.place = spec, source, rows, extra, place
-        self.held: list[Held] = []
+        self.held: list[QuarantinedValue] = []
         self.unkeyed = 0
         self.casts: dict[str, Cast] = {c.name: self._column(c) for c in spec.columns}
         self.values = {name: done.values for name, done in self.casts.items()}
@@ -190,13 +190,15 @@ class _Batch:
     def _reject(self, refused: pa.Array, bad: dict[int, list[StageColumn]]) -> None:
         for at in pc.indices_nonzero(refused).to_pylist():
             whole = {c.path: self._original(c, at) for c in self.spec.columns if c.name in self.source}
-            self.held.append(Held(self._key(at), "", compact_json(whole), self._why(at), self.place(at)))
+            self.held.append(QuarantinedValue(self._key(at), "", compact_json(whole), self._why(at), self.place(at)))
             self.unkeyed += any(c.key for c in bad.pop(at, ()))
 
     def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
         for column in columns:
             reason = self.casts[column.name].misfits[at]
-            self.held.append(Held(self._key(at), column.path, self._original(column, at), reason, self.place(at)))
+            self.held.append(
+                QuarantinedValue(self._key(at), column.path, self._original(column, at), reason, self.place(at))
+            )
 
     def _key(self, at: int) -> str:
         """The row's key, or id for a keyless table, as a JSON object of texts; hashed columns as hashes."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.stage.files.names import file_name
-from instep.stage.files.place import Place, children, clear_errors
+from instep.stage.files.place import StorageFolder, children, clear_errors
 from instep.stage.quarantine import SCHEMA, entry_id
 
 Status = Literal["held", "replayed", "superseded", "discarded"]
@@ -20,7 +20,7 @@ _SETTLED = "kept-"
 
 
 @dataclass(frozen=True)
-class Entry:
+class QuarantineEntry:
     """One value ("" as column: one whole row) that was held; see `quarantine.SCHEMA`. `replayed`: its row has it now.
     `superseded`: its row has another value now, or is not there. `discarded`: a person let it go."""
 
@@ -47,18 +47,18 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Found:
+class TableQuarantine:
     """The entries of one table's quarantine, one an id, oldest first; the `files` that they are in, and those that
     cannot be read (`broken`: a task died while it wrote)."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[QuarantineEntry, ...] = ()
     files: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
 
 
-def read_entries(uri: str, io: Mapping[str, str], ignored: Collection[str] = ()) -> Found:
+def read_entries(uri: str, io: Mapping[str, str], ignored: Collection[str] = ()) -> TableQuarantine:
     """What the folder `uri` holds; the files of `ignored` runs, which have committed nothing, are left out."""
-    place, rows, files, broken = Place(uri, io), [], [], []
+    place, rows, files, broken = StorageFolder(uri, io), [], [], []
     for name in children(uri, io):
         if not name.endswith(".parquet") or name.startswith(tuple(f"{run}-" for run in ignored)):
             continue
@@ -68,23 +68,23 @@ def read_entries(uri: str, io: Mapping[str, str], ignored: Collection[str] = ())
             broken.append(name)
         else:
             files.append(name)
-    return Found(merged(rows), tuple(files), tuple(broken))
+    return TableQuarantine(merged(rows), tuple(files), tuple(broken))
 
 
-def _rows(place: Place, name: str) -> Iterator[Entry]:
+def _rows(place: StorageFolder, name: str) -> Iterator[QuarantineEntry]:
     filesystem, path = place.resolve(name)
     for batch in pq.ParquetFile(filesystem.open_input_file(path)).iter_batches():
         yield from map(_entry, batch.to_pylist())
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
+def _entry(row: Mapping[str, Any]) -> QuarantineEntry:
     """Files of the first format have neither ids nor moments: the run's name tells when it was."""
     row = {**row, "place": row.get("place") or ""}
     if "id" not in row:
         id, at = entry_id(row["table"], row["key"], row["column"], row["original"]), _moment(row["run"])
         more = {"id": id, "change": "", "rule": "", "name": row["column"], "fields": "{}", "since": at, "at": at}
         row = {**row, **more}
-    return Entry(**{f.name: row[f.name] for f in fields(Entry) if f.name in row})
+    return QuarantineEntry(**{f.name: row[f.name] for f in fields(QuarantineEntry) if f.name in row})
 
 
 def _moment(run: str) -> datetime:
@@ -93,10 +93,10 @@ def _moment(run: str) -> datetime:
     return datetime.now(UTC)
 
 
-def merged(rows: Iterable[tuple[str, Entry]]) -> tuple[Entry, ...]:
+def merged(rows: Iterable[tuple[str, QuarantineEntry]]) -> tuple[QuarantineEntry, ...]:
     """One entry an id, from (file, entry) pairs: what was held last counts, and of that what was settled. What was
     discarded stays so."""
-    found: dict[str, list[tuple[tuple[datetime, bool, str], Entry]]] = {}
+    found: dict[str, list[tuple[tuple[datetime, bool, str], QuarantineEntry]]] = {}
     for file, entry in rows:
         found.setdefault(entry.id, []).append(((entry.at, file.startswith(_SETTLED), file), entry))
     entries = []
@@ -109,10 +109,12 @@ def merged(rows: Iterable[tuple[str, Entry]]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda e: (e.at, e.id)))
 
 
-def rewrite(uri: str, io: Mapping[str, str], found: Found, entries: Sequence[Entry], run: str) -> None:
+def rewrite(
+    uri: str, io: Mapping[str, str], found: TableQuarantine, entries: Sequence[QuarantineEntry], run: str
+) -> None:
     """Puts one file with `entries` in the place of the files of `found`. A crash in between leaves both, which read as
     the new one except for entries that were to go: those go when it is done again. Raises StageError."""
-    place = Place(uri, io)
+    place = StorageFolder(uri, io)
     if entries:
         new = place.create(file_name(f"{_SETTLED}{run}", 0, 0, 0))
         with clear_errors(new.uri), pq.ParquetWriter(new.sink, SCHEMA, compression="zstd") as writer:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from instep.stage.pack import pack
 from instep.stage.rate_limit import task_count
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
-from instep.stage.task import Counts, Progress, run_chunks, totals
+from instep.stage.task import ChunkProgress, Counts, run_chunks, totals
 
 _POLL = 0.5
 
@@ -89,7 +89,7 @@ class _Tally:
         self._done: dict[str, tuple[int, int]] = {}
         self._tell, self._told = tell, time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ChunkProgress) -> None:
         if self.stop.is_set():
             raise _Stopped
         rows, size = self._done.get(progress.table, (0, 0))

@@ -11,9 +11,9 @@ from hashlib import sha256
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.stage.conform import Held
+from instep.stage.conform import QuarantinedValue
 from instep.stage.files.names import file_name
-from instep.stage.files.place import NewFile, Place, clear_errors
+from instep.stage.files.place import NewFile, StorageFolder, clear_errors
 from instep.stage.spec import StageSpec
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -49,17 +49,17 @@ def entry_id(table: str, key: str, column: str, original: str | None) -> str:
     return "q-" + sha256(json.dumps([table, key, column, original]).encode()).hexdigest()[:16]
 
 
-class Quarantine:
+class QuarantineFile:
     """One chunk's quarantine file; without a held value, or a place to hold it in, there is no file."""
 
     def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
         self.spec, self.chunk, self.attempt = spec, chunk, attempt
         self.path = ""
-        self._rows: list[Held] = []
+        self._rows: list[QuarantinedValue] = []
         self._file: NewFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
-    def add(self, held: Sequence[Held]) -> None:
+    def add(self, held: Sequence[QuarantinedValue]) -> None:
         if not self.spec.quarantine:
             return
         self._rows.extend(held)
@@ -86,7 +86,7 @@ class Quarantine:
         if not self._rows:
             return
         if self._writer is None:
-            place = Place(self.spec.quarantine, self.spec.io)
+            place = StorageFolder(self.spec.quarantine, self.spec.io)
             name = file_name(self.spec.run, self.chunk, self.attempt, 0)
             self._file, self.path = place.create(name), place.child(name)
             self._writer = pq.ParquetWriter(self._file.sink, SCHEMA, compression="zstd")
@@ -94,7 +94,7 @@ class Quarantine:
         with clear_errors(self.path):
             self._writer.write_table(self._table(rows))
 
-    def _table(self, rows: Sequence[Held]) -> pa.Table:
+    def _table(self, rows: Sequence[QuarantinedValue]) -> pa.Table:
         table, at = self.spec.path or self.spec.table, datetime.fromtimestamp(self.spec.synced / 1e6, UTC)
         names = {c.path: c.name for c in self.spec.columns}
         found = []

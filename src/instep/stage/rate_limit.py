@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from instep.stage.spec import Limits
+from instep.stage.spec import SourceLimits
 
 _SLICE = 0.5
 """Seconds: a task that waits can still be stopped and heard."""
 
 
-def task_count(limits: Limits, wanted: int, at_once: int) -> int:
+def task_count(limits: SourceLimits, wanted: int, at_once: int) -> int:
     """How many tasks to make. Each has one connection, and the driver holds one of those that are allowed. With a
     bound of rows a second no more than run `at_once`, so that none keeps a share that it cannot use."""
     if limits.rows_per_second:

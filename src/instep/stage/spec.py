@@ -52,7 +52,7 @@ class ReadSession(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class SourceLimits:
     """What one sync may ask of its source, over all tasks together: connections at a time and rows a second; 0 means
     no bound."""
 
@@ -66,10 +66,10 @@ class Reader(Protocol):
     def open(self) -> AbstractContextManager[ReadSession]: ...
 
 
-def limits_of(reader: Reader) -> Limits:
+def limits_of(reader: Reader) -> SourceLimits:
     """The reader's own, or none."""
     found = getattr(reader, "limits", None)
-    return found if isinstance(found, Limits) else Limits()
+    return found if isinstance(found, SourceLimits) else SourceLimits()
 
 
 @dataclass(frozen=True)

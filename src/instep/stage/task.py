@@ -11,17 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.errors import AccessLost, ConnectError, InstepError, LockYielded, ReadError, StageError
-from instep.stage.conform import Conformer, Held, compact_json
+from instep.errors import ConnectError, InstepError, LockYielded, ReadError, SourceAccessLost, StageError
+from instep.stage.conform import Conformer, QuarantinedValue, compact_json
 from instep.stage.files.partitioned import writer_for
 from instep.stage.origin import TEXT, refused
-from instep.stage.quarantine import Quarantine
+from instep.stage.quarantine import QuarantineFile
 from instep.stage.rate_limit import Pace
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
 
 
 @dataclass(frozen=True)
-class Progress:
+class ChunkProgress:
     """Rows read and bytes written of one table so far, and whether `done` chunks were finished."""
 
     table: str
@@ -33,7 +33,7 @@ class Progress:
 YIELDS, CLOSINGS = 8, 2
 """How often a chunk is tried again whose table others want, and one whose connection the server only closes."""
 _LONGEST = 5.0
-Report = Callable[[Progress], None]
+Report = Callable[[ChunkProgress], None]
 Counts = Mapping[str, tuple[int, int]]
 """Per table: rows read and bytes written so far."""
 
@@ -202,7 +202,7 @@ class _ChunkRun:
     ) -> None:
         self.spec, self.chunk, self.conformer, self.progress = spec, chunk, conformer, progress
         self.writer = writer_for(spec, chunk.number, attempt)
-        self.quarantine = Quarantine(spec, chunk.number, attempt)
+        self.quarantine = QuarantineFile(spec, chunk.number, attempt)
         self.read = self.written = self.misfits = self.rejected = self.unkeyed = 0
         self.casts: Counter[str] = Counter()
 
@@ -243,10 +243,10 @@ class _ChunkRun:
     def tell(self, done: int = 0) -> None:
         """Rows and bytes so far; raises what the listener raises to stop."""
         if self.progress is not None:
-            self.progress(Progress(self.spec.table, self.read, self.writer.bytes, done))
+            self.progress(ChunkProgress(self.spec.table, self.read, self.writer.bytes, done))
 
 
-def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[Held]:
+def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[QuarantinedValue]:
     """The records that the source could not make rows of; raises StageError under the policy `fail`."""
     held = []
     for file, (line, text, why) in refused(batch):
@@ -256,7 +256,7 @@ def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[Held]:
                 hint="correct the file, or set `misfit: quarantine` to hold such records",
             )
         key = compact_json({"_file": file, "_line": str(line)})
-        held.append(Held(key, "", compact_json({TEXT: text}), why, f"{file}:{line}"))
+        held.append(QuarantinedValue(key, "", compact_json({TEXT: text}), why, f"{file}:{line}"))
     return held
 
 
@@ -267,7 +267,7 @@ def pause(tried: int) -> float:
 
 def may_pass(error: InstepError) -> bool:
     """Whether trying again on a new connection can help."""
-    return isinstance(error, ReadError | ConnectError) and not isinstance(error, AccessLost)
+    return isinstance(error, ReadError | ConnectError) and not isinstance(error, SourceAccessLost)
 
 
 def unexpected(chunk: Chunk, error: BaseException) -> InstepError:

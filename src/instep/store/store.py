@@ -43,7 +43,7 @@ from instep.store.server.connection_tests import Setups
 from instep.store.server.gauges import Standings
 from instep.store.server.idempotency import Idempotency
 from instep.store.server.pages import Pages
-from instep.store.server.resources import Objects
+from instep.store.server.resources import StoredResources
 from instep.store.server.secrets import Secrets
 from instep.store.work.detectors import Detectors
 from instep.store.work.jobs import Jobs
@@ -113,7 +113,7 @@ class Store:
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
         self.connectors = ConnectorStates(self._db, opening)
-        self.objects = Objects(self._db)
+        self.objects = StoredResources(self._db)
         self.secrets = Secrets(self._db, opening)
         self.jobs = Jobs(self._db, self.events, lease)
         self.workers = Workers(self._db, lease)

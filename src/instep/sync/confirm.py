@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from instep.errors import DestinationError
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import TableRenamed, TableReplaced
-from instep.schema.planning.plan import Group, Plan
+from instep.schema.planning.plan import Plan, StepGroup
 from instep.sync.context import Ref, SyncContext
 
 
 def confirm(pipe: SyncContext, made: Plan) -> None:
     """Raises DestinationError if a table is not as the plan leaves it. Names that tables only pass through are not
     looked at; of a table that is replaced the old generation is seen until the next load."""
-    led: dict[Ref, Group] = {ref: group for group in made.groups() for ref in refs_of(group)}
+    led: dict[Ref, StepGroup] = {ref: group for group in made.groups() for ref in refs_of(group)}
     there = pipe.destination.inspect(sorted(led)) if led else Catalog()
     for ref, group in led.items():
         if any(isinstance(s.change, TableReplaced) for s in group.steps):
@@ -26,17 +26,17 @@ def confirm(pipe: SyncContext, made: Plan) -> None:
             )
 
 
-def carried_out(group: Group, there: Catalog) -> bool:
+def carried_out(group: StepGroup, there: Catalog) -> bool:
     """Whether what is there is what the steps of a table lead to."""
     return not any(_fault(ref, group, there) for ref in refs_of(group))
 
 
-def refs_of(group: Group) -> set[Ref]:
+def refs_of(group: StepGroup) -> set[Ref]:
     """The names of a table before and after its steps."""
     return {group.ref, group.after.ref} if group.after else {group.ref}
 
 
-def _fault(ref: Ref, group: Group, there: Catalog) -> str:
+def _fault(ref: Ref, group: StepGroup, there: Catalog) -> str:
     """How a table of this name differs from what the steps of a group leave there; "" if it does not."""
     found = there.get(ref)
     if group.after is None or group.after.ref != ref:

@@ -13,7 +13,7 @@ from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine
-from instep.sync.progress import Report
+from instep.sync.progress import SyncReport
 from instep.sync.run import sync
 from instep.sync.schema_changes.evolve import preview
 from instep.sync.schema_changes.undo import find, prepare, takeback, undone
@@ -78,7 +78,7 @@ def measured_sync(pipe: SyncContext, engine: Engine, *, nulls: bool) -> RunOutco
     return RunOutcome(report.run, report.status, _error(report), tables)
 
 
-def _error(report: Report) -> str:
+def _error(report: SyncReport) -> str:
     failed = [t for t in report.tables if t.status == "failed"]
     return "; ".join(f"{'.'.join(filter(None, t.table))}: {t.error}" for t in failed)
 

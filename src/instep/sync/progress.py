@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from instep.model import TableRun
 
 if TYPE_CHECKING:
-    from instep.sources.connector.segment import Counts, LogLine
+    from instep.sources.connector.segment import LogLine, OperationCounts
 
 
 class Progress(Protocol):
@@ -31,7 +31,7 @@ class Progress(Protocol):
 class FollowsConnector(Protocol):
     """A progress that is also told what a connector does; its methods may be called from any thread."""
 
-    def operations(self, counts: Counts) -> None:
+    def operations(self, counts: OperationCounts) -> None:
         """All operations of the run so far."""
         ...
 
@@ -51,7 +51,7 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class Report:
+class SyncReport:
     """The end of a run: what became of each table, notes for people, and the run's status."""
 
     run: str

@@ -23,12 +23,12 @@ _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     columns: list[str]
     rows: list[tuple[Any, ...]]
 
 
-def ask(destination: Destination, sql: str) -> Answer:
+def ask(destination: Destination, sql: str) -> QueryAnswer:
     """Run one SELECT over the tables that it names, with or without their namespace; InstepError if it cannot be run.
 
     Rows that the source has deleted are there, marked in the system column.
@@ -36,7 +36,7 @@ def ask(destination: Destination, sql: str) -> Answer:
     with _tables_as_views(destination, sql) as connection:
         cursor = connection.execute(sql)
         columns = [d[0] for d in cursor.description or ()]
-        return Answer(columns, cursor.fetchall())
+        return QueryAnswer(columns, cursor.fetchall())
 
 
 def ask_arrow(destination: Destination, sql: str) -> pa.Table:

@@ -26,25 +26,25 @@ from instep.sync.aliases import troubles
 from instep.sync.claim import claimed, status_of
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import settle
-from instep.sync.detection.detect import Detection, asked, detect, record
+from instep.sync.detection.detect import DetectionResult, asked, detect, record
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.detection.recent_discovery import seen_now
 from instep.sync.detection.refused import refusals
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import forget_dropped, forget_old_names
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
 from instep.sync.loading.connector_stream import Streaming, sent_again
 from instep.sync.loading.engine import Engine, OnSpark
-from instep.sync.loading.load_table import Loaded
+from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.load_tables import Loading
-from instep.sync.loading.plan_loads import Pass, rows_of
+from instep.sync.loading.plan_loads import LoadPass, rows_of
 from instep.sync.loading.promote_overflow import promote_first, promote_rest
-from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
 from instep.sync.named_tables import check_named
 from instep.sync.operations.maintain import maintain_loaded
-from instep.sync.progress import Progress, Report, Silent
+from instep.sync.progress import Progress, Silent, SyncReport
 from instep.sync.quarantine.quarantine import expire
 from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
@@ -57,16 +57,16 @@ from instep.sync.schema_changes.undo import resume_undos
 from instep.sync.staging_cleanup import PASSES, discard
 from instep.temporary import remove_abandoned
 
-__all__ = ["Wanted", "sync"]
-ALL = Wanted()
+__all__ = ["RunScope", "sync"]
+ALL = RunScope()
 
 
 def sync(
     pipe: SyncContext,
-    wanted: Wanted = ALL,
+    wanted: RunScope = ALL,
     progress: Progress | None = None,
     engine: Engine | None = None,
-) -> Report:
+) -> SyncReport:
     """Brings the destination in step with the source. `engine` reads the rows; without one, Spark does.
 
     Raises Blocked while the connection is paused or was moved, and RunInProgress while another run of it is alive; one
@@ -80,7 +80,7 @@ def sync(
     with claimed(pipe, wanted.kind) as run, pipe.tables_born():
         remove_abandoned()
         rows_by.begin()
-        pipe, outcome = replace(pipe, run=run), Outcome()
+        pipe, outcome = replace(pipe, run=run), RunOutcome()
         told = progress or Silent()
         streams = isinstance(pipe.source, Streams)
         anew = wanted.full or wanted.kind == "backfill"
@@ -103,7 +103,7 @@ def sync(
     done = work.outcome
     if not tables:
         done.note("there is no table to sync: the source shows this user none that is switched on")
-    return Report(
+    return SyncReport(
         run.id, status_of(tables), tables, tuple(done.notes), done.applied, done.waiting, time.monotonic() - begun
     )
 
@@ -128,10 +128,10 @@ def on_spark(pipe: SyncContext) -> OnSpark:
 class _Sync:
     pipe: SyncContext
     run: Run
-    wanted: Wanted
+    wanted: RunScope
     told: Progress
     engine: Engine
-    outcome: Outcome
+    outcome: RunOutcome
     follow: Following | Streaming
 
     def all(self) -> None:
@@ -167,7 +167,7 @@ class _Sync:
                 detection = self.changed(snapshot, attempt)
                 crashpoint("sync.accepted.after")
                 only = self.again(only, detection, known)
-                pass_ = Pass(
+                pass_ = LoadPass(
                     self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow,
                     read_at,
                 )  # fmt: skip
@@ -188,7 +188,7 @@ class _Sync:
             self.outcome.note(text)
         return self.unfinished(loading.moved) | self.unread(loading.done) | self.settled(loading.done, detection)
 
-    def unread(self, done: Sequence[Loaded]) -> frozenset[Ref]:
+    def unread(self, done: Sequence[TableResult]) -> frozenset[Ref]:
         """Tables of which the source has rows that this pass did not read and the destination has not: they are below
         the cursor, and only a read of the whole table finds their values."""
         found = {one.load.table.ref: one for one in done if one.error is None and one.unread}
@@ -200,7 +200,7 @@ class _Sync:
             self.outcome.late[ref] = TableRun(self.run.id, ref, "failed", one.load.choice.mode, error=late)
         return frozenset(found)
 
-    def settled(self, done: Sequence[Loaded], detection: Detection) -> frozenset[Ref]:
+    def settled(self, done: Sequence[TableResult], detection: DetectionResult) -> frozenset[Ref]:
         """The tables that the source has more of."""
         if isinstance(self.follow, Following):
             return self.follow.settle(done)
@@ -219,7 +219,7 @@ class _Sync:
         return self.pipe.store.accepted.catalog(self.pipe.name).by_ref
 
     def again(
-        self, only: frozenset[Ref] | None, detection: Detection, known: Mapping[Ref, Table]
+        self, only: frozenset[Ref] | None, detection: DetectionResult, known: Mapping[Ref, Table]
     ) -> frozenset[Ref] | None:
         """The tables of a later pass, as they are called by now: also those that this pass has changed since they were
         loaded. `known` are the accepted ones from before it."""
@@ -228,7 +228,7 @@ class _Sync:
         for ref in only:
             self.outcome.others.pop(ref, None)
             self.outcome.late.pop(ref, None)
-        moves = Places.of(detection.decisions).moves
+        moves = TableRenames.of(detection.decisions).moves
         loaded = {moves.get(ref := one.load.table.ref, ref): ref for one in self.outcome.loaded}
         now = self.accepted()
         changed = {place for place, ref in loaded.items() if now.get(place) != known.get(ref)}
@@ -248,7 +248,7 @@ class _Sync:
             places[ref] = TableRun(self.run.id, ref, "failed", load.choice.mode, error=why)
         return frozenset(load.table.ref for load in loads)
 
-    def changed(self, snapshot: Snapshot, attempt: int) -> Detection:
+    def changed(self, snapshot: Snapshot, attempt: int) -> DetectionResult:
         """Detects in the snapshot, or relies on the last detection, applies what policy lets in, and holds what it does
         not. A later pass of the same run confirms no removal."""
         pipe, outcome = self.pipe, self.outcome
@@ -295,7 +295,7 @@ class _Sync:
             raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
 
-    def refused(self, refused: Mapping[Ref, str], detection: Detection) -> None:
+    def refused(self, refused: Mapping[Ref, str], detection: DetectionResult) -> None:
         """Tables whose changes the destination cannot take: they go on as they are. New ones have failed, and so have
         those that are at the source again."""
         for ref, why in refused.items():
@@ -304,7 +304,7 @@ class _Sync:
             else:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
 
-    def not_there(self, detection: Detection) -> None:
+    def not_there(self, detection: DetectionResult) -> None:
         """Patterns of the project file that fit nothing: each has failed as a table does; the last pass counts."""
         if self.wanted.tables:
             return

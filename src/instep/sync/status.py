@@ -23,19 +23,19 @@ from instep.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from instep.sync.context import Ref, SyncContext
-    from instep.sync.table_mode import Choice
+    from instep.sync.table_mode import TableMode
 
     Opens = Callable[[str], SyncContext]
 
 
 @dataclass(frozen=True)
-class Standing:
+class TableStatus:
     """`key_from` and `cursor_from` say who named them. `pauses` are those of the table and of its whole connection,
     `waiting` the changes of the table that are open; `trouble` why its settings do not fit."""
 
     table: Table
     place: Ref
-    choice: Choice | None
+    choice: TableMode | None
     trouble: str
     key_from: str
     cursor_from: str
@@ -45,7 +45,7 @@ class Standing:
     old_names: tuple[OldName, ...] = ()
 
 
-def standing(pipe: SyncContext, path: str) -> Standing:
+def standing(pipe: SyncContext, path: str) -> TableStatus:
     """The accepted table of this path; InstepError if there is none."""
     store, accepted = pipe.store, pipe.store.accepted.catalog(pipe.name)
     known = {t.path: t for t in accepted.tables}
@@ -54,7 +54,7 @@ def standing(pipe: SyncContext, path: str) -> Standing:
         raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
     table = known[path]
     choice, trouble = _choice(pipe, table)
-    return Standing(
+    return TableStatus(
         table, destination_ref(table, pipe.naming), choice, trouble, _key_from(pipe, table), _cursor_from(pipe, table),
         tuple(p for p in store.pauses.active(pipe.name) if p.table in (None, table.ref)),
         tuple(r for r in store.reviews.find(pipe.name, ("open",)) if r.table == table.ref and r.action != "apply"),
@@ -63,10 +63,10 @@ def standing(pipe: SyncContext, path: str) -> Standing:
     )  # fmt: skip
 
 
-def _choice(pipe: SyncContext, table: Table) -> tuple[Choice | None, str]:
+def _choice(pipe: SyncContext, table: Table) -> tuple[TableMode | None, str]:
     from instep.sync.table_mode import choose
 
-    found: Choice | None = None
+    found: TableMode | None = None
     trouble = "it is kept after its removal and not read any more" if table.retained else ""
     if not table.retained:
         try:
@@ -101,7 +101,7 @@ def _cursor_from(pipe: SyncContext, table: Table) -> str:
     return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}{start}"
 
 
-__all__ = ["Standing", "standing"]
+__all__ = ["TableStatus", "standing"]
 
 
 def statuses(

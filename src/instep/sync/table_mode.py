@@ -14,7 +14,7 @@ _CURSOR_NAMES = ("updated_at", "modified_at", "last_modified", "last_updated", "
 
 
 @dataclass(frozen=True)
-class Choice:
+class TableMode:
     """`cursor` is a column name or None (read the whole table); `why` is shown by `plan`."""
 
     mode: Mode
@@ -29,7 +29,7 @@ class Choice:
         return self.cursor is not None or self.mode in ("log", "stream")
 
 
-def choose(table: Table, settings: TableSettings) -> Choice:
+def choose(table: Table, settings: TableSettings) -> TableMode:
     """The way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
     if not (table.history or settings.history):
         return _choice(table, settings)
@@ -39,7 +39,7 @@ def choose(table: Table, settings: TableSettings) -> Choice:
     return replace(made, why=f"{made.why}; every version is kept")
 
 
-def _choice(table: Table, settings: TableSettings) -> Choice:
+def _choice(table: Table, settings: TableSettings) -> TableMode:
     cursor = _cursor(table, settings)
     mode = settings.mode
     if mode == "auto":
@@ -51,7 +51,7 @@ def _choice(table: Table, settings: TableSettings) -> Choice:
         )
     if mode == "stream":
         key = ", ".join(table.key) or "none"
-        return Choice("stream", None, settings.deletes, f"key {key}; operations of the connector")
+        return TableMode("stream", None, settings.deletes, f"key {key}; operations of the connector")
     if mode == "log":
         return _logged(table, settings)
     if mode == "append" and cursor is None:
@@ -60,7 +60,7 @@ def _choice(table: Table, settings: TableSettings) -> Choice:
             hint="set `cursor:` to a column that only grows, or use upsert or full_refresh",
         )
     deletes: Deletes = settings.deletes if mode == "upsert" else "ignore"
-    return Choice(mode, cursor if mode != "full_refresh" else None, deletes, "set in the project file")
+    return TableMode(mode, cursor if mode != "full_refresh" else None, deletes, "set in the project file")
 
 
 def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None:
@@ -83,21 +83,21 @@ def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None
     return None
 
 
-def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> Choice:
+def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> TableMode:
     if not table.key:
         if cursor is not None:
-            return Choice("append", cursor, "ignore", f"no primary key; cursor {cursor}")
-        return Choice("full_refresh", None, "ignore", "no primary key")
+            return TableMode("append", cursor, "ignore", f"no primary key; cursor {cursor}")
+        return TableMode("full_refresh", None, "ignore", "no primary key")
     if cursor is not None:
-        return Choice("upsert", cursor, settings.deletes, f"key {', '.join(table.key)}; cursor {cursor}")
+        return TableMode("upsert", cursor, settings.deletes, f"key {', '.join(table.key)}; cursor {cursor}")
     why = f"key {', '.join(table.key)}; whole-table compare"
-    return Choice("upsert", None, settings.deletes, why, _suggest(table))
+    return TableMode("upsert", None, settings.deletes, why, _suggest(table))
 
 
-def _logged(table: Table, settings: TableSettings) -> Choice:
+def _logged(table: Table, settings: TableSettings) -> TableMode:
     if not table.key:
-        return Choice("full_refresh", None, "ignore", "no primary key, so that the log cannot tell its rows apart")
-    return Choice("log", None, settings.deletes, f"key {', '.join(table.key)}; changes from the source's log")
+        return TableMode("full_refresh", None, "ignore", "no primary key, so that the log cannot tell its rows apart")
+    return TableMode("log", None, settings.deletes, f"key {', '.join(table.key)}; changes from the source's log")
 
 
 def _suggest(table: Table) -> str:

@@ -22,7 +22,7 @@ from instep.model import Job
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.worker.perform import Ended
+    from instep.worker.perform import JobEnd
 
 Opener = Callable[[], "App"]
 _PARENT_SECONDS = 1.0
@@ -63,22 +63,22 @@ class Lane:
         with suppress(OSError):
             self._pipe.send(job)
 
-    def ended(self) -> Ended | None:
+    def ended(self) -> JobEnd | None:
         """How its job ended, None while it works; the end of its process is an error that passes."""
         if self.job is None:
             return None
         try:
             if self._pipe.poll():
-                found: Ended = self._pipe.recv()
+                found: JobEnd = self._pipe.recv()
                 return found
         except (EOFError, OSError):
             self._process.join(5)
         if self._process.is_alive():
             return None
-        from instep.worker.perform import Ended
+        from instep.worker.perform import JobEnd
 
         interrupted = self.kill_at < float("inf")
-        return Ended(f"its process ended with code {self._process.exitcode}", transient=True, interrupted=interrupted)
+        return JobEnd(f"its process ended with code {self._process.exitcode}", transient=True, interrupted=interrupted)
 
     def interrupt(self, patience: float) -> None:
         """Asks it to end its job; it is killed when that takes longer than `patience` seconds."""
@@ -159,7 +159,7 @@ def serve(pipe: Connection, opener: Opener, parent: int) -> None:
     os.setsid()  # an interrupt at the terminal is for the process that watches; this one's children go with it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    projects = Opened(opener)
+    projects = LaneProject(opener)
     while True:
         try:
             job = pipe.recv()
@@ -173,17 +173,17 @@ def serve(pipe: Connection, opener: Opener, parent: int) -> None:
     projects.close()
 
 
-def _one(projects: Opened, job: Job) -> Ended:
-    from instep.worker.perform import Ended, perform
+def _one(projects: LaneProject, job: Job) -> JobEnd:
+    from instep.worker.perform import JobEnd, perform
 
     try:
         return perform(projects.current(), job)
     except KeyboardInterrupt:
-        return Ended("interrupted", interrupted=True)
+        return JobEnd("interrupted", interrupted=True)
     except ProjectError as error:  # its file is wrong for now: that is no attempt
-        return Ended(str(error), again=UNREADABLE)
+        return JobEnd(str(error), again=UNREADABLE)
     except Exception as error:  # the store cannot be opened
-        return Ended(str(error) or type(error).__name__, transient=True)
+        return JobEnd(str(error) or type(error).__name__, transient=True)
 
 
 def _end_with(parent: int) -> None:
@@ -192,7 +192,7 @@ def _end_with(parent: int) -> None:
     _kill(os.getpid())
 
 
-class Opened:
+class LaneProject:
     """The project as its file says it now. `said` hears of a text that is wrong: then what it said before holds on."""
 
     def __init__(self, opener: Opener, said: Callable[[str], None] = lambda _: None) -> None:

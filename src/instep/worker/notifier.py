@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from instep.errors import InstepError
-from instep.worker.lane import Opened, Opener
+from instep.worker.lane import LaneProject, Opener
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -41,13 +41,13 @@ class NoticeThread:
             self._thread.join(AT_END + LOOK)
 
     def _run(self) -> None:
-        opened = Opened(self._opener)
+        opened = LaneProject(self._opener)
         while not self._ends.wait(LOOK):
             self._send(opened, 60.0, PATIENCE)
         self._send(opened, AT_END, 0.0)
         opened.close()
 
-    def _send(self, opened: Opened, seconds: float, patience: float) -> None:
+    def _send(self, opened: LaneProject, seconds: float, patience: float) -> None:
         """A store or file that cannot be read for a moment loses nothing."""
         try:
             app = opened.current()

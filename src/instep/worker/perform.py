@@ -27,7 +27,7 @@ from instep.spans import span, tell
 from instep.sync.context import SyncContext
 
 if TYPE_CHECKING:
-    from instep.sync.detection.detect import Detection
+    from instep.sync.detection.detect import DetectionResult
 
 
 TURN = 1.0
@@ -66,7 +66,7 @@ IN_PROGRESS = 2.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """What became of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
     `again`: it is not over, and comes again after so many seconds."""
 
@@ -78,7 +78,7 @@ class Ended:
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
-def perform(app: App, job: Job) -> Ended:
+def perform(app: App, job: Job) -> JobEnd:
     """Does a job. Every error becomes its end; nothing of the job is written to the queue from here."""
     with bound(job=job.id, connection=job.connection, kind=job.kind, attempt=str(job.attempt)):
         app.traced()
@@ -88,17 +88,17 @@ def perform(app: App, job: Job) -> Ended:
             return ended
 
 
-def _perform(app: App, job: Job) -> Ended:
+def _perform(app: App, job: Job) -> JobEnd:
     before = _last_run(app, job)
     try:
         return _carried_out(app, job)
     except KeyboardInterrupt:
-        ended = Ended("interrupted", interrupted=True)
+        ended = JobEnd("interrupted", interrupted=True)
     except RunInProgress as error:  # of a person, or of a lane that dies a moment after its worker
-        return Ended(_text(error), again=IN_PROGRESS)
+        return JobEnd(_text(error), again=IN_PROGRESS)
     except Exception as error:
         again = _transient(error) and not job.options.get("measured")
-        ended = Ended(_text(error), again, result=_problem(error))
+        ended = JobEnd(_text(error), again, result=_problem(error))
         # An error of ours says all there is to say; of any other the place is what helps.
         _log.error("%s", ended.error, exc_info=None if isinstance(error, InstepError) else error)
         _after(app, job, error)
@@ -151,7 +151,7 @@ def _pipe(app: App, job: Job) -> SyncContext:
     return replace(app.pipe(job.connection), who=job.who or job.why or "worker")
 
 
-def sync(app: App, job: Job) -> Ended:
+def sync(app: App, job: Job) -> JobEnd:
     """`options`: tables (paths), full, drop_retained, columns, drop_columns (paths); nothing of it: all tables as
     their cursors say."""
     from instep.sync import run
@@ -160,8 +160,8 @@ def sync(app: App, job: Job) -> Ended:
     if said.get("measured"):
         outcome = measured(app, job, _pipe(app, job))
         failed = outcome.error if outcome.status == "failed" else ""
-        return Ended(failed, run=outcome.run, result=asdict(outcome))
-    wanted = run.Wanted(
+        return JobEnd(failed, run=outcome.run, result=asdict(outcome))
+    wanted = run.RunScope(
         tables=frozenset(said.get("tables", ())),
         full=bool(said.get("full", job.kind == "backfill" and not said.get("columns"))),
         drop_retained=bool(said.get("drop_retained", False)),
@@ -181,16 +181,16 @@ def sync(app: App, job: Job) -> Ended:
         detector.on_error(app.store, app.project, job.connection)
     # One table's failure leaves the others loaded: its next sync is the next attempt.
     failed = "\n".join(errors) if report.status == "failed" else ""
-    return Ended(failed, bool(failed), run=report.run, result=result)
+    return JobEnd(failed, bool(failed), run=report.run, result=result)
 
 
-def detect(app: App, job: Job) -> Ended:
+def detect(app: App, job: Job) -> JobEnd:
     """Looks, decides, holds, and propagates if its `options` say `apply`."""
     from instep.sync.detection.detect import asked, record
     from instep.sync.detection.pause import hold
 
     if why := detector.idle(app.store, app.project, job):
-        return Ended(result={"skipped": why})
+        return JobEnd(result={"skipped": why})
     pipe = _pipe(app, job)
     begun = app.store.looks.now()
     with span("detect"):
@@ -207,10 +207,10 @@ def detect(app: App, job: Job) -> Ended:
     result = {"counts": counts, "waiting": waiting, "version": version, "shared": theirs}
     pending = bool(waiting) or any(d.applied or d.effect == "waiting" for d in found.decisions)
     missing = {"missing": [*found.missing.values()], "others": found.others}
-    return Ended(result={**result, **missing, "changes": [r.id for r in reviews.values()], "pending": pending})
+    return JobEnd(result={**result, **missing, "changes": [r.id for r in reviews.values()], "pending": pending})
 
 
-def _seen(app: App, pipe: SyncContext, job: Job) -> tuple[Detection, bool]:
+def _seen(app: App, pipe: SyncContext, job: Job) -> tuple[DetectionResult, bool]:
     """(the detection, whether another connection of the source had looked for it)."""
     from instep.sync.detection import detect as detection
 
@@ -236,7 +236,7 @@ def _propagate(pipe: SyncContext, job: Job) -> int:
         raise
 
 
-def maintain(app: App, job: Job) -> Ended:
+def maintain(app: App, job: Job) -> JobEnd:
     """`options`: table (a pattern), preview (only say what it would do)."""
     from instep.sync.operations import maintain as maintenance
     from instep.sync.progress import Silent
@@ -246,18 +246,18 @@ def maintain(app: App, job: Job) -> Ended:
     table, preview = str(job.options.get("table", "")), bool(job.options.get("preview"))
     done = maintenance.maintain(_pipe(app, job), table, told, session, dry_run=preview)
     errors = [f"{t.table}: {t.error}" for t in done.tables if t.error]
-    return Ended("\n".join(errors), True, run=done.run, result=asdict(done))
+    return JobEnd("\n".join(errors), True, run=done.run, result=asdict(done))
 
 
-def verify(app: App, job: Job) -> Ended:
+def verify(app: App, job: Job) -> JobEnd:
     """`options`: tables (paths). Viewers read results, so that no key of a row is in them."""
     from instep.sync.operations import verify as verification
 
     verdicts = verification.verify(_pipe(app, job), frozenset(job.options.get("tables", ())), keys=False)
-    return Ended(result={"tables": [asdict(v) for v in verdicts]})
+    return JobEnd(result={"tables": [asdict(v) for v in verdicts]})
 
 
-def test_connection(app: App, job: Job) -> Ended:
+def test_connection(app: App, job: Job) -> JobEnd:
     """`options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
     if whole := not (source or destination):
@@ -270,7 +270,7 @@ def test_connection(app: App, job: Job) -> Ended:
     wrong = _wrong(checks)
     if whole:
         app.store.setups.tested(job.connection, wrong)
-    return Ended(result={"checks": [asdict(c) for c in checks], "ok": not wrong})
+    return JobEnd(result={"checks": [asdict(c) for c in checks], "ok": not wrong})
 
 
 def _reached(app: App, destination: str) -> list[Check]:
@@ -287,23 +287,23 @@ def _wrong(checks: list[Check]) -> str:
     return "; ".join(": ".join(filter(None, (c.name, c.detail))) for c in checks if c.needed and not c.ok)
 
 
-def rollout(app: App, job: Job) -> Ended:
+def rollout(app: App, job: Job) -> JobEnd:
     """`key`: its id; `options`: a course (control/rollouts/course.py)."""
     result = turn(app, job)
-    return Ended(again=TURN) if result is None else Ended(result=result)
+    return JobEnd(again=TURN) if result is None else JobEnd(result=result)
 
 
-def _carried_out(app: App, job: Job) -> Ended:
+def _carried_out(app: App, job: Job) -> JobEnd:
     """Do a job by the function that its operation names: it answers the job's end, or the result of what people have
     decided, with the run that it made."""
     spec = spec_of(job.kind)
     work, before = work_of(spec), _last_run(app, job)
-    done: Ended | Mapping[str, Any]
+    done: JobEnd | Mapping[str, Any]
     done = _worked(app, job, spec, work()) if isinstance(work, type) else work(app, job)
-    if isinstance(done, Ended):
+    if isinstance(done, JobEnd):
         return done
     run = _last_run(app, job)
-    return Ended(run=run if run != before else "", result=done)
+    return JobEnd(run=run if run != before else "", result=done)
 
 
 def _worked(app: App, job: Job, spec: OperationSpec, work: Work) -> Mapping[str, Any]:

@@ -20,9 +20,9 @@ from instep.model import Job, JobStatus, RunStatus, Worker
 from instep.monitoring.retention import forget_some
 from instep.store.store import Store
 from instep.store.work.jobs import WAITED_FOR
-from instep.worker.lane import Lane, Opened, Opener, ready
+from instep.worker.lane import Lane, LaneProject, Opener, ready
 from instep.worker.notifier import NoticeThread
-from instep.worker.perform import Ended
+from instep.worker.perform import JobEnd
 
 BEAT = 15.0
 SCHEDULE = 5.0
@@ -33,7 +33,7 @@ WEIGHED = 10
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """`lanes` jobs at a time, beside one lane for what somebody waits for. A lane's process is replaced after so many
     `runs` or bytes of `memory`, its JVM's included. `grace`: seconds that running jobs have when the worker stops.
     `poll`: seconds between two looks at an empty queue."""
@@ -48,13 +48,15 @@ class Limits:
 class JobWorker:
     """Runs jobs until `stop` is called, from a signal or another thread. `said` hears what people may want to know."""
 
-    def __init__(self, opener: Opener, limits: Limits = Limits(), said: Callable[[str], None] = print) -> None:
+    def __init__(
+        self, opener: Opener, limits: WorkerLimits = WorkerLimits(), said: Callable[[str], None] = print
+    ) -> None:
         self._opener, self._limits, self._said = opener, limits, said
-        self._projects = Opened(opener, said)
+        self._projects = LaneProject(opener, said)
         self._stopping, self._at_once = threading.Event(), threading.Event()
         self._notices = NoticeThread(opener, said)
         self._lanes: dict[int, Lane] = {}
-        self._unsaved: dict[Lane, Ended] = {}
+        self._unsaved: dict[Lane, JobEnd] = {}
         self._beaten = self._scheduled = float("-inf")
         self._timetable = schedules.Timetable()
         self._pruned: date | None = None
@@ -217,7 +219,7 @@ class JobWorker:
             lane.job, lane.kill_at = None, float("inf")
             self._recycle(lane)
 
-    def _save(self, lane: Lane, ended: Ended) -> None:
+    def _save(self, lane: Lane, ended: JobEnd) -> None:
         assert lane.job is not None
         jobs, job = self._store.jobs, lane.job
         with self._store.transaction():
@@ -235,7 +237,7 @@ class JobWorker:
                 job = jobs.finish(job, result=ended.result)
         self._said(f"job {job.id} ({job.kind} of {job.connection or '-'}): {job.status}" + _why(job))
 
-    def _unended(self, lane: Lane, job: Job, ended: Ended, by: str) -> str:
+    def _unended(self, lane: Lane, job: Job, ended: JobEnd, by: str) -> str:
         """The run that a lane has left behind ends with its job; answers its id, "" if there is none."""
         if lane.alive:
             return ""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from instep.backends.http.credentials import Key
+from instep.backends.http.credentials import ApiKeySecret
 from instep.backends.http.problems import error_of, problem_of, strange
-from instep.backends.http.transport import Answer, Transport, Unreached
+from instep.backends.http.transport import ServerAnswer, Transport, Unreached
 from instep.errors import Blocked, ConnectError, InstepError
 from instep.loopback import is_loopback
 
@@ -73,7 +73,7 @@ TRIES = 4
 PATIENCE = 60.0
 """The most seconds that one request waits before it is sent again, all waits together."""
 PAGE = 1000
-Sends = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
+Sends = Callable[[str, str, Mapping[str, str], bytes | None], ServerAnswer]
 
 
 class Client:
@@ -83,7 +83,7 @@ class Client:
     def __init__(
         self,
         server: str,
-        key: Key,
+        key: ApiKeySecret,
         version: str,
         note: Callable[[str], None] = lambda _: None,
         *,
@@ -135,7 +135,7 @@ class Client:
 
     def _answer(
         self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "", tag: str = ""
-    ) -> Answer:
+    ) -> ServerAnswer:
         self._meet()
         more = {name: value for name, value in (("Idempotency-Key", token), ("If-Match", tag)) if value}
         return self._patiently(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
@@ -153,7 +153,7 @@ class Client:
 
     def _patiently(
         self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
-    ) -> Answer:
+    ) -> ServerAnswer:
         """Sends until there is an answer to go by. Every request may be sent again: writes have tokens."""
         said = {"Accept": "application/json", "User-Agent": f"instep/{self._version}", **headers}
         content = None if body is None else json.dumps(body).encode()
@@ -176,7 +176,7 @@ class Client:
             self._sleep(wait)
         raise AssertionError("the last attempt answers or raises")
 
-    def _document(self, answer: Answer) -> Any:
+    def _document(self, answer: ServerAnswer) -> Any:
         kind = answer.header("Content-Type")
         if answer.status >= 300:
             problem = problem_of(kind, answer.body)
@@ -187,7 +187,7 @@ class Client:
             raise strange(answer.status, self.base) from None
 
 
-def _again_in(answer: Answer, attempt: int) -> float | None:
+def _again_in(answer: ServerAnswer, attempt: int) -> float | None:
     """Seconds after which to ask again; None if the answer stands. What a server of ours cannot do now it says in a
     problem, which more asking does not change unless it names a time."""
     if answer.status not in (429, 502, 503, 504):

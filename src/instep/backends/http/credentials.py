@@ -19,7 +19,7 @@ _FORM = re.compile(r"[!-~]{8,512}")
 
 
 @dataclass(frozen=True)
-class Key:
+class ApiKeySecret:
     """A key's secret, which no text of it shows."""
 
     secret: str = field(repr=False)
@@ -29,7 +29,7 @@ class Key:
         return f"Bearer {self.secret}"
 
 
-def key(environment: Mapping[str, str]) -> Key:
+def key(environment: Mapping[str, str]) -> ApiKeySecret:
     """The key that a command sends. SetupError, without what was read, if there is none, if its file is open to
     others, or if it has not the form of a key."""
     if given := environment.get(VARIABLE, "").strip():
@@ -61,9 +61,9 @@ def _private(path: Path) -> str:
         raise SetupError(f"the API key's file {path}: {why}", hint=f"check {FILE_VARIABLE}") from None
 
 
-def _checked(text: str, where: str) -> Key:
+def _checked(text: str, where: str) -> ApiKeySecret:
     if not _FORM.fullmatch(text):
         raise SetupError(
             f"{where} holds no API key", hint="it is one line that begins with instep_sk_, as it was told once"
         )
-    return Key(text)
+    return ApiKeySecret(text)

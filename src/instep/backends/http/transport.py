@@ -21,7 +21,7 @@ MAX_ANSWER = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
@@ -80,7 +80,7 @@ class Transport:
         context = ssl.create_default_context()
         self._opener = urllib.request.build_opener(proxies, _OpensHttp(), _OpensHttps(context), _NoRedirect())
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> ServerAnswer:
         """The answer, whatever its status; Unreached if none comes. `Authorization` in `headers` goes to this server
         alone."""
         request = urllib.request.Request(self.base + path, data=body, method=method)
@@ -88,7 +88,7 @@ class Transport:
             request.add_unredirected_header(name, value)
         return _told(self.base, lambda: self._answer(request))
 
-    def _answer(self, request: urllib.request.Request) -> Answer:
+    def _answer(self, request: urllib.request.Request) -> ServerAnswer:
         try:
             with self._opener.open(request, timeout=CONNECT) as found:
                 return _read(found)
@@ -97,16 +97,16 @@ class Transport:
                 return _read(error)
 
 
-def _read(found: Any) -> Answer:
+def _read(found: Any) -> ServerAnswer:
     body = found.read(MAX_ANSWER + 1)
     if len(body) > MAX_ANSWER:
         raise ConnectError("the server's answer is larger than 64 MiB", hint="ask for less at once")
     if found.length:  # a body read in parts may end early without a word
         raise http.client.IncompleteRead(body, found.length)
-    return Answer(found.status, dict(found.headers.items()), body)
+    return ServerAnswer(found.status, dict(found.headers.items()), body)
 
 
-def _told(base: str, ask: Callable[[], Answer]) -> Answer:
+def _told(base: str, ask: Callable[[], ServerAnswer]) -> ServerAnswer:
     """Errors of the network as ours: they name the server and nothing that was sent."""
     try:
         return ask()

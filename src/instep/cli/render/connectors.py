@@ -15,14 +15,14 @@ from instep.cli.render.live import Board, drawn
 
 if TYPE_CHECKING:
     from instep.schema.catalog.catalog import Catalog, Column
-    from instep.sources.connector.segment import Counts, LogLine
+    from instep.sources.connector.segment import LogLine, OperationCounts
 
 
 Line = tuple[str, str]
 _CONNECTOR_TEXT_STYLES = {"+": "green", "-": "red", "~": "yellow"}
 
 
-def operations_lines(counts: Counts, schema_changes: int | None = None) -> Iterator[str]:
+def operations_lines(counts: OperationCounts, schema_changes: int | None = None) -> Iterator[str]:
     """One count a line; schema changes before checkpoints, where they are known."""
     numbers = {field.name: getattr(counts, field.name) for field in fields(counts)}
     if schema_changes is not None:
@@ -32,7 +32,7 @@ def operations_lines(counts: Counts, schema_changes: int | None = None) -> Itera
         yield f"  {name:<15}{number:>12,}"
 
 
-def operations_line(counts: Counts) -> str:
+def operations_line(counts: OperationCounts) -> str:
     """As `operations_lines`, in one."""
     return ", ".join(f"{getattr(counts, field.name):,} {field.name}" for field in fields(counts))
 
@@ -60,17 +60,17 @@ _SAID = logging.NullHandler()
 _STYLES = {"debug": "dim", "warning": "yellow", "error": "red"}
 
 
-class Trial(Board):
+class TrialBoard(Board):
     """A board that knows operations, too."""
 
     def __init__(self) -> None:
-        from instep.sources.connector.segment import Counts
+        from instep.sources.connector.segment import OperationCounts
 
         super().__init__()
         self._counting = threading.Lock()
-        self.counts = Counts()
+        self.counts = OperationCounts()
 
-    def operations(self, counts: Counts) -> None:
+    def operations(self, counts: OperationCounts) -> None:
         """All so far."""
         with self._counting:
             self.counts = counts
@@ -84,9 +84,9 @@ class Trial(Board):
 
 
 @contextmanager
-def followed() -> Iterator[Trial]:
+def followed() -> Iterator[TrialBoard]:
     """A trial that is drawn on stderr while the block runs. If it fails, what had been sent is told."""
-    trial = Trial()
+    trial = TrialBoard()
     logging.getLogger("instep").addHandler(_SAID)
     with drawn(trial):
         try:

@@ -14,7 +14,7 @@ from instep.model import Member, Rollout
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.store.work.rollouts import Draft
+    from instep.store.work.rollouts import RolloutDraft
 
 ORDER = ("done", "already", "running", "waiting", "failed", "blocked", "skipped", "rolled_back")
 _QUIET = ("done", "already", "waiting")
@@ -50,7 +50,7 @@ def _speaks(member: Member) -> bool:
     return member.status not in _QUIET or bool(member.error or (member.findings and not member.accepted))
 
 
-def draft_document(drafted: Draft) -> dict[str, Any]:
+def draft_document(drafted: RolloutDraft) -> dict[str, Any]:
     values = {"what": drafted.what, "group": drafted.group, "waves": list(drafted.sizes), "gates": drafted.gates}
     fits = Counter(m.fit for m in drafted.members)
     return {**values, "dry_run": True, "fits": dict(fits), "connections": [_row(m) for m in drafted.members]}
@@ -71,7 +71,7 @@ def show_list(out: Screen, found: Sequence[Rollout]) -> None:
         out.write(line, _STYLES.get(one.status, ""))
 
 
-def show_draft(out: Screen, drafted: Draft, text: str) -> None:
+def show_draft(out: Screen, drafted: RolloutDraft, text: str) -> None:
     out.write(text, "bold")
     _show_rules(out, drafted.group, drafted.gates)
     _show_members(out, [_row(m) for m in drafted.members])

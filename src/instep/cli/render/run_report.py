@@ -8,12 +8,12 @@ from instep.cli.context import PARTIAL, fail, say
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.sync.progress import Report
+    from instep.sync.progress import SyncReport
 
 _NUMBERS = ("read", "inserted", "updated", "deleted", "held")
 
 
-def end_as(report: Report) -> None:
+def end_as(report: SyncReport) -> None:
     """Ends the command with the exit code of a run."""
     if report.status == "partial":
         raise fail(PARTIAL)
@@ -21,7 +21,7 @@ def end_as(report: Report) -> None:
         raise fail(1)
 
 
-def show_report(out: Screen, report: Report) -> None:
+def show_report(out: Screen, report: SyncReport) -> None:
     """What became of each table, and what the run has to say."""
     from rich.table import Table as Grid
 

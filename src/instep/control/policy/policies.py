@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from instep.control.policy.sample_changes import OF_COLUMN, asked, sample
-from instep.control.policy.sample_changes import Asked as Sample
-from instep.control.policy.simulation import Compared, Outcome, Simulation
+from instep.control.policy.sample_changes import PolicyQuestion as Sample
+from instep.control.policy.simulation import DecisionOutcome, SimulatedDecision, Simulation
 from instep.errors import SchemaError
 from instep.model import Review
 from instep.project.files.imported import imported
@@ -244,7 +244,7 @@ def _of_key(change: Change, accepted: Catalog) -> Iterator[Change]:
 
 
 @dataclass(frozen=True)
-class CaseResult:
+class EvaluatedCase:
     """A case with what was decided. `wrong`: what is not as expected, empty if all is."""
 
     sample: Sample
@@ -252,20 +252,20 @@ class CaseResult:
     wrong: tuple[str, ...]
 
 
-def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[CaseResult | str]:
+def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[EvaluatedCase | str]:
     """Decides every case; of one that can be no such change, why."""
     policy, tags = project.policy(connection), project.connection(connection).tags
     return [_run(case, policy, tags) for case in cases]
 
 
-def _run(case: SampleCase, policy: Policy, tags: tuple[str, ...]) -> CaseResult | str:
+def _run(case: SampleCase, policy: Policy, tags: tuple[str, ...]) -> EvaluatedCase | str:
     wanted = Sample(case.change, case.table, case.column, case.before, case.after)
     try:
         change = sample(wanted)
     except SchemaError as error:
         return f"{error.message}; {error.hint}".strip("; ")
     traced = trace(change, policy, tags=tags if case.tags is None else case.tags)
-    return CaseResult(wanted, traced, tuple(_wrong(case, traced.decision)))
+    return EvaluatedCase(wanted, traced, tuple(_wrong(case, traced.decision)))
 
 
 def _wrong(case: SampleCase, decision: Decision) -> Iterator[str]:
@@ -332,7 +332,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {**asdict(rule), "text": str(rule)}
 
 
-def tested(result: CaseResult | str) -> dict[str, Any]:
+def tested(result: EvaluatedCase | str) -> dict[str, Any]:
     """A case with what was decided; `problem` says why it can be no such change, which has nothing else then."""
     if isinstance(result, str):
         return {"problem": result}
@@ -353,7 +353,7 @@ def simulated(s: Simulation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _compared(c: Compared) -> dict[str, Any]:
+def _compared(c: SimulatedDecision) -> dict[str, Any]:
     r = c.review
     return {
         "id": r.id, "summary": r.summary, "kind": r.kind, "status": r.status, "first_seen": r.first_seen,
@@ -361,5 +361,5 @@ def _compared(c: Compared) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: DecisionOutcome) -> dict[str, Any]:
     return {"outcome": outcome.text, "action": outcome.action, "rule": outcome.rule, "why": outcome.why}

@@ -25,7 +25,7 @@ _LIKELY: tuple[DataType, ...] = (Int(64), Int(32), Int(16), parse("date"), Strin
 
 
 @dataclass(frozen=True)
-class Asked:
+class PolicyQuestion:
     """A change to be asked about. `before` and `after` are types; for a rename `after` is the new name, a table's
     with its schema if that changes too. Empty ones are made up: no policy looks at types."""
 
@@ -36,26 +36,26 @@ class Asked:
     after: str = ""
 
 
-def asked(path: str, kind: str, accepted: Catalog, before: str = "", after: str = "") -> Asked:
+def asked(path: str, kind: str, accepted: Catalog, before: str = "", after: str = "") -> PolicyQuestion:
     """The change that `TABLE[.COLUMN] KIND` means. Tables of `accepted` are known by their paths; of others the last
     part of three is the column. InstepError if it is not clear."""
     _check_kind(kind)
     paths = {t.path for t in accepted.tables}
     may_have_column = kind in OF_COLUMN or kind == "access.lost"
     if not may_have_column or (kind == "access.lost" and path in paths):
-        return Asked(kind, path, "", before, after)
+        return PolicyQuestion(kind, path, "", before, after)
     known = [p for p in paths if path.startswith(f"{p}.")]
     if known:
         table = max(known, key=len)
-        return Asked(kind, table, path[len(table) + 1 :], before, after)
+        return PolicyQuestion(kind, table, path[len(table) + 1 :], before, after)
     if path in paths or path.count(".") < 2:
         if kind == "access.lost":
-            return Asked(kind, path, "", before, after)
+            return PolicyQuestion(kind, path, "", before, after)
         raise InstepError(
             f"{kind} is about a column, and {path} names none", hint=f"write {path}.COLUMN{_near(path, paths)}"
         )
     table, _, column = path.rpartition(".")
-    return Asked(kind, table, column, before, after)
+    return PolicyQuestion(kind, table, column, before, after)
 
 
 def _near(path: str, known: set[str]) -> str:
@@ -67,7 +67,7 @@ def _near(path: str, known: set[str]) -> str:
 NOTHING = Catalog()
 
 
-def sample(wanted: Asked, accepted: Catalog = NOTHING) -> k.Change:
+def sample(wanted: PolicyQuestion, accepted: Catalog = NOTHING) -> k.Change:
     """The change as the diff would report it, about the accepted table and column where they are known.
 
     SchemaError if the kind does not exist, needs a column or has none, or if the types are of another kind.
@@ -92,7 +92,7 @@ def _check_kind(kind: str) -> None:
         raise unknown("kind of change", kind, KINDS)
 
 
-def _no_types(wanted: Asked) -> None:
+def _no_types(wanted: PolicyQuestion) -> None:
     if wanted.before or (wanted.after and wanted.kind not in RENAMES):
         raise SchemaError(f"{wanted.kind} has no types", hint="leave `from` and `to` out")
 
@@ -107,7 +107,7 @@ def _table(path: str, accepted: Catalog) -> Table:
     return Table(schema, name, (Column("id", Int(64), nullable=False, key=1), Column("a", String())))
 
 
-def _of_column(wanted: Asked, table: Table, known: Column | None) -> k.Change:
+def _of_column(wanted: PolicyQuestion, table: Table, known: Column | None) -> k.Change:
     if wanted.kind in RETYPES:
         return _retype(wanted, table.ref, known)
     if wanted.before and wanted.kind != "column.removed":
@@ -131,7 +131,7 @@ def _of_column(wanted: Asked, table: Table, known: Column | None) -> k.Change:
     return k.ColumnComment(table.ref, column, replace(column, comment=f"{column.comment or ''} (new)".strip()))
 
 
-def _retype(wanted: Asked, ref: k.Ref, known: Column | None) -> k.Change:
+def _retype(wanted: PolicyQuestion, ref: k.Ref, known: Column | None) -> k.Change:
     """The types must be of the kind that is asked about; those that nobody says are made up to fit."""
     before = parse(wanted.before) if wanted.before else known.type if known else None
     after = parse(wanted.after) if wanted.after else None
@@ -155,7 +155,7 @@ def retyped(before: DataType, after: DataType) -> str:
     return type_change(before, after).kind
 
 
-def _of_table(wanted: Asked, table: Table) -> k.Change:
+def _of_table(wanted: PolicyQuestion, table: Table) -> k.Change:
     names = tuple(c.name for c in table.live)
     match wanted.kind:
         case "table.added":

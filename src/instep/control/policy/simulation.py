@@ -29,7 +29,7 @@ DOUBT = "may be one rename"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DecisionOutcome:
     """What was or would be done; `text` is the action with what matters of its modifiers (`apply, removed: drop`)."""
 
     action: str
@@ -39,12 +39,12 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Compared:
+class SimulatedDecision:
     """One recorded change: what was decided then, and what would be now."""
 
     review: Review
-    then: Outcome
-    now: Outcome
+    then: DecisionOutcome
+    now: DecisionOutcome
 
     @property
     def differs(self) -> bool:
@@ -57,11 +57,11 @@ class Simulation:
 
     connection: str
     policy: Policy
-    compared: tuple[Compared, ...]
+    compared: tuple[SimulatedDecision, ...]
     unread: tuple[str, ...]
 
     @property
-    def different(self) -> tuple[Compared, ...]:
+    def different(self) -> tuple[SimulatedDecision, ...]:
         return tuple(c for c in self.compared if c.differs)
 
     @property
@@ -132,13 +132,13 @@ def _explicit(review: Review) -> Explicit | None:
     return said.get(review.action)
 
 
-def _compare(review: Review, decision: Decision) -> Compared:
-    then = Outcome(review.action, review.rule, review.why, _text(review.kind, review.action, review.modifiers))
+def _compare(review: Review, decision: Decision) -> SimulatedDecision:
+    then = DecisionOutcome(review.action, review.rule, review.why, _text(review.kind, review.action, review.modifiers))
     if _held(review, decision):
-        return Compared(review, then, then)
+        return SimulatedDecision(review, then, then)
     modifiers = asdict(decision.modifiers)
-    now = Outcome(decision.action, decision.rule, decision.why, _text(review.kind, decision.action, modifiers))
-    return Compared(review, then, now)
+    now = DecisionOutcome(decision.action, decision.rule, decision.why, _text(review.kind, decision.action, modifiers))
+    return SimulatedDecision(review, then, now)
 
 
 def _held(review: Review, decision: Decision) -> bool:

@@ -10,7 +10,7 @@ from instep.model import ObjectKind
 from instep.project.documents import InvalidObject
 from instep.project.load import connection_links
 from instep.project.project import Project
-from instep.project.sections.models import Connection
+from instep.project.sections.models import ConnectionSection
 from instep.project.sections.values import Section
 from instep.project.text.tree import Path
 from instep.store.server.resources import Link
@@ -21,12 +21,12 @@ _USED = ("sources", "destinations", "policies", "channels")
 
 def links_of(project: Project, section: Section) -> tuple[Link, ...]:
     """What an object of the project is found by: what it uses, its tags, its place as a shard."""
-    if not isinstance(section, Connection):
+    if not isinstance(section, ConnectionSection):
         return ()
     return tuple(dict.fromkeys(_connection_links(project, section)))
 
 
-def _connection_links(project: Project, section: Connection) -> Iterator[Link]:
+def _connection_links(project: Project, section: ConnectionSection) -> Iterator[Link]:
     yield "source", section.source or next(iter(project.model.sources), "")
     yield "destination", _destination(project, section)
     if section.policy and section.policy in project.model.policies:
@@ -41,7 +41,7 @@ def check_links(
     project: Project, store: Store, kind: ObjectKind, name: str, document: Mapping[str, Any], section: Section
 ) -> None:
     """InvalidObject if a connection names what is not there, or is a shard or has a log that there is already."""
-    if not isinstance(section, Connection):
+    if not isinstance(section, ConnectionSection):
         return
     names = {plural: dict.fromkeys(getattr(project.model, plural), True) for plural in _USED}
     problems = [(path, said) for said, path in _required(document)]
@@ -59,7 +59,9 @@ def _required(document: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
             yield "is required", (field,)
 
 
-def _shard_problems(project: Project, store: Store, name: str, section: Connection) -> Iterator[tuple[Path, str]]:
+def _shard_problems(
+    project: Project, store: Store, name: str, section: ConnectionSection
+) -> Iterator[tuple[Path, str]]:
     namespace = _namespace(project, section)
     if not namespace:
         yield ("shard",), "needs a `namespace`, which it has in common with the other shards"
@@ -71,20 +73,20 @@ def _shard_problems(project: Project, store: Store, name: str, section: Connecti
         yield ("shard",), f"connection {others[0]} is shard {section.shard!r} of {namespace} already"
 
 
-def _of_file(project: Project) -> Mapping[str, Connection]:
+def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
     own = getattr(project, "own", project.model)
-    found: Mapping[str, Connection] = own.connections
+    found: Mapping[str, ConnectionSection] = own.connections
     return found
 
 
-def _destination(project: Project, section: Connection) -> str:
+def _destination(project: Project, section: ConnectionSection) -> str:
     return section.destination or next(iter(project.model.destinations), "")
 
 
-def _namespace(project: Project, section: Connection) -> str:
+def _namespace(project: Project, section: ConnectionSection) -> str:
     common = project.model.destinations.get(_destination(project, section))
     return section.namespace or str(common.namespace if common else "")
 
 
-def _shard(project: Project, section: Connection) -> str:
+def _shard(project: Project, section: ConnectionSection) -> str:
     return "/".join((_destination(project, section), _namespace(project, section), section.shard))

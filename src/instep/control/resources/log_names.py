@@ -8,7 +8,7 @@ from typing import Any
 
 from instep.errors import ProjectError
 from instep.project.project import Project
-from instep.project.sections.models import Connection
+from instep.project.sections.models import ConnectionSection
 from instep.project.served import ServedProject
 from instep.project.text.tree import Path
 from instep.store.store import Store
@@ -25,7 +25,7 @@ def check_log_names(project: Project, store: Store, connection: str) -> None:
 
 
 def log_problems(
-    project: Project, store: Store, name: str, source: str, section: Connection
+    project: Project, store: Store, name: str, source: str, section: ConnectionSection
 ) -> Iterator[tuple[Path, str]]:
     """Yield (place, why) of what a connection's section calls its log by, and another connection of the source has."""
     said = {field: given for field in ("slot", "publication") if (given := getattr(section.log, field))}
@@ -58,9 +58,9 @@ def _of_source(project: Project, store: Store, source: str) -> set[str]:
     return found.union(name for kind, name in store.objects.users("source", source) if kind == "connection")
 
 
-def _of_file(project: Project) -> Mapping[str, Connection]:
+def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
     own = project.own if isinstance(project, ServedProject) else project.model
-    found: Mapping[str, Connection] = own.connections
+    found: Mapping[str, ConnectionSection] = own.connections
     return found
 
 

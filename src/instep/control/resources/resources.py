@@ -15,7 +15,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Literal
 
-from instep.control.compat_documents import Kept, noted_of
+from instep.control.compat_documents import CompatDocuments, noted_of
 from instep.control.resources.links import check_links, links_of
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import ConnectionCreated, ConnectionEdited, Event
@@ -44,7 +44,7 @@ from instep.project.documents import (
     written,
 )
 from instep.project.project import Project
-from instep.project.sections.models import Connection
+from instep.project.sections.models import ConnectionSection
 from instep.project.sections.values import Section
 from instep.project.served import ServedProject
 from instep.project.text import tree as yaml_tree
@@ -77,7 +77,7 @@ class Managed:
     updated_by: str = ""
 
 
-class Objects:
+class Resources:
     """Use cases over one project and its store. Kinds are source, destination, connection, policy and channel."""
 
     def __init__(self, project: Project, store: Store) -> None:
@@ -196,7 +196,7 @@ class Objects:
             self._check_reach(kind, name, section, plain)
             _check_addresses(kind, name, section, plain, before)
             check_links(self.project, self.store, kind, name, document, section)
-            given = _tags(section.tags if isinstance(section, Connection) else given_tags, before)
+            given = _tags(section.tags if isinstance(section, ConnectionSection) else given_tags, before)
             links = links_of(self.project, section)
             if dry_run:
                 return _previewed(kind, name, document, given, before)
@@ -234,7 +234,7 @@ class Objects:
             if not dry_run:
                 self.store.secrets.keep(kind, name, ())
                 self.store.objects.delete(kind, name, expected=expected)
-                Kept(self.store).delete("noted", noted_of(kind, name))
+                CompatDocuments(self.store).delete("noted", noted_of(kind, name))
                 if kind == "destination":
                     self.store.setups.forget(name)
 

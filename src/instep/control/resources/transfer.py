@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from instep.control.resources.resources import Objects
+from instep.control.resources.resources import Resources
 from instep.model import ObjectKind
 from instep.project.documents import PLURALS, pointer, replaced, secrets_in, texts, value_at, written
 from instep.project.project import Project
@@ -25,7 +25,7 @@ Named = tuple[ObjectKind, str]
 
 
 @dataclass
-class Imported:
+class ImportReport:
     """What became of each section."""
 
     created: list[Named] = field(default_factory=list)
@@ -33,12 +33,12 @@ class Imported:
     unchanged: list[Named] = field(default_factory=list)
 
 
-def export_text(objects: Objects) -> str:
+def export_text(objects: Resources) -> str:
     """All that the server keeps, as the text of a project file."""
     return yaml_tree.dump(exported(objects))
 
 
-def exported(objects: Objects) -> dict[str, Any]:
+def exported(objects: Resources) -> dict[str, Any]:
     """All that the server keeps, as the sections of a project file; references are text."""
     found: dict[str, Any] = {"version": 1}
     variables: set[str] = set()
@@ -50,7 +50,7 @@ def exported(objects: Objects) -> dict[str, Any]:
     return found
 
 
-def _with_references(objects: Objects, kept: StoredObject, variables: set[str]) -> dict[str, Any]:
+def _with_references(objects: Resources, kept: StoredObject, variables: set[str]) -> dict[str, Any]:
     origins = {record.id: record.origin for record in objects.store.secrets.of(kept.kind, kept.name)}
     sealed = secrets_in(kept.spec)
     return replaced(kept.spec, {p: origins.get(id) or _variable(kept, p, variables) for p, id in sealed.items()})
@@ -72,12 +72,12 @@ class _Undone(Exception):
 
 
 def import_project(
-    objects: Objects, given: Project, *, who: str, replace: bool = False, dry_run: bool = False
-) -> Imported:
+    objects: Resources, given: Project, *, who: str, replace: bool = False, dry_run: bool = False
+) -> ImportReport:
     """Takes in all sections of a project file, or none. What is there already is a Conflict, unless it is the same or
     `replace`. Tags of connections come with them; other settings of the file are the server's own business. Under
     `dry_run` all of it is tried, and nothing stays."""
-    done = Imported()
+    done = ImportReport()
     with suppress(_Undone), objects.store.transaction():
         for kind, name, spec, origins in _sections(given):
             before = objects.store.objects.get(kind, name)
@@ -109,7 +109,7 @@ def _resolved(given: Project, text: str, path: Path) -> str:
     return given.environment.resolve(Reference(text), given.where(path), path)
 
 
-def _same(objects: Objects, before: StoredObject, spec: Mapping[str, Any], origins: Mapping[Path, str]) -> bool:
+def _same(objects: Resources, before: StoredObject, spec: Mapping[str, Any], origins: Mapping[Path, str]) -> bool:
     """Whether a document says what is kept, secrets and the references that they came from included."""
     sealed = secrets_in(before.spec)
     values = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from instep.control.reviews import answer
-from instep.control.rollouts.patch import Line
+from instep.control.rollouts.patch import CompatibilityLine
 from instep.errors import ChangeNotFound, InstepError
 from instep.model import Review
 from instep.schema.changes.kinds import KINDS
@@ -39,28 +39,32 @@ class ChangePatch:
         said = {"verdict": self.verdict, "kind": self.kind, "object": self.path, "summary": self.summary}
         return {"change": said}
 
-    def line(self, connection: str) -> Line:
+    def line(self, connection: str) -> CompatibilityLine:
         standing = [r for r in self._found(connection, *STANDING) if r.summary == self.summary]
         if standing:
             return self._waiting(standing[0])
         if other := self._found(connection, *STANDING):
-            return Line("conflict", f"its change is another one: {other[0].summary}")
+            return CompatibilityLine("conflict", f"its change is another one: {other[0].summary}")
         done = self._found(connection, "applied")
         if self._is_there(connection, done):
-            return Line("already", "it is applied" if done else "it was never without it")
-        return Line("conflict", "its source shows no such change, as of the last detection")
+            return CompatibilityLine("already", "it is applied" if done else "it was never without it")
+        return CompatibilityLine("conflict", "its source shows no such change, as of the last detection")
 
-    def _waiting(self, review: Review) -> Line:
+    def _waiting(self, review: Review) -> CompatibilityLine:
         if review.status == "rejected" and self.verdict == "rejected":
-            return Line("already", f"rejected by {review.decided_by or 'policy'}")
+            return CompatibilityLine("already", f"rejected by {review.decided_by or 'policy'}")
         if review.status != "open" and review.status != self.verdict:
-            return Line("undecided", f"{review.id} was {review.status} by {review.decided_by}: settle it there first")
+            return CompatibilityLine(
+                "undecided", f"{review.id} was {review.status} by {review.decided_by}: settle it there first"
+            )
         if self.store.reviews.is_asleep(review):
-            return Line("undecided", f"{review.id} is snoozed until {review.snoozed_until:%Y-%m-%d %H:%M} UTC")
+            return CompatibilityLine(
+                "undecided", f"{review.id} is snoozed until {review.snoozed_until:%Y-%m-%d %H:%M} UTC"
+            )
         pause = self.store.pauses.connection(review.connection)
         if pause and pause.change != review.id:
-            return Line("undecided", f"the connection is paused: {pause.reason}")
-        return Line("applies", f"{review.id}: {review.summary}")
+            return CompatibilityLine("undecided", f"the connection is paused: {pause.reason}")
+        return CompatibilityLine("applies", f"{review.id}: {review.summary}")
 
     def _found(self, connection: str, *statuses: Any) -> list[Review]:
         found = self.store.reviews.find(connection, statuses)

@@ -8,10 +8,10 @@ from typing import Any
 
 from instep.control.rollouts.changes import ChangePatch
 from instep.control.rollouts.gates import Gates
-from instep.control.rollouts.patch import Patch, Runs
+from instep.control.rollouts.patch import Patch, RunsConnections
 from instep.control.rollouts.policies import ManagedPolicies, policy_patch
 from instep.control.rollouts.selections import SelectionPatch
-from instep.control.rollouts.waves import Group, cut
+from instep.control.rollouts.waves import ConnectionGroup, cut
 from instep.control.selection.selections import WORDS
 from instep.errors import InstepError
 from instep.events import RolloutMoved
@@ -19,7 +19,7 @@ from instep.model import Fit, Member, MemberStatus, Rollout
 from instep.project.project import Project
 from instep.schema.changes.kinds import KINDS
 from instep.store.store import Store
-from instep.store.work.rollouts import Draft
+from instep.store.work.rollouts import RolloutDraft
 
 _BEGINS: Mapping[Fit, MemberStatus] = {
     "applies": "waiting", "already": "already", "conflict": "blocked", "undecided": "blocked",
@@ -27,17 +27,17 @@ _BEGINS: Mapping[Fit, MemberStatus] = {
 
 
 @dataclass(frozen=True)
-class Order:
+class RolloutOrder:
     """What is asked for. `canary`: connections that come first, in this order."""
 
     patch: Patch
-    group: Group
+    group: ConnectionGroup
     sizes: tuple[str, ...]
     gates: Gates
     canary: tuple[str, ...] = ()
 
 
-def draft(order: Order, connections: Sequence[str], who: str) -> Draft:
+def draft(order: RolloutOrder, connections: Sequence[str], who: str) -> RolloutDraft:
     """The compatibility table with its waves; nothing is written. Connections that it does not fit yet are in the last
     wave, those that have it already in none. InstepError if it fits none, or for a canary that is not among them."""
     lines = {name: order.patch.line(name) for name in connections}
@@ -51,10 +51,10 @@ def draft(order: Order, connections: Sequence[str], who: str) -> Draft:
         Member("", name, waves.get(name, 0 if line.fit == "already" else last), _BEGINS[line.fit], line.fit, line.why)
         for name, line in lines.items()
     )
-    return Draft(order.patch.to_dict(), order.group.to_dict(), order.sizes, order.gates.to_dict(), members, who)
+    return RolloutDraft(order.patch.to_dict(), order.group.to_dict(), order.sizes, order.gates.to_dict(), members, who)
 
 
-def create(store: Store, made: Draft) -> Rollout:
+def create(store: Store, made: RolloutDraft) -> Rollout:
     """Writes it down. InstepError if it would change no connection, now or once what stands against it is settled."""
     if all(m.status == "already" for m in made.members):
         raise InstepError(
@@ -66,7 +66,7 @@ def create(store: Store, made: Draft) -> Rollout:
     return rollout
 
 
-def detect_all(runs: Runs, connections: Sequence[str], key: str) -> dict[str, str]:
+def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> dict[str, str]:
     """Looks at the sources of all of them; answers what went wrong, by connection."""
     waiting, failed = list(connections), dict[str, str]()
     while waiting:

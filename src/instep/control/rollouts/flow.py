@@ -16,8 +16,8 @@ from typing import TypeVar
 from instep.control.rollouts.course import FREE, Course, to_advance, to_resume, to_roll_back, to_take_back
 from instep.control.rollouts.create import detect_all
 from instep.control.rollouts.gates import findings, gates_of
-from instep.control.rollouts.machine import UNDONE, Await, Begin, Halt, Over, before, next_step, standing
-from instep.control.rollouts.patch import Line, Patch, Runs
+from instep.control.rollouts.machine import UNDONE, Await, BeginConnection, Halt, Over, before, next_step, standing
+from instep.control.rollouts.patch import CompatibilityLine, Patch, RunsConnections
 from instep.crash import crashpoint
 from instep.errors import Fenced, InstepError
 from instep.events import RolloutApplied, RolloutMoved, RolloutTakenBack
@@ -35,7 +35,7 @@ class Rolling:
 
     store: Store
     patch: Patch
-    runs: Runs
+    runs: RunsConnections
     who: str
     told: Told = field(default=lambda member: None)
     in_turns: bool = False
@@ -120,7 +120,7 @@ class Rolling:
         members = {m.connection: m for m in self.store.rollouts.members(held.id, wave=number)}
         while True:
             match next_step(list(members.values()), limits, self.runs.lanes):
-                case Begin(member):
+                case BeginConnection(member):
                     now = self._begin(held, member)
                     if now is None:
                         self._end_all(held, members)
@@ -177,7 +177,7 @@ class Rolling:
                 attempt=now.attempt + 1, who=self.who, findings=[], accepted="",
             )  # fmt: skip
 
-    def _left(self, held: Rollout, member: Member, line: Line) -> Member:
+    def _left(self, held: Rollout, member: Member, line: CompatibilityLine) -> Member:
         """It does not fit any more, or has it meanwhile."""
         status: MemberStatus = "already" if line.fit == "already" else "blocked"
         return self._move(held, member, status, fit=line.fit, why=line.why)
@@ -185,7 +185,7 @@ class Rolling:
     def _unfit(self, held: Rollout, member: Member, why: str) -> Member:
         with self.store.transaction():
             self.store.rollouts.check(held)
-            return self._left(held, member, Line("conflict", why))
+            return self._left(held, member, CompatibilityLine("conflict", why))
 
     def _ended(self, held: Rollout, member: Member, outcome: RunOutcome) -> Member:
         """Done is what went through and has what was rolled out; anything else has failed."""

@@ -30,7 +30,7 @@ def before(status: MemberStatus) -> tuple[MemberStatus, ...]:
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginConnection:
     """The connection's turn."""
 
     member: Member
@@ -55,7 +55,7 @@ class Over:
     """The wave is through."""
 
 
-Step = Begin | Await | Halt | Over
+Step = BeginConnection | Await | Halt | Over
 
 
 def next_step(members: Sequence[Member], limits: Gates, lanes: int) -> Step:
@@ -65,7 +65,7 @@ def next_step(members: Sequence[Member], limits: Gates, lanes: int) -> Step:
     why = halts(members, limits)
     waiting = next((m for m in members if m.status == "waiting"), None)
     if waiting is not None and not why and len(under_way) < lanes:
-        return Begin(waiting)
+        return BeginConnection(waiting)
     if under_way:
         return Await(under_way)
     return Halt(why) if why else Over()

@@ -10,7 +10,7 @@ from instep.model import Fit, RunOutcome
 
 
 @dataclass(frozen=True)
-class Line:
+class CompatibilityLine:
     """One connection's line of the compatibility table."""
 
     fit: Fit
@@ -21,7 +21,7 @@ class Later(Exception):
     """Runs are under way, and whoever carries the rollout on shall not wait for them: it comes again."""
 
 
-class Runs(Protocol):
+class RunsConnections(Protocol):
     """Runs one connection: in this process, or by a queue. The same call with the same `key` is the same run: it is
     begun once, and asked again it answers what became of it, None while it is under way. A run that a dead process has
     left unfinished is carried out anew. No InstepError comes out of them: that is an outcome."""
@@ -58,7 +58,7 @@ class Patch(Protocol):
 
     def to_dict(self) -> dict[str, Any]: ...
 
-    def line(self, connection: str) -> Line:
+    def line(self, connection: str) -> CompatibilityLine:
         """Whether it applies to the connection as it stands in the store; nothing is touched."""
         ...
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from instep.control.resources.resources import Objects
-from instep.control.rollouts.patch import Line
+from instep.control.resources.resources import Resources
+from instep.control.rollouts.patch import CompatibilityLine
 from instep.project.project import Project
 from instep.project.sections.foreign_settings import CHOOSERS
 from instep.schema.policy.presets import preset_named
@@ -31,7 +31,7 @@ class ManagedPolicies(Protocol):
 class ServedPolicies:
     """Of the connections that a server keeps; those of the project file are changed there."""
 
-    objects: Objects
+    objects: Resources
 
     def manages(self, connection: str) -> bool:
         return self.objects.get("connection", connection).by == "server"
@@ -63,18 +63,20 @@ class PolicyPatch:
     def to_dict(self) -> dict[str, Any]:
         return {"policy": {"preset": self.preset}}
 
-    def line(self, connection: str) -> Line:
+    def line(self, connection: str) -> CompatibilityLine:
         policy = self.project.policy(connection)
         own = bool(policy.rules or policy.overrides)
         if policy.preset == self.preset and not own:
-            return Line("already", f"its policy is {self.preset}")
+            return CompatibilityLine("already", f"its policy is {self.preset}")
         if self.managed is None or not self.managed.manages(connection):
             where = self.project.where(("connections", connection))
-            return Line("conflict", f"{where} manages it: write `policy: {self.preset}` there")
+            return CompatibilityLine("conflict", f"{where} manages it: write `policy: {self.preset}` there")
         if own:
             name = f"policy {policy.name}" if policy.name else "its policy"
-            return Line("undecided", f"{name} has rules of its own: take them out, or skip the connection")
-        return Line("applies", f"preset {policy.preset} becomes {self.preset}; open reviews are decided anew")
+            return CompatibilityLine("undecided", f"{name} has rules of its own: take them out, or skip the connection")
+        return CompatibilityLine(
+            "applies", f"preset {policy.preset} becomes {self.preset}; open reviews are decided anew"
+        )
 
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:
         assert self.managed is not None

@@ -6,9 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from instep.control.rollouts.patch import Line
-from instep.control.selection.selections import WORDS, Place, Target, Verb, place_of, steps, switch, targets
-from instep.control.selection.selections import Step as Turn
+from instep.control.rollouts.patch import CompatibilityLine
+from instep.control.selection.selections import (
+    WORDS,
+    SwitchedConnection,
+    SwitchTarget,
+    Verb,
+    place_of,
+    steps,
+    switch,
+    targets,
+)
+from instep.control.selection.selections import SwitchStep as Turn
 from instep.errors import InstepError
 from instep.events import SelectionChanged
 from instep.project.project import Project
@@ -34,21 +43,21 @@ class SelectionPatch:
     def to_dict(self) -> dict[str, Any]:
         return {"selection": [list(turn) for turn in self.turns]}
 
-    def line(self, connection: str) -> Line:
+    def line(self, connection: str) -> CompatibilityLine:
         place = place_of(self.project, self.store, connection)
         if not place.known.tables:
-            return Line("conflict", "nothing is known of its source yet: detect it first")
+            return CompatibilityLine("conflict", "nothing is known of its source yet: detect it first")
         try:
             turned = self._steps(place)
         except InstepError as error:
-            return Line("conflict", f"{error.message}; {error.hint}".rstrip("; "))
+            return CompatibilityLine("conflict", f"{error.message}; {error.hint}".rstrip("; "))
         if all(_stands(place, step) for step in turned):
-            return Line("already", f"{self.text} already" if turned else "its source has no such object")
+            return CompatibilityLine("already", f"{self.text} already" if turned else "its source has no such object")
         if pause := self.store.pauses.connection(connection):
-            return Line("undecided", f"it is paused: {pause.reason}")
-        return Line("applies", _says(turned))
+            return CompatibilityLine("undecided", f"it is paused: {pause.reason}")
+        return CompatibilityLine("applies", _says(turned))
 
-    def _steps(self, place: Place) -> list[Turn]:
+    def _steps(self, place: SwitchedConnection) -> list[Turn]:
         """Each verb over its objects; what there is not needs no switching off. Raises InstepError for any other name
         that there is not, Blocked for what instep.yml says otherwise."""
         there = {p for t in place.known.tables for p in (t.schema, t.path, *(f"{t.path}.{c.name}" for c in t.live))}
@@ -89,7 +98,7 @@ class SelectionPatch:
         elif now is not None:
             self.store.switches.forget(connection, [now])
 
-    def _read_again(self, place: Place, path: str) -> None:
+    def _read_again(self, place: SwitchedConnection, path: str) -> None:
         """Rows that were loaded hashed are in clear after it, and the other way round."""
         table = next((t for t in place.accepted.tables if path.startswith(f"{t.path}.") and not t.retained), None)
         if table is not None:
@@ -104,7 +113,7 @@ def _says(turned: Sequence[Turn]) -> str:
     return "; ".join(f"{step.target.path}: {line}" for step in turned for line in step.lines)
 
 
-def _stands(place: Place, step: Turn) -> bool:
+def _stands(place: SwitchedConnection, step: Turn) -> bool:
     """Whether it is so, by whatever made it so: what is on has to be accepted, too."""
     target, table = step.target, step.target.table
     if step.same and (step.verb != "on" or table is None):
@@ -118,14 +127,14 @@ def _stands(place: Place, step: Turn) -> bool:
     return column is not None and hashed(place.now, table.ref, column.name) == (step.verb == "hash") and on
 
 
-def _is_on(place: Place, target: Target) -> bool:
+def _is_on(place: SwitchedConnection, target: SwitchTarget) -> bool:
     table, column = target.table, target.column
     if table is None or not is_on(place.now, table)[0]:
         return False
     return column is None or column_is_on(place.now, table, column)[0]
 
 
-def _accepted(place: Place, target: Target) -> bool:
+def _accepted(place: SwitchedConnection, target: SwitchTarget) -> bool:
     table = place.accepted.get(target.table.ref) if target.table else None
     if table is None or table.retained:
         return False

@@ -17,7 +17,7 @@ SIZES = ("1", "10%", "rest")
 
 
 @dataclass(frozen=True)
-class Group:
+class ConnectionGroup:
     """Connections by name, destination, tag and pattern (a glob or re:REGEX): of one sort any, of different sorts
     all must fit."""
 
@@ -40,12 +40,12 @@ _WORDS = {
 }  # fmt: skip
 
 
-def group_of(data: Mapping[str, Any]) -> Group:
-    """As `Group.to_dict` wrote it."""
-    return Group(**{name: tuple(values) for name, values in data.items()})
+def group_of(data: Mapping[str, Any]) -> ConnectionGroup:
+    """As `ConnectionGroup.to_dict` wrote it."""
+    return ConnectionGroup(**{name: tuple(values) for name, values in data.items()})
 
 
-def chosen(project: Project, group: Group, scope: Collection[str] | None = None) -> list[str]:
+def chosen(project: Project, group: ConnectionGroup, scope: Collection[str] | None = None) -> list[str]:
     """The connections of the group, by name; InstepError if it names or holds none, ProjectError for a name that there
     is not. `scope`: only these connections count, None for all."""
     for name in group.names:
@@ -54,7 +54,7 @@ def chosen(project: Project, group: Group, scope: Collection[str] | None = None)
     return among(group, [(name, project.destination_of(name), project.connection(name).tags) for name in connections])
 
 
-def among(group: Group, connections: Iterable[tuple[str, str, Iterable[str]]]) -> list[str]:
+def among(group: ConnectionGroup, connections: Iterable[tuple[str, str, Iterable[str]]]) -> list[str]:
     """Return those of these connections (name, destination, tags) that are in the group, by name; InstepError if it
     names or holds none."""
     if not group.to_dict():
@@ -65,7 +65,7 @@ def among(group: Group, connections: Iterable[tuple[str, str, Iterable[str]]]) -
     return found
 
 
-def _fits(group: Group, name: str, destination: str, tags: set[str]) -> bool:
+def _fits(group: ConnectionGroup, name: str, destination: str, tags: set[str]) -> bool:
     return (
         (not group.names or name in group.names)
         and (not group.destinations or destination in group.destinations)

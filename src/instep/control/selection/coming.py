@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from instep.control.selection.selections import Place
+from instep.control.selection.selections import SwitchedConnection
 from instep.model import Review
 from instep.schema.changes.describe import ColumnAdded, SchemaAdded, TableAdded, change_from_dict
 from instep.schema.policy.new_objects import FirstLook, Object
@@ -23,7 +23,7 @@ _WAITS = "is not accepted"
 
 @dataclass(frozen=True)
 class Coming:
-    place: Place
+    place: SwitchedConnection
     first: FirstLook | None
     """None once something is accepted."""
     switches: Mapping[Object, Switch]
@@ -35,7 +35,9 @@ class Coming:
     _decided: dict[Object, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, place: Place, switches: Mapping[Object, Switch], reviews: Mapping[Object, Review]) -> Coming:
+    def of(
+        cls, place: SwitchedConnection, switches: Mapping[Object, Switch], reviews: Mapping[Object, Review]
+    ) -> Coming:
         """Return what stands for a connection, from the store alone."""
         begun = place.store.accepted.latest(place.connection) is not None
         first = None if begun else first_look(place.store, place.connection, place.source, place.identity)

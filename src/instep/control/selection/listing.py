@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from instep.control.selection.coming import Addition, Coming
-from instep.control.selection.selections import Place
+from instep.control.selection.selections import SwitchedConnection
 from instep.model import Review, ReviewStatus
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import ColumnAdded, SchemaAdded, TableAdded
@@ -40,12 +40,12 @@ class Listed:
         return ".".join(filter(None, (self.schema, self.table, self.column)))
 
 
-def listed(place: Place, *, columns: bool = False) -> list[Listed]:
+def listed(place: SwitchedConnection, *, columns: bool = False) -> list[Listed]:
     """Schemas, tables and touched columns (`columns`: all) in order of their names; nothing before a detection."""
     return list(_Listing(place, columns).all()) if place.known.tables else []
 
 
-def tree(place: Place, found: Sequence[Listed]) -> dict[str, Any]:
+def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
     """`schema_change_handling` and `schemas`, nested as in a schema config: `enabled` everywhere, `hashed` for columns;
     without `tables` and `columns` where none are listed."""
     schemas: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def tree(place: Place, found: Sequence[Listed]) -> dict[str, Any]:
 
 
 class _Listing:
-    def __init__(self, place: Place, columns: bool) -> None:
+    def __init__(self, place: SwitchedConnection, columns: bool) -> None:
         self.place, self.every = place, columns
         store, name = place.store, place.connection
         self.switches = {(s.schema, s.table, s.column): s for s in store.switches.of(name)}

@@ -10,7 +10,7 @@ from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import Ref
 from instep.schema.planning.projection import ColumnRead, TableRead, pair_tables
-from instep.schema.planning.reread import LoadedColumn, SelectionStep, is_read_again, turned
+from instep.schema.planning.reread import LoadedColumn, ReselectedColumn, is_read_again, turned
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, with_switches
 from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
@@ -20,7 +20,7 @@ from instep.store.engine.database import by_connection
 from instep.store.store import Store
 
 
-def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str, list[tuple[SelectionStep, bool]]]:
+def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str, list[tuple[ReselectedColumn, bool]]]:
     """The columns by connection, and whether the next sync reads their whole table. Tables of which a whole backfill
     is recorded are left out."""
     known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
@@ -69,7 +69,7 @@ def _places(
 
 def _turned(
     place: _Place, known: Mapping[Ref, Sequence[LoadedColumn]], waiting: Iterable[Backfill]
-) -> Iterator[tuple[SelectionStep, bool]]:
+) -> Iterator[tuple[ReselectedColumn, bool]]:
     whole = {b.table for b in waiting if b.scope == "table"}
     tables = (t for t in place.accepted.tables if not t.retained and t.ref not in whole and is_on(place.now, t)[0])
     loads = ((known.get(t.ref, ()), t) for t in tables)
@@ -132,7 +132,7 @@ def _columns(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> Ite
         yield ColumnRead(column, there if on else None, hashed(place.now, table.ref, column.name))
 
 
-def _has(there: Mapping[Ref, Table] | None, one: SelectionStep) -> bool:
+def _has(there: Mapping[Ref, Table] | None, one: ReselectedColumn) -> bool:
     """True if the source has the column: one that it has dropped waits for a decision, and nobody has chosen it."""
     if there is None:
         return True
@@ -142,5 +142,5 @@ def _has(there: Mapping[Ref, Table] | None, one: SelectionStep) -> bool:
     )
 
 
-def _whole(place: _Place, one: SelectionStep) -> bool:
+def _whole(place: _Place, one: ReselectedColumn) -> bool:
     return is_read_again(one.table.ref, one.column, one.what, place.policy, place.tags)

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Literal
 
 from instep.control.selection.listing import Listed, listed
-from instep.control.selection.selections import Place, Target, Verb, check
+from instep.control.selection.selections import SwitchedConnection, SwitchTarget, Verb, check
 from instep.errors import Blocked, SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.planning.naming import Naming, assign, unusable
@@ -69,7 +69,7 @@ class SchemaConfig:
     schemas: tuple[SchemaEntry, ...]
 
 
-def schema_config(place: Place, naming: Naming) -> SchemaConfig | None:
+def schema_config(place: SwitchedConnection, naming: Naming) -> SchemaConfig | None:
     """The tree; None before the first detection, when nothing is known."""
     if not place.known.tables:
         return None
@@ -79,7 +79,7 @@ def schema_config(place: Place, naming: Naming) -> SchemaConfig | None:
     return SchemaConfig(handling(place.policy.preset), tuple(view.schema(list(of)) for _, of in schemas))
 
 
-def table_columns(place: Place, naming: Naming, ref: Ref) -> tuple[ColumnConfig, ...] | None:
+def table_columns(place: SwitchedConnection, naming: Naming, ref: Ref) -> tuple[ColumnConfig, ...] | None:
     """All columns of one table that the source has, in its order; None if there is no such table."""
     table = place.known.get(ref)
     if table is None:
@@ -98,7 +98,7 @@ def _only(catalog: Catalog, ref: Ref) -> Catalog:
 class _View:
     """One connection, with the names that its objects have or will have at the destination."""
 
-    def __init__(self, place: Place, naming: Naming, detailed: Set[Ref]) -> None:
+    def __init__(self, place: SwitchedConnection, naming: Naming, detailed: Set[Ref]) -> None:
         self.place, self.naming = place, naming
         self.named = named(place, naming, detailed)
 
@@ -143,7 +143,7 @@ class _View:
         if table is None or ref not in self.place.source.by_ref:
             return Lock("DELETED")
         why = self.place.denied.get(ref) or self.unusable.get(ref, "")
-        return Lock("OTHER", why) if why else self.lock(one, Target(one.schema, table), "OTHER")
+        return Lock("OTHER", why) if why else self.lock(one, SwitchTarget(one.schema, table), "OTHER")
 
     @property
     def unusable(self) -> Mapping[tuple[str, ...], str]:
@@ -167,9 +167,9 @@ class _View:
         if one.column in (*self.key(table.ref), self.place.settings(table).cursor or table.cursor):
             return Lock("SYSTEM_COLUMN")
         why = self.place.denied.get((*table.ref, one.column)) or self.unusable.get((*table.ref, one.column), "")
-        return Lock("OTHER", why) if why else self.lock(one, Target(one.schema, table, column), "OTHER")
+        return Lock("OTHER", why) if why else self.lock(one, SwitchTarget(one.schema, table, column), "OTHER")
 
-    def lock(self, one: Listed, target: Target, reason: Reason) -> Lock | None:
+    def lock(self, one: Listed, target: SwitchTarget, reason: Reason) -> Lock | None:
         """What keeps it from being switched to the other side."""
         verb: Verb = "off" if one.enabled else "on"
         try:
@@ -190,7 +190,7 @@ class Named:
         return self.tables.get(ref)
 
 
-def named(place: Place, naming: Naming, detailed: Set[Ref] | None = None) -> Named:
+def named(place: SwitchedConnection, naming: Naming, detailed: Set[Ref] | None = None) -> Named:
     """What is accepted keeps its name; the rest is shown the one that it would be given today. Columns are named in
     the `detailed` tables only (None: in all)."""
     wrong = unusable(place.known, place.accepted)
@@ -201,7 +201,9 @@ def named(place: Place, naming: Naming, detailed: Set[Ref] | None = None) -> Nam
         return Named({t.ref: _plain(t) for t in fit.tables}, wrong)
 
 
-def _fitting(place: Place, wrong: Mapping[tuple[str, ...], str], detailed: Set[Ref] | None) -> Iterator[Table]:
+def _fitting(
+    place: SwitchedConnection, wrong: Mapping[tuple[str, ...], str], detailed: Set[Ref] | None
+) -> Iterator[Table]:
     for table in place.known.tables:
         if table.ref in wrong:
             continue

@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 from instep.control.selection.listing import Listed, listed
 from instep.control.selection.schema_config import SchemaConfig, SyncMode, TableConfig
-from instep.control.selection.selections import Place, Step, Target, Verb, kept_switches, turning
+from instep.control.selection.selections import (
+    SwitchedConnection,
+    SwitchStep,
+    SwitchTarget,
+    Verb,
+    kept_switches,
+    turning,
+)
 from instep.errors import Blocked, InstepError
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.overrides import Handling, Switch, handling
@@ -55,11 +62,11 @@ class Patched:
     """What a patch leads to: switches to be turned, and a merge patch (None removes a key) of the connection's section
     of the project."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SwitchStep, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def patched(place: Place, config: SchemaConfig, patch: ConfigPatch) -> Patched:
+def patched(place: SwitchedConnection, config: SchemaConfig, patch: ConfigPatch) -> Patched:
     """What `patch` does to `config`, which is of this place; nothing is changed yet.
 
     What is already so is left alone, but for columns: one that was set stays listed. Raises NotListed, Blocked for
@@ -77,30 +84,32 @@ def patched(place: Place, config: SchemaConfig, patch: ConfigPatch) -> Patched:
     return Patched(tuple(work.steps), work.settings)
 
 
-def switched(place: Place, on: bool) -> tuple[Step, ...]:
+def switched(place: SwitchedConnection, on: bool) -> tuple[SwitchStep, ...]:
     """All schemas and tables switched on or off, where that may be; columns stay as they are."""
     verb: Verb = "on" if on else "off"
     kept = kept_switches(place)
     return tuple(_all(place, verb, [o for o in listed(place) if not o.column and o.enabled != on], kept))
 
 
-def _all(place: Place, verb: Verb, found: list[Listed], kept: Mapping[str, Switch]) -> Iterator[Step]:
+def _all(
+    place: SwitchedConnection, verb: Verb, found: list[Listed], kept: Mapping[str, Switch]
+) -> Iterator[SwitchStep]:
     for one in found:
         table = place.known.get((one.schema, one.table)) if one.table else None
         if one.table and table is None:
             continue
         try:
-            yield turning(place, verb, Target(one.schema, table), kept.get(one.path))
+            yield turning(place, verb, SwitchTarget(one.schema, table), kept.get(one.path))
         except Blocked:
             continue
 
 
 class _Patching:
-    def __init__(self, place: Place, config: SchemaConfig) -> None:
+    def __init__(self, place: SwitchedConnection, config: SchemaConfig) -> None:
         self.place = place
         self.schemas = {s.name: s for s in config.schemas}
         self.kept = kept_switches(place)
-        self.steps: list[Step] = []
+        self.steps: list[SwitchStep] = []
         self.settings: dict[str, Any] = {}
 
     def schema(self, name: str, patch: SchemaPatch) -> None:
@@ -108,7 +117,7 @@ class _Patching:
         if entry is None:
             raise self.not_listed("schema", name, self.schemas)
         if patch.enabled is not None and patch.enabled != entry.enabled:
-            self.turn("on" if patch.enabled else "off", Target(name))
+            self.turn("on" if patch.enabled else "off", SwitchTarget(name))
         tables = {t.name: t for t in entry.tables}
         for table, wanted in patch.tables.items():
             if table not in tables:
@@ -120,7 +129,7 @@ class _Patching:
         if patch.enabled is not None and (patch.enabled != now.enabled or self.is_open(table, now)):
             if table is None or now.lock:
                 raise self.locked(f"{schema}.{now.name}", now.lock.text if now.lock else "")
-            self.turn("on" if patch.enabled else "off", Target(schema, table))
+            self.turn("on" if patch.enabled else "off", SwitchTarget(schema, table))
         if patch.sync_mode not in (None, now.sync_mode):
             self.sync_mode(schema, now, patch.sync_mode)
         if not patch.columns:
@@ -158,7 +167,7 @@ class _Patching:
             if name in touched:
                 raise self.locked(f"{table.path}.{name}", "it is not at the source any more")
             raise self.not_listed("column", f"{table.path}.{name}", [f"{table.path}.{c.name}" for c in table.live])
-        target = Target(table.schema, table, column)
+        target = SwitchTarget(table.schema, table, column)
         if patch.enabled is not None:
             self.turn("on" if patch.enabled else "off", target)
         if patch.hashed is not None:
@@ -173,7 +182,7 @@ class _Patching:
                 hint=f"`instep table set-key {table.path} COLUMN...` counts duplicates first",
             )
 
-    def turn(self, verb: Verb, target: Target) -> None:
+    def turn(self, verb: Verb, target: SwitchTarget) -> None:
         made = turning(self.place, verb, target, self.kept.get(target.path))
         self.kept[target.path] = made.switch
         self.steps.append(made)

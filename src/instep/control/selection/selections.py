@@ -28,7 +28,7 @@ WORDS: Mapping[Verb, str] = {"on": "on", "off": "off", "hash": "hashed", "unhash
 
 
 @dataclass(frozen=True)
-class Target:
+class SwitchTarget:
     """A schema (`table` is None), a table (`column` is None) or a column."""
 
     schema: str
@@ -43,7 +43,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Place:
+class SwitchedConnection:
     """The one connection that is switched: what its file says (`file`), and with the switches (`now`), what the last
     detection has seen and what is accepted. `line` answers where the file says something: a section and an entry to
     `instep.yml:12: ...`. `salted`: there is a salt to hash with. `denied`: what the source keeps from being
@@ -71,11 +71,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Step:
+class SwitchStep:
     """One switch to be turned. `lines` say what follows, `backfill` asks for the column, or ("" as column) for the
     table to be read again. `same`: it stands so already."""
 
-    target: Target
+    target: SwitchTarget
     verb: Verb
     switch: Switch
     lines: tuple[str, ...] = ()
@@ -83,12 +83,12 @@ class Step:
     same: bool = False
 
 
-def place_of(project: Project, store: Store, connection: str) -> Place:
+def place_of(project: Project, store: Store, connection: str) -> SwitchedConnection:
     """What stands for one connection, from the project file and the store alone."""
     seen = store.discoveries.get(connection)
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
     accepted, file = store.accepted.catalog(connection), project.selection(connection)
-    return Place(
+    return SwitchedConnection(
         connection, store, file,
         now=with_switches(file, store.switches.of(connection), source, identity),
         source=source, accepted=accepted, identity=identity, policy=project.policy(connection),
@@ -107,7 +107,7 @@ def _line(project: Project, connection: str, section: str, entry: str) -> str:
     return project.where((*place, entry, "enabled") if isinstance(data, dict) else place)
 
 
-def targets(place: Place, objects: Sequence[str], matching: Sequence[str]) -> list[Target]:
+def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequence[str]) -> list[SwitchTarget]:
     """The schemas, tables and columns that these paths name, or that a pattern matches (tables and columns).
 
     Raises InstepError, naming what was probably meant, for what there is not, and before the first detection.
@@ -133,37 +133,37 @@ def targets(place: Place, objects: Sequence[str], matching: Sequence[str]) -> li
 _LISTED = "see `instep selection show --all-columns`"
 
 
-def _targets(catalog: Catalog) -> Iterator[Target]:
+def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
     """Tables and columns come last: a path that could be both a schema and a table means the table."""
-    yield from (Target(schema) for schema in sorted(catalog.schemas) if schema)
+    yield from (SwitchTarget(schema) for schema in sorted(catalog.schemas) if schema)
     for table in catalog.tables:
-        yield from (Target(table.schema, table, c) for c in table.live)
-    yield from (Target(t.schema, t) for t in catalog.tables)
+        yield from (SwitchTarget(table.schema, table, c) for c in table.live)
+    yield from (SwitchTarget(t.schema, t) for t in catalog.tables)
 
 
-def _gone(switch: Switch) -> Target:
+def _gone(switch: Switch) -> SwitchTarget:
     """What was switched once and is not at the source any more."""
     if not switch.table:
-        return Target(switch.schema)
+        return SwitchTarget(switch.schema)
     column = Column(switch.column, Unknown()) if switch.column else None
-    return Target(switch.schema, Table(switch.schema, switch.table, (column,) if column else ()), column)
+    return SwitchTarget(switch.schema, Table(switch.schema, switch.table, (column,) if column else ()), column)
 
 
-def _missing(place: Place, path: str, every: Collection[str]) -> Target:
+def _missing(place: SwitchedConnection, path: str, every: Collection[str]) -> SwitchTarget:
     raise InstepError(
         f"connection {place.connection} has no schema, table or column {path}",
         hint=did_you_mean(path, every, _LISTED),
     )
 
 
-def steps(place: Place, verb: Verb, chosen: Sequence[Target]) -> list[Step]:
+def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget]) -> list[SwitchStep]:
     """What turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise, for
     keys and cursors, and where there is no salt to hash with."""
     kept = kept_switches(place)
     return [turning(place, verb, t, kept.get(t.path)) for t in chosen]
 
 
-def wanted(place: Place, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> list[Step]:
+def wanted(place: SwitchedConnection, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> list[SwitchStep]:
     """`steps` for these paths and patterns. A pattern such as `*.email*` may fit tables, too, which are not hashed."""
     chosen = targets(place, objects, matching)
     if matching and verb in ("hash", "unhash"):
@@ -171,7 +171,7 @@ def wanted(place: Place, verb: Verb, objects: Sequence[str], matching: Sequence[
     return steps(place, verb, chosen)
 
 
-def check(place: Place, verb: Verb, target: Target) -> None:
+def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
     """Raises Blocked for what may not be switched so, and InstepError where it makes no sense."""
     if verb in ("hash", "unhash") and target.column is None:
         raise InstepError(f"only columns are hashed, {target.path} is none", hint=f"name one: {target.path}.COLUMN")
@@ -182,22 +182,22 @@ def check(place: Place, verb: Verb, target: Target) -> None:
         _check_hash(place, target)
 
 
-def turning(place: Place, verb: Verb, target: Target, kept: Switch | None) -> Step:
+def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, kept: Switch | None) -> SwitchStep:
     """What turning one switch does; `kept` is what was switched about the object before."""
     check(place, verb, target)
     base = kept or bind(_switch(target), place.known, place.identity)
     on_off, plain = verb in ("on", "off"), verb in ("on", "hash")
     switch = replace(base, enabled=plain) if on_off else replace(base, hashed=plain)
     lines, backfill = _follows(place, verb, target)
-    return Step(target, verb, switch, lines, backfill, same=kept == switch)
+    return SwitchStep(target, verb, switch, lines, backfill, same=kept == switch)
 
 
-def _switch(target: Target) -> Switch:
+def _switch(target: SwitchTarget) -> Switch:
     table, column = target.table, target.column
     return Switch(target.schema, table.name if table else "", column.name if column else "")
 
 
-def _check_file(place: Place, verb: Verb, target: Target) -> None:
+def _check_file(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
     """The file is the truth about what it names itself."""
     found = _said(place.file, verb, target)
     if found:
@@ -205,7 +205,7 @@ def _check_file(place: Place, verb: Verb, target: Target) -> None:
         raise Blocked(f"{place.line(section, entry)} says so of {target.path}", hint=f"change it there: {change}")
 
 
-def _said(file: Selection, verb: Verb, target: Target) -> tuple[str, str, str] | None:
+def _said(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, str, str] | None:
     """(section, entry, what to write) of what the file says against it."""
     path = target.path
     if verb == "unhash":
@@ -221,7 +221,7 @@ def _said(file: Selection, verb: Verb, target: Target) -> tuple[str, str, str] |
     return ("tables", path, f'"{path}": {{enabled: {str(verb == "on").lower()}}}') if path in against else None
 
 
-def _check_role(place: Place, target: Target, what: str, hint: str) -> None:
+def _check_role(place: SwitchedConnection, target: SwitchTarget, what: str, hint: str) -> None:
     """Rows are told apart and found again by these columns."""
     table, column = target.table, target.column
     if table is None or column is None:
@@ -233,7 +233,7 @@ def _check_role(place: Place, target: Target, what: str, hint: str) -> None:
         raise Blocked(f"{target.path} is in the {role} of its table and cannot be {what}", hint=hint)
 
 
-def check_salt(place: Place, path: str) -> None:
+def check_salt(place: SwitchedConnection, path: str) -> None:
     """Blocked where there is no salt to hash the column of this path with."""
     if not place.salted:
         raise Blocked(
@@ -242,7 +242,7 @@ def check_salt(place: Place, path: str) -> None:
         )
 
 
-def _check_hash(place: Place, target: Target) -> None:
+def _check_hash(place: SwitchedConnection, target: SwitchTarget) -> None:
     check_salt(place, target.path)
     table = target.table
     if table and (accepted := place.accepted.get(table.ref)) and not accepted.retained:
@@ -250,7 +250,9 @@ def _check_hash(place: Place, target: Target) -> None:
         _check_role(place, target, "hashed once it is loaded", hint)
 
 
-def _follows(place: Place, verb: Verb, target: Target) -> tuple[tuple[str, ...], tuple[tuple[str, str], str] | None]:
+def _follows(
+    place: SwitchedConnection, verb: Verb, target: SwitchTarget
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], str] | None]:
     table = target.table
     accepted = place.accepted.get(table.ref) if table else None
     accepted = None if accepted is None or accepted.retained else accepted
@@ -276,7 +278,7 @@ _NEW_COLUMN: Mapping[Verb, str] = {
 }
 
 
-def _of_table(place: Place, verb: Verb, table: Table, accepted: Table | None) -> tuple[str, ...]:
+def _of_table(place: SwitchedConnection, verb: Verb, table: Table, accepted: Table | None) -> tuple[str, ...]:
     if verb == "off":
         return ("it is not read any more; its rows stay" if accepted else "it is not read",)
     closed = place.now.schemas_off & {table.schema}
@@ -285,7 +287,7 @@ def _of_table(place: Place, verb: Verb, table: Table, accepted: Table | None) ->
 
 
 def _of_column(
-    place: Place, verb: Verb, table: Table, column: Column
+    place: SwitchedConnection, verb: Verb, table: Table, column: Column
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], str] | None]:
     """For a column that is loaded already."""
     if verb == "off":
@@ -305,7 +307,7 @@ def _of_column(
     return tuple(lines), (table.ref, "")
 
 
-def switch(place: Place, turned: Sequence[Step], who: str) -> list[Step]:
+def switch(place: SwitchedConnection, turned: Sequence[SwitchStep], who: str) -> list[SwitchStep]:
     """Turns them in one transaction, with events; answers those that stood otherwise. A rejection of the object's
     own addition does not count any more once it is switched on."""
     new = [s for s in turned if not s.same]
@@ -321,7 +323,7 @@ def switch(place: Place, turned: Sequence[Step], who: str) -> list[Step]:
     return new
 
 
-def hashing(place: Place, reviews: Sequence[Review]) -> list[Step]:
+def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[SwitchStep]:
     """What lets the columns of these changes in hashed. Raises InstepError for changes that let no column in, and
     Blocked as `steps` does."""
     out = []
@@ -349,25 +351,25 @@ def answer_hashed(project: Project, store: Store, found: Sequence[Review], statu
     return done
 
 
-def _columns_of(place: Place, review: Review) -> list[Target]:
+def _columns_of(place: SwitchedConnection, review: Review) -> list[SwitchTarget]:
     """The column that comes in or gets another name; of a table that is held because of its key, the key."""
     table = place.source.get(review.table)
     if table is None:
         return []
     if review.kind in ("column.added", "column.renamed"):
-        return [Target(table.schema, table, c) for c in table.columns if c.name == review.column]
+        return [SwitchTarget(table.schema, table, c) for c in table.columns if c.name == review.column]
     keys = [c for c in table.columns if c.key] if review.kind == "table.added" else []
-    return [Target(table.schema, table, c) for c in keys if by_name(c.name)] or [
-        Target(table.schema, table, c) for c in keys
+    return [SwitchTarget(table.schema, table, c) for c in keys if by_name(c.name)] or [
+        SwitchTarget(table.schema, table, c) for c in keys
     ]
 
 
-def kept_switches(place: Place) -> dict[str, Switch]:
+def kept_switches(place: SwitchedConnection) -> dict[str, Switch]:
     """What people have switched, by path."""
     return {s.path: s for s in place.store.switches.of(place.connection)}
 
 
-def _additions(place: Place, turned: Sequence[Step]) -> Iterator[str]:
+def _additions(place: SwitchedConnection, turned: Sequence[SwitchStep]) -> Iterator[str]:
     """The ids of the rejected additions of these objects."""
     kinds = {"schema": "schema.added", "table": "table.added", "column": "column.added"}
     about = {(kinds[_level(s.target)], s.target.path) for s in turned}
@@ -377,5 +379,5 @@ def _additions(place: Place, turned: Sequence[Step]) -> Iterator[str]:
             yield review.id
 
 
-def _level(target: Target) -> str:
+def _level(target: SwitchTarget) -> str:
     return "schema" if target.table is None else "column" if target.column else "table"

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.delta.held import DOMAIN, HIGHEST, PART, Held, held_at, named
-from instep.destinations.delta.log import EVERY, WRITABLE, Action, Snapshot
+from instep.destinations.delta.held import DOMAIN, HIGHEST, PART, DeltaTableState, held_at, named
+from instep.destinations.delta.log import EVERY, WRITABLE, Action, DeltaSnapshot
 from instep.destinations.delta.shape import DeltaField, features, fields_of, from_json, schema_string
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.sql.records import Parked, Record, dump
@@ -27,7 +27,7 @@ TOMBSTONE_DAYS = 30
 """How much longer than what can be undone checkpoints name files that were removed."""
 
 
-def check_writable(held: Held) -> None:
+def check_writable(held: DeltaTableState) -> None:
     """DestinationError if another program has asked writers for what this one does not do."""
     odd = sorted(set(held.snapshot.protocol.get("writerFeatures") or ()) - WRITABLE)
     if held.configuration.get("delta.appendOnly", "").casefold() == "true":
@@ -42,12 +42,12 @@ def check_writable(held: Held) -> None:
 
 
 @dataclass
-class Change:
+class DeltaCommit:
     """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
     `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain. `by`: its partition columns, if
     they become other ones."""
 
-    held: Held
+    held: DeltaTableState
     record: Record
     fields: Sequence[DeltaField] | None = None
     add: list[Action] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Change:
             self.held.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
 
 
-def _is_beside(was: Held, now: Held) -> bool:
+def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
     """Whether only other shards have changed a table."""
     same = (was.snapshot.metadata, was.snapshot.protocol) == (now.snapshot.metadata, now.snapshot.protocol)
     return was.whole is not None and same and replace(was.record, parked=()) == replace(now.record, parked=())
@@ -228,9 +228,9 @@ def begin(
             HIGHEST: "0",
         },
     }  # fmt: skip
-    empty = Snapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
+    empty = DeltaSnapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
     log = warehouse.make(record.ref)
-    change = Change(Held(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)
+    change = DeltaCommit(DeltaTableState(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)
     change.domains |= warehouse.said(record.ref)
     if log.snapshot() is not None:
         return False

@@ -9,9 +9,9 @@ from itertools import count
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref
-from instep.destinations.delta.change import Change, begin
+from instep.destinations.delta.change import DeltaCommit, begin
 from instep.destinations.delta.held import (
-    Held,
+    DeltaTableState,
     ParkedField,
     find,
     held_in,
@@ -29,7 +29,7 @@ from instep.destinations.delta.warehouse import Folders, Warehouse, now_ms
 from instep.destinations.iceberg.evolve import spark_sql
 from instep.destinations.sharded import landed
 from instep.destinations.shared import Reshaped
-from instep.destinations.sql.evolve import Evolution, Source, evolve
+from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve
 from instep.destinations.sql.records import Parked, Record
 from instep.destinations.types import DELTA_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
@@ -64,7 +64,7 @@ def _execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table
     held = find(warehouse, ref)
     if held is not None and after is not None and held.table() == after and _is_laid_out(held, steps):
         if commit.part:
-            change = Change(held, held.record.after_changes(commit, [s.id for s in steps]))
+            change = DeltaCommit(held, held.record.after_changes(commit, [s.id for s in steps]))
             again(change, held.layout, {}, commit)
             change.land("CHANGE COLUMNS", commit, warehouse)
         return
@@ -101,7 +101,7 @@ def _wanted_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
     return tuple(term.column for term in found[-1]) if found else None
 
 
-def _is_laid_out(held: Held, steps: Sequence[Step]) -> bool:
+def _is_laid_out(held: DeltaTableState, steps: Sequence[Step]) -> bool:
     """Whether the table has the partitions of the steps, or gets them with the next whole load."""
     wanted = _wanted_by(steps)
     return wanted is None or wanted == tuple(f.name for f in held.next_by)
@@ -127,14 +127,16 @@ def _park(warehouse: Warehouse, ref: Ref, commit: Commit) -> None:
             warehouse.park(ref, held.record.table.id)
 
 
-def drop(warehouse: ObjectWarehouse, held: Held, commit: Commit) -> None:
+def drop(warehouse: ObjectWarehouse, held: DeltaTableState, commit: Commit) -> None:
     """By a commit of the table's own log; where it waits is written down before."""
     at, source_id = now_ms(), held.record.table.id
     warehouse.wait(held.ref, source_id, held.folder, at)
-    Change(held, held.record, domains=warehouse.said(held.ref, at, source_id)).land("DROP TABLE", commit, warehouse)
+    DeltaCommit(held, held.record, domains=warehouse.said(held.ref, at, source_id)).land(
+        "DROP TABLE", commit, warehouse
+    )
 
 
-def _replace(warehouse: Warehouse, held: Held, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+def _replace(warehouse: Warehouse, held: DeltaTableState, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     schema_string(first_fields(table, count(1)))
     wanted = _wanted_by(steps)
@@ -143,7 +145,7 @@ def _replace(warehouse: Warehouse, held: Held, table: Table, steps: Sequence[Ste
     by = tuple(n for n in by if n in known and not fault(terms([n])[0], known[n].type))
     made = replace(held.record, pending=_plain(table), by=by)
     record = made.after_changes(commit, [s.id for s in steps])
-    Change(held, record).land("REPLACE TABLE", commit, warehouse)
+    DeltaCommit(held, record).land("REPLACE TABLE", commit, warehouse)
 
 
 def revive(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None:
@@ -166,7 +168,7 @@ def revive(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None
             warehouse.revive(old)
     held = require(warehouse, ref)
     if held.record.fence < commit.fence:
-        Change(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, warehouse)
+        DeltaCommit(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, warehouse)
 
 
 def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -187,7 +189,7 @@ def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table |
     if held.record.pending is not None:
         made = replace(held.record, pending=_plain(wanted), by=_next_by(held, steps))
         record = made.after_changes(commit, changes)
-        Change(held, record).land("REPLACE TABLE", commit, warehouse)
+        DeltaCommit(held, record).land("REPLACE TABLE", commit, warehouse)
     else:
         _columns(held, steps, wanted, changes, commit).land("CHANGE COLUMNS", commit, warehouse)
 
@@ -211,12 +213,12 @@ def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
     crashpoint("delta.moved.after")
 
 
-def _called(warehouse: ObjectWarehouse, held: Held, ref: Ref, commit: Commit) -> None:
+def _called(warehouse: ObjectWarehouse, held: DeltaTableState, ref: Ref, commit: Commit) -> None:
     """The table where it lies, under that name from the next commit of its log on."""
     warehouse.point(ref, held.folder)
     table = replace(held.record.table, schema=ref[0], name=ref[1])
     record = replace(held.record, table=table, fence=max(commit.fence, held.record.fence))
-    Change(held, record, domains=warehouse.said(ref)).land("RENAME TABLE", commit, warehouse)
+    DeltaCommit(held, record, domains=warehouse.said(ref)).land("RENAME TABLE", commit, warehouse)
 
 
 @dataclass(frozen=True)
@@ -224,10 +226,12 @@ class _Next:
     """The columns that a table gets. `casts`: for columns that are written again, the one whose values they hold."""
 
     fields: tuple[DeltaField, ...]
-    casts: Mapping[str, tuple[DeltaField, Source]]
+    casts: Mapping[str, tuple[DeltaField, ColumnOrigin]]
 
 
-def _columns(held: Held, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit) -> Change:
+def _columns(
+    held: DeltaTableState, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit
+) -> DeltaCommit:
     """The table with its next columns; its rows stay."""
     now = held.table()
     if why := offence(held.ref, [s.change for s in steps], guards((*held.by, *held.next_by))):
@@ -246,12 +250,12 @@ def _columns(held: Held, steps: Sequence[Step], wanted: Table, changes: Sequence
     table = replace(_plain(wanted), columns=tuple(s.column for s in evolution.columns))
     record = with_stored(replace(held.record, table=table, parked=parked), new.fields, waits)
     record = replace(record, by=_next_by(held, steps)).after_changes(commit, changes)
-    change = Change(held, record, new.fields)
+    change = DeltaCommit(held, record, new.fields)
     again(change, (*new.fields, *(replace(p.field, nullable=True) for p in waits.values())), new.casts, commit)
     return change
 
 
-def _next_by(held: Held, steps: Sequence[Step]) -> tuple[str, ...] | None:
+def _next_by(held: DeltaTableState, steps: Sequence[Step]) -> tuple[str, ...] | None:
     """The partition columns of the next whole load, by their names after the steps; None if they are those of today."""
     new = {s.change.before.name: s.change.after.name for s in steps if isinstance(s.change, ColumnRenamed)}
     wanted, said = _wanted_by(steps), held.record.by
@@ -261,9 +265,9 @@ def _next_by(held: Held, steps: Sequence[Step]) -> tuple[str, ...] | None:
     return None if held.record.pending is None and wanted == today else wanted
 
 
-def _next(held: Held, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:
+def _next(held: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:
     ids, used = count(held.highest + 1), {*held.record.numbers, *(f.physical for f in held.layout)}
-    fields, casts = list[DeltaField](), dict[str, tuple[DeltaField, Source]]()
+    fields, casts = list[DeltaField](), dict[str, tuple[DeltaField, ColumnOrigin]]()
     for source in evolution.columns:
         column, before = source.column, by_name.get(source.before.name) if source.before else None
         if source.parked is not None:
@@ -281,7 +285,7 @@ def _next(held: Held, evolution: Evolution, by_name: Mapping[str, DeltaField]) -
     return _Next(tuple(fields), casts)
 
 
-def _fitting(before: DeltaField, source: Source) -> DeltaField:
+def _fitting(before: DeltaField, source: ColumnOrigin) -> DeltaField:
     """The column under its new name, with its type, its NULLs and its comment."""
     column, was = source.column, source.before
     if was is not None and not CAPABILITIES.promotes_in_place(was.type, column.type):
@@ -294,7 +298,9 @@ def _fitting(before: DeltaField, source: Source) -> DeltaField:
     return replace(made, name=column.name, nullable=nullable, comment=column.comment or None)
 
 
-def _parking(held: Held, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> Iterator[tuple[str, ParkedField]]:
+def _parking(
+    held: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]
+) -> Iterator[tuple[str, ParkedField]]:
     """Dropped columns, and the old values of rewritten ones, wait in the files under their physical names."""
     lost = [*evolution.dropped, *(s.before for s in evolution.columns if s.before and s.rewrite)]
     for column in lost:

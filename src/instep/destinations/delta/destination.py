@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.destinations.base import (
+    CastSample,
     Commit,
     Fill,
     Filled,
     FillSize,
+    LoadOutcome,
     LoadState,
     Merge,
     Misfits,
-    Outcome,
     Ref,
     RowLookup,
     RowUpdate,
-    Target,
-    Trial,
+    StagingTarget,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -31,14 +31,14 @@ from instep.destinations.delta import maintain as _maintain
 from instep.destinations.delta import promote as refill
 from instep.destinations.delta.ddl import CAPABILITIES, statements
 from instep.destinations.delta.files import io_of
-from instep.destinations.delta.held import Held, find, not_ours, require
+from instep.destinations.delta.held import DeltaTableState, find, not_ours, require
 from instep.destinations.delta.keep import sweep
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.warehouse import Folders, Warehouse, local_root
 from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
-from instep.destinations.overflow import Kept, Promoted
-from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
+from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.writable import check_writable
 from instep.errors import DestinationError
 from instep.model import Check
@@ -52,7 +52,7 @@ from instep.schema.planning.guard import Guards
 from instep.schema.planning.plan import Step
 from instep.schema.planning.step import step
 from instep.stage.files.object_store import ObjectPath, is_object
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class DeltaDestination:
     def part(self, shard: str) -> DeltaDestination:
         return DeltaDestination(self.config, shard)
 
-    def whole(self, ref: Ref) -> Whole | None:
+    def whole(self, ref: Ref) -> SharedTable | None:
         held = find(self.warehouse, ref)
         return held.record.whole(held.table()) if held is not None and not held.record.copy else None
 
@@ -134,7 +134,7 @@ class DeltaDestination:
             raise is_shared(ref)
         return held.table() if held is not None else None
 
-    def _is_foreign(self, ref: Ref, held: Held | None) -> bool:
+    def _is_foreign(self, ref: Ref, held: DeltaTableState | None) -> bool:
         return (held is None or bool(held.record.copy)) and self.warehouse.is_taken(ref)
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
@@ -236,16 +236,16 @@ class DeltaDestination:
         told(done.rows, done.bytes)
         return done
 
-    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.warehouse, ref, columns, extra, commit)
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         return rows.misfits(self.warehouse, ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         return rows.trial(self.warehouse, ref, column, kind, key, limit)
 
-    def target(self, ref: Ref) -> Target:
+    def target(self, ref: Ref) -> StagingTarget:
         held = require(self.warehouse, ref)
         by = held.next_by
         fields = held.waiting if held.record.pending is not None else held.fields
@@ -254,30 +254,30 @@ class DeltaDestination:
         apart = None if held.only_partition else partition.partitioning(by, [f.name for f in by])
         types = {c.name: c.type for c in held.record.table.columns} if within else {}
         data, aside = ((held.folder / below).as_uri() for below in (held.area, held.aside))
-        return Target(schema, data, aside, io_of(held), types, apart)
+        return StagingTarget(schema, data, aside, io_of(held), types, apart)
 
-    def room(self) -> Place:
+    def room(self) -> StorageFolder:
         return self.warehouse.room()
 
     def state(self, ref: Ref) -> LoadState | None:
         held = find(self.warehouse, ref)
         return held.state() if held else None
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.append(self.warehouse, ref, files, commit)
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.overwrite(self.warehouse, ref, files, commit)
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge_by: Merge, commit: Commit
-    ) -> Outcome:
+    ) -> LoadOutcome:
         return merge.merge(self.warehouse, ref, files, merge_by, commit, self.config.prefix)
 
     def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         return rows.meet(self.warehouse, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         return rows.amend(self.warehouse, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from instep.destinations.delta.files import batches, rows_of_files, staged_path
-from instep.destinations.delta.held import Held
+from instep.destinations.delta.held import DeltaTableState
 from instep.destinations.delta.rewrite import Places
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.destinations.digests import brief
@@ -33,12 +33,12 @@ def _incomparable(said: str) -> DestinationError:
     return DestinationError(f"the rows could not be compared: {said}", hint="run `instep verify`")
 
 
-def fields_by_name(held: Held, names: Sequence[str]) -> list[DeltaField]:
+def fields_by_name(held: DeltaTableState, names: Sequence[str]) -> list[DeltaField]:
     known = {f.name: f for f in held.columns}
     return [known[n] for n in names]
 
 
-def table_rows(held: Held, names: Sequence[str], compared: Collection[str] = ()) -> pa.RecordBatchReader:
+def table_rows(held: DeltaTableState, names: Sequence[str], compared: Collection[str] = ()) -> pa.RecordBatchReader:
     """The columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it). Long
     values of columns that are only `compared` are digests."""
     fields = fields_by_name(held, names)
@@ -53,7 +53,7 @@ def table_rows(held: Held, names: Sequence[str], compared: Collection[str] = ())
 
 
 def staged_rows(
-    held: Held, names: Sequence[str], files: Sequence[StagedFile], compared: Collection[str] = ()
+    held: DeltaTableState, names: Sequence[str], files: Sequence[StagedFile], compared: Collection[str] = ()
 ) -> pa.RecordBatchReader:
     """The columns of staged files as c0, c1, ..., and n, their number in the order in which they came. Long values of
     columns that are only `compared` are digests."""
@@ -72,7 +72,7 @@ def staged_rows(
 
 
 def staged_at(
-    held: Held, names: Sequence[str], files: Sequence[StagedFile], numbers: Numbers | None = None
+    held: DeltaTableState, names: Sequence[str], files: Sequence[StagedFile], numbers: Numbers | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of staged rows by name: those with these numbers, in ascending order; None: all of them."""
     fields, start = fields_by_name(held, names), 0

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.held import Held
+from instep.destinations.delta.held import DeltaTableState
 from instep.destinations.delta.log import Action, encoded, place_of
 from instep.destinations.delta.partition import is_one_of, partitioning, texts, values_of
 from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
@@ -30,7 +30,7 @@ _TEXT = 32
 _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
 
 
-def path_of(held: Held, file: Action) -> AnyPath:
+def path_of(held: DeltaTableState, file: Action) -> AnyPath:
     """Where a data file of a table lies."""
     if "deletionVector" in file:
         raise DestinationError(
@@ -40,7 +40,7 @@ def path_of(held: Held, file: Action) -> AnyPath:
     return place_of(held.folder, file)
 
 
-def rows_in(held: Held, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
+def rows_in(held: DeltaTableState, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
     """The rows of a table's data file as `batches` has them. Files of other programs lack the partition columns."""
     return batches(path_of(held, file), fields, told=values_of(file, held.by))
 
@@ -84,7 +84,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
-def rows_of_files(held: Held, fields: Sequence[DeltaField]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+def rows_of_files(held: DeltaTableState, fields: Sequence[DeltaField]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """(number of the file, place of the first row in it, rows) of the whole table."""
     for number, file in enumerate(held.files):
         start = 0
@@ -93,7 +93,7 @@ def rows_of_files(held: Held, fields: Sequence[DeltaField]) -> Iterator[tuple[in
             start += len(batch)
 
 
-def spec(held: Held, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
+def spec(held: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
     """How files of a table are written by ourselves; each holds rows of one partition."""
     return StageSpec(
         table=".".join(held.ref), columns=(), system=SystemColumns(), schema=file_schema(fields),
@@ -103,7 +103,7 @@ def spec(held: Held, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaF
 
 
 def write(
-    held: Held,
+    held: DeltaTableState,
     fields: Sequence[DeltaField],
     run: str,
     rows: Iterable[pa.RecordBatch],
@@ -123,24 +123,24 @@ def write(
         raise
 
 
-def io_of(held: Held) -> Mapping[str, str]:
+def io_of(held: DeltaTableState) -> Mapping[str, str]:
     """What reaches the files of a table."""
     return held.folder.io if isinstance(held.folder, ObjectPath) else {}
 
 
-def staged_path(held: Held, file: StagedFile) -> AnyPath:
+def staged_path(held: DeltaTableState, file: StagedFile) -> AnyPath:
     """Where a staged file of a table lies."""
     return ObjectPath(file.path, held.folder.io) if isinstance(held.folder, ObjectPath) else local(file.path)
 
 
-def remove_files(held: Held, files: Iterable[StagedFile]) -> None:
+def remove_files(held: DeltaTableState, files: Iterable[StagedFile]) -> None:
     for file in files:
         with suppress(OSError, InstepError):
             staged_path(held, file).unlink(missing_ok=True)
 
 
 def adopted(
-    held: Held,
+    held: DeltaTableState,
     fields: Sequence[DeltaField],
     files: Sequence[StagedFile],
     run: str,
@@ -165,7 +165,7 @@ def adopted(
 
 
 def copied(
-    held: Held,
+    held: DeltaTableState,
     fields: Sequence[DeltaField],
     files: Sequence[StagedFile],
     run: str,
@@ -190,7 +190,7 @@ def read_footer(file: StagedFile) -> pq.FileMetaData:
     return footer
 
 
-def _widened(held: Held, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:
+def _widened(held: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:
     """Whether another shard has widened a column since the file was staged."""
     if held.record.within is None:
         return False
@@ -198,7 +198,7 @@ def _widened(held: Held, footer: pq.FileMetaData, fields: Sequence[DeltaField]) 
     return any(f.physical in found and _grows(found[f.physical], arrow_type(f.type)) for f in fields)
 
 
-def check_ids(held: Held, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
+def check_ids(held: DeltaTableState, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
     """StageError unless the file has these columns, by id, in these types; of a shard narrower ones will do, for others
     may have widened them since."""
     found = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
@@ -228,7 +228,7 @@ def _alike(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def action(
-    held: Held,
+    held: DeltaTableState,
     fields: Sequence[DeltaField],
     file: StagedFile,
     by: Sequence[DeltaField],

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.engine import as_table, engine, fields_by_name, run, staged_rows, table_rows
-from instep.destinations.delta.held import Held, find, named, require
+from instep.destinations.delta.held import DeltaTableState, find, named, require
 from instep.destinations.delta.log import Action, rows_of
-from instep.destinations.delta.rewrite import Edit, edited
+from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.notes import merged
 from instep.destinations.sql.records import KEPT
@@ -53,7 +53,7 @@ def fill(warehouse: Warehouse, ref: Ref, work: Fill, commit: Commit) -> Filled:
     if (state := held.state()) is None:
         why = f"table {named(ref)} cannot be filled: it has not been loaded yet"
         raise DestinationError(why, hint="load the whole table again")
-    change = Change(held, held.record)
+    change = DeltaCommit(held, held.record)
     edit, filled = _found(held, work)
     if len(edit.at):
         edited(change, [edit], (), commit)
@@ -66,7 +66,7 @@ def fill(warehouse: Warehouse, ref: Ref, work: Fill, commit: Commit) -> Filled:
     return Filled(filled, len(change.remove), sum(int(f["size"]) for f in change.add))
 
 
-def _found(held: Held, work: Fill) -> tuple[Edit, int]:
+def _found(held: DeltaTableState, work: Fill) -> tuple[RowEdit, int]:
     """What becomes of rows that get a value or another note, and how many."""
     columns, first = list(work.columns), len(work.key)
     names = [*work.key, *columns, work.meta]
@@ -88,7 +88,7 @@ def _found(held: Held, work: Fill) -> tuple[Edit, int]:
     return _edit(held, work, columns, rows)
 
 
-def _edit(held: Held, work: Fill, columns: Sequence[str], rows: pa.Table) -> tuple[Edit, int]:
+def _edit(held: DeltaTableState, work: Fill, columns: Sequence[str], rows: pa.Table) -> tuple[RowEdit, int]:
     lacks = [rows.column(5 + i).is_null().to_pylist() for i in range(len(columns))]
     old, new = rows.column(3).to_pylist(), rows.column(4).to_pylist()
     notes = [
@@ -103,4 +103,4 @@ def _edit(held: Held, work: Fill, columns: Sequence[str], rows: pa.Table) -> tup
     assert kinds == ["string"], "notes are text"
     meta = pa.array([notes[i] for i in keep], pa.large_string())
     values = kept.select(range(5, 5 + len(columns))).rename_columns(list(columns)).append_column(work.meta, meta)
-    return Edit(at, values), len(keep)
+    return RowEdit(at, values), len(keep)

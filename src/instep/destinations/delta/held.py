@@ -15,7 +15,7 @@ from itertools import count
 import pyarrow.parquet as pq
 
 from instep.destinations.base import LoadState, Ref
-from instep.destinations.delta.log import Action, Log, Snapshot, place_of, rows_of
+from instep.destinations.delta.log import Action, DeltaLog, DeltaSnapshot, place_of, rows_of
 from instep.destinations.delta.partition import alone
 from instep.destinations.delta.shape import (
     DeltaField,
@@ -63,12 +63,12 @@ class ParkedField:
 
 
 @dataclass(frozen=True)
-class Held:
+class DeltaTableState:
     """One table at one version, or one shard of it: then `record` is the shard's, `whole` the table's, and there are no
     files and columns but its own."""
 
-    log: Log
-    snapshot: Snapshot
+    log: DeltaLog
+    snapshot: DeltaSnapshot
     record: Record
     whole: Record | None = None
 
@@ -220,14 +220,16 @@ def read_parked(text: str) -> ParkedField:
     return ParkedField(from_json(said["field"]), said["version"])
 
 
-def find(warehouse: Warehouse, ref: Ref) -> Held | None:
+def find(warehouse: Warehouse, ref: Ref) -> DeltaTableState | None:
     """A table of ours, or a copy of one; None if nothing is there, or something else."""
     log = warehouse.log(ref)
     snapshot = log.snapshot()
     return held_at(log, ref, snapshot, warehouse.part) if snapshot and warehouse.is_at(snapshot, ref) else None
 
 
-def held_at(log: Log, ref: Ref, snapshot: Snapshot | None, part: tuple[str, str] | None = None) -> Held | None:
+def held_at(
+    log: DeltaLog, ref: Ref, snapshot: DeltaSnapshot | None, part: tuple[str, str] | None = None
+) -> DeltaTableState | None:
     """The table at that version, if it was ours then; of `part` (shard column, shard), if it had the table."""
     text = snapshot.domains.get(DOMAIN) if snapshot else None
     if snapshot is None or not text:
@@ -237,21 +239,21 @@ def held_at(log: Log, ref: Ref, snapshot: Snapshot | None, part: tuple[str, str]
     said["record"]["parts"] = {shard: json.loads(own) for shard, own in there if own}
     record = load(ref, said["fence"], json.dumps(said["record"]))
     if part is None:
-        return Held(log, snapshot, record)
+        return DeltaTableState(log, snapshot, record)
     mine = record.part(part[1], part[0])
-    return Held(log, snapshot, mine, record) if mine else None
+    return DeltaTableState(log, snapshot, mine, record) if mine else None
 
 
-def held_in(folder: AnyPath, ref: Ref) -> Held:
+def held_in(folder: AnyPath, ref: Ref) -> DeltaTableState:
     """The table in that folder, whatever it is called there."""
-    log = Log(folder)
+    log = DeltaLog(folder)
     held = held_at(log, ref, log.snapshot())
     if held is None:
         raise missing(ref)
     return held
 
 
-def require(warehouse: Warehouse, ref: Ref) -> Held:
+def require(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
     """A table of ours that may be written; DestinationError if it is not there, or somebody else's, or a copy."""
     held = find(warehouse, ref)
     if held is None or held.record.copy:
@@ -259,7 +261,7 @@ def require(warehouse: Warehouse, ref: Ref) -> Held:
     return held
 
 
-def readable(warehouse: Warehouse, ref: Ref) -> Held:
+def readable(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
     """A table of ours, or a copy."""
     held = find(warehouse, ref)
     if held is None:
@@ -267,7 +269,7 @@ def readable(warehouse: Warehouse, ref: Ref) -> Held:
     return held
 
 
-def loaded(warehouse: Warehouse, ref: Ref) -> tuple[Held, LoadState]:
+def loaded(warehouse: Warehouse, ref: Ref) -> tuple[DeltaTableState, LoadState]:
     """A table whose rows can be changed; DestinationError while it has none."""
     held = require(warehouse, ref)
     if (state := held.state()) is None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Ref, UndropReport
-from instep.destinations.delta.change import Change, begin
+from instep.destinations.delta.change import DeltaCommit, begin
 from instep.destinations.delta.ddl import drop
 from instep.destinations.delta.files import io_of, path_of
-from instep.destinations.delta.held import Held, find, held_at, named, require, with_stored
-from instep.destinations.delta.log import Action, Log
+from instep.destinations.delta.held import DeltaTableState, find, held_at, named, require, with_stored
+from instep.destinations.delta.log import Action, DeltaLog
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sharded import landed
@@ -44,7 +44,7 @@ def revival(warehouse: Warehouse, ref: Ref, column: str) -> UndropReport:
     return UndropReport(written=old.written, snapshot=version_before(held, held.parked[old.place].version) is not None)
 
 
-def version_before(held: Held, version: int) -> Held | None:
+def version_before(held: DeltaTableState, version: int) -> DeltaTableState | None:
     """The table at an earlier version, if all of it is still there."""
     with suppress(InstepError, OSError):
         snapshot = held.log.snapshot(version)
@@ -77,7 +77,7 @@ def _columns(warehouse: Warehouse, ref: Ref, fence: int) -> list[str]:
         left = tuple(p for p in held.record.parked if p not in old)
         waits = {p: f for p, f in held.parked.items() if p in {x.place for x in left}}
         record = with_stored(replace(held.record, parked=left, version=held.record.version + 1), held.fields, waits)
-        Change(held, record).land("FORGET", Commit("", fence), warehouse)
+        DeltaCommit(held, record).land("FORGET", Commit("", fence), warehouse)
     return [f"{named(held.ref)}.{p.name}" for p in old]
 
 
@@ -103,7 +103,7 @@ def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | No
     return count
 
 
-def _linked(held: Held, log: Log, file: Action) -> Action:
+def _linked(held: DeltaTableState, log: DeltaLog, file: Action) -> Action:
     """The file below the copy's folder, so that neither table needs the other: a link, or a copy that the object store
     makes."""
     source = path_of(held, file)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from instep.destinations.base import Commit, Outcome, Ref
-from instep.destinations.delta.change import Change
+from instep.destinations.base import Commit, LoadOutcome, Ref
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import adopted, copied, path_of, remove_files, staged_path
-from instep.destinations.delta.held import Held, find, named, require, with_stored
+from instep.destinations.delta.held import DeltaTableState, find, named, require, with_stored
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
@@ -44,35 +44,35 @@ def _claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
     if held is None or held.record.fence == fence:
         return
     held.record.check(fence)
-    Change(held, replace(held.record, fence=fence)).land("CLAIM", Commit("", fence), warehouse)
+    DeltaCommit(held, replace(held.record, fence=fence)).land("CLAIM", Commit("", fence), warehouse)
 
 
 def replaced(ref: Ref) -> DestinationError:
     return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
 
 
-def append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     """The rows are added; files that the table has already are not brought again."""
     return again(lambda: _append(warehouse, ref, files, commit))
 
 
-def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     held = require(warehouse, ref)
     held.record.check(commit.fence)
     if held.record.pending is not None:
         raise replaced(ref)
     loaded = held.record.loaded
     if files and loaded and loaded.last == tuple(sorted(f.path for f in files)):
-        return Outcome()
+        return LoadOutcome()
     added = adopted(held, held.fields, files, commit.run, held.by)
     count = sum(rows_of(a) for a in added)
     record = held.record.after_load(commit, held.rows + count, files, new=count)
-    Change(held, record, add=added).land("WRITE", commit, warehouse)
+    DeltaCommit(held, record, add=added).land("WRITE", commit, warehouse)
     _clear(held, files, added)
-    return Outcome(inserted=count)
+    return LoadOutcome(inserted=count)
 
 
-def _clear(held: Held, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
+def _clear(held: DeltaTableState, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
     """Staged files whose rows were written again have served."""
     kept = {path_of(held, a) for a in added}
     remove_files(held, (f for f in files if staged_path(held, f) not in kept))
@@ -80,13 +80,15 @@ def _clear(held: Held, files: Sequence[StagedFile], added: Sequence[Action]) -> 
 
 def overwrite(
     warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool = False
-) -> Outcome:
+) -> LoadOutcome:
     """The staged rows in the place of all that were, with the generation that waits, if one does. `copy`: the files
     stay the caller's."""
     return again(lambda: _overwrite(warehouse, ref, files, commit, copy=copy))
 
 
-def _overwrite(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool) -> Outcome:
+def _overwrite(
+    warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool
+) -> LoadOutcome:
     held = require(warehouse, ref)
     held.record.check(commit.fence)
     before = held.record.loaded.rows if held.record.loaded else 0
@@ -99,8 +101,8 @@ def _overwrite(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], comm
     added = (copied if copy else adopted)(held, fields, files, commit.run, by)
     rows = sum(rows_of(a) for a in added)
     record = record.after_load(commit, rows, files, new=rows, anew=True)
-    change = Change(held, record, fields if pending else None, added, [*held.paths], by=by)
+    change = DeltaCommit(held, record, fields if pending else None, added, [*held.paths], by=by)
     change.land("WRITE", commit, warehouse)
     if not copy:
         _clear(held, files, added)
-    return Outcome(inserted=rows, deleted=before)
+    return LoadOutcome(inserted=rows, deleted=before)

@@ -35,7 +35,7 @@ Action = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class DeltaSnapshot:
     """A table at one version. `files`: the `add` actions by path, decoded and relative to the table; `gone`: the
     `remove` actions of files that older versions need. `domains`: the configuration by domain."""
 
@@ -107,7 +107,7 @@ class _State:
                 self.txns[body["appId"]] = body["version"]
 
 
-class Log:
+class DeltaLog:
     """`table` is the folder that holds the log's folder."""
 
     def __init__(self, table: AnyPath) -> None:
@@ -142,7 +142,7 @@ class Log:
         start = min([*(v for v in whole), *([0] if 0 in commits else [])], default=None)
         return sorted(v for v in commits | set(whole) if start is not None and v >= start)
 
-    def snapshot(self, version: int | None = None) -> Snapshot | None:
+    def snapshot(self, version: int | None = None) -> DeltaSnapshot | None:
         """The table at a version, the newest by default; None if nothing is there. Raises DestinationError for a log
         that cannot be read."""
         commits, whole = self._listed()
@@ -161,7 +161,7 @@ class Log:
         if state.metadata is None or state.protocol is None:
             raise DestinationError(f"the log of {self.table} does not say what the table is")
         self._check(state.protocol)
-        return Snapshot(
+        return DeltaSnapshot(
             last, state.metadata, state.protocol, state.files, state.gone, state.domains, state.txns
         )  # fmt: skip
 
@@ -189,7 +189,7 @@ class Log:
         path = self._path(version)
         return path.create(text.encode()) if isinstance(path, ObjectPath) else _link(path, text)
 
-    def checkpoint(self, snapshot: Snapshot, keep_after: int) -> None:
+    def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:
         """A file from which readers start; tombstones older than `keep_after` (milliseconds since 1970) stay out."""
         gone = [a for a in snapshot.gone.values() if a.get("deletionTimestamp", 0) >= keep_after]
         lines: list[dict[str, Any]] = [{"protocol": snapshot.protocol}, {"metaData": snapshot.metadata}]

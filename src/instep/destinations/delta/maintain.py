@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import path_of, rows_in, write
-from instep.destinations.delta.held import Held, find, missing, named, require
+from instep.destinations.delta.held import DeltaTableState, find, missing, named, require
 from instep.destinations.delta.load import again
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.partition import place
@@ -30,12 +30,12 @@ EXPIRE_BATCH = 10
 """Versions that a sync leaves, so that it does not expire one each time."""
 
 
-def _domain(held: Held) -> str:
+def _domain(held: DeltaTableState) -> str:
     """Under which name the log has it; each shard's own."""
     return DOMAIN if held.record.within is None else f"{DOMAIN}.{held.record.within[1]}"
 
 
-def _said(held: Held) -> Mapping[str, int]:
+def _said(held: DeltaTableState) -> Mapping[str, int]:
     found: dict[str, int] = json.loads(held.snapshot.domains.get(_domain(held)) or "{}")
     return found
 
@@ -88,7 +88,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     done = replace(done, rewritten=len(old), bytes_rewritten=sum(int(f["size"]) for f in old))
     if work.dry_run:
         return replace(done, files=count - len(old) + len(found))
-    change = Change(held, held.record, remove=sorted(unquote(f["path"]) for f in old), keeps_rows=True)
+    change = DeltaCommit(held, held.record, remove=sorted(unquote(f["path"]) for f in old), keeps_rows=True)
     for one in found:
         rows = (batch for f in one for batch in rows_in(held, f, held.layout))
         change.add += [{**a, "dataChange": False} for a in write(held, held.layout, work.run, rows)]
@@ -100,7 +100,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     return replace(done, files=files, bytes=after)
 
 
-def _bins(held: Held, how: Maintenance) -> list[list[Action]]:
+def _bins(held: DeltaTableState, how: Maintenance) -> list[list[Action]]:
     """Which files become one, each of them of one partition."""
     groups = defaultdict[object, list[Action]](list)
     for file in sorted(held.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
@@ -108,7 +108,7 @@ def _bins(held: Held, how: Maintenance) -> list[list[Action]]:
     return [[came[i] for i in one] for came in groups.values() for one in bins([_facts(held, f) for f in came], how)]
 
 
-def _facts(held: Held, file: Action) -> FileFacts:
+def _facts(held: DeltaTableState, file: Action) -> FileFacts:
     path_of(held, file)
     return FileFacts(int(file["size"]), rows_of(file))
 
@@ -123,7 +123,7 @@ class _Expired:
     first: int = 0
 
 
-def _expired(warehouse: Warehouse, held: Held, how: Maintenance) -> _Expired:
+def _expired(warehouse: Warehouse, held: DeltaTableState, how: Maintenance) -> _Expired:
     found = [(version, int(info.get("timestamp", 0))) for version, info in changes(held.log)]
     gone = expirable(found, (), how, now_ms())
     kept = [(v, at) for v, at in found if v not in gone]
@@ -151,7 +151,7 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
     return replace(done, snapshots=len(old.versions), removed=len(there))
 
 
-def _removed(held: Held) -> Iterator[Action]:
+def _removed(held: DeltaTableState) -> Iterator[Action]:
     """What any version that can be read says was removed."""
     yield from held.snapshot.gone.values()
     for version in held.log.versions():
@@ -159,7 +159,7 @@ def _removed(held: Held) -> Iterator[Action]:
             yield from (a["remove"] for a in held.log.actions(version) if a.get("remove"))
 
 
-def _named(held: Held) -> set[AnyPath]:
+def _named(held: DeltaTableState) -> set[AnyPath]:
     """Every file that a version that can be read names."""
     versions = held.log.versions()
     first = held.log.snapshot(versions[0])
@@ -170,7 +170,7 @@ def _named(held: Held) -> set[AnyPath]:
     return {path_of(held, f) for f in files}
 
 
-def _orphans(held: Held, work: Upkeep) -> list[tuple[AnyPath, int]]:
+def _orphans(held: DeltaTableState, work: Upkeep) -> list[tuple[AnyPath, int]]:
     """Data files that nothing names, older than the safe age and than every run that is alive, and their bytes."""
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit

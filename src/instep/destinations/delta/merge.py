@@ -13,8 +13,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.destinations.delta.change import Change
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.engine import (
     count,
     engine,
@@ -26,9 +26,9 @@ from instep.destinations.delta.engine import (
     table_rows,
 )
 from instep.destinations.delta.files import check_ids, read_footer
-from instep.destinations.delta.held import Held, named, require
+from instep.destinations.delta.held import DeltaTableState, named, require
 from instep.destinations.delta.load import overwrite, replaced
-from instep.destinations.delta.rewrite import Edit, edited
+from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.shape import arrow_type
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.types import duckdb_primitive
@@ -121,7 +121,7 @@ class _Work:
 
 def merge(
     warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
-) -> Outcome:
+) -> LoadOutcome:
     """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
     held = require(warehouse, ref)
     held.record.check(commit.fence)
@@ -131,7 +131,7 @@ def merge(
         return overwrite(warehouse, ref, files, commit, copy=True)
     if not how.key and how.since is None:
         raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
-    change = Change(held, held.record)
+    change = DeltaCommit(held, held.record)
     for file in files:
         check_ids(held, file, read_footer(file), held.fields)
     outcome = _since(change, files, how, commit) if how.since else _upsert(change, files, how, commit, prefix)
@@ -146,7 +146,7 @@ def merge(
     return outcome
 
 
-def _since(change: Change, files: Sequence[StagedFile], how: Merge, commit: Commit) -> Outcome:
+def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
     """The staged rows in the place of those from a value on."""
     assert how.since is not None, "asked for by the caller"
     column, low = how.since
@@ -158,11 +158,11 @@ def _since(change: Change, files: Sequence[StagedFile], how: Merge, commit: Comm
         db.register("t", table_rows(held, [column]))
         found = db.execute(f"SELECT f, p FROM t WHERE c0 >= CAST(? AS {spelled})", [low]).fetchnumpy()
         gone = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
-    edited(change, [Edit(gone)], staged_at(held, names, files), commit)
-    return Outcome(inserted=sum(f.rows for f in files), deleted=len(gone))
+    edited(change, [RowEdit(gone)], staged_at(held, names, files), commit)
+    return LoadOutcome(inserted=sum(f.rows for f in files), deleted=len(gone))
 
 
-def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> Outcome:
+def _upsert(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> LoadOutcome:
     held = change.held
     work = _Work(held.record.table, how, SystemColumns.of(held.record.table, prefix))
     with engine() as db:
@@ -173,7 +173,7 @@ def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Com
         if found or by is not None:
             edits, new = _edits(db, held, work, found, files)
             edited(change, edits, new, commit, by)
-    return Outcome(
+    return LoadOutcome(
         found.get("inserted", 0),
         found.get("updated", 0),
         found.get("marked", 0) + found.get("removed", 0),
@@ -182,7 +182,7 @@ def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Com
     )
 
 
-def _meet(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, files: Sequence[StagedFile]) -> None:
+def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _Work, files: Sequence[StagedFile]) -> None:
     """Makes the tables s (one staged row a key) and met (every row, and what becomes of it)."""
     db.register("staged", staged_rows(held, work.names, files, work.brief))
     run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
@@ -210,27 +210,33 @@ def _meet(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, files: Sequenc
 
 
 def _edits(
-    db: duckdb.DuckDBPyConnection, held: Held, work: _Work, found: dict[str, int], files: Sequence[StagedFile]
-) -> tuple[list[Edit], Iterator[pa.RecordBatch]]:
-    edits = list[Edit]()
+    db: duckdb.DuckDBPyConnection,
+    held: DeltaTableState,
+    work: _Work,
+    found: dict[str, int],
+    files: Sequence[StagedFile],
+) -> tuple[list[RowEdit], Iterator[pa.RecordBatch]]:
+    edits = list[RowEdit]()
     new: Iterator[pa.RecordBatch] = iter(())
     stamps = [c for c in (work.system.synced, work.system.deleted) if c]
     if "updated" in found:
         at = places(db, "SELECT f, p, n FROM met WHERE what = 'updated' ORDER BY n")
         rows = pa.Table.from_batches(staged_at(held, [*work.values, *stamps], files, at[:, 2]))
-        edits.append(Edit(at[:, :2], rows))
+        edits.append(RowEdit(at[:, :2], rows))
     if "marked" in found:
         at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
-        edits.append(Edit(at, _marks(db, held, work, stamps, len(at))))
+        edits.append(RowEdit(at, _marks(db, held, work, stamps, len(at))))
     if "removed" in found:
-        edits.append(Edit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
+        edits.append(RowEdit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
     if "inserted" in found:
         [numbers] = places(db, "SELECT n FROM met WHERE what = 'inserted' ORDER BY n").T
         new = staged_at(held, [c.name for c in work.table.columns], files, numbers)
     return edits, new
 
 
-def _marks(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, stamps: Sequence[str], rows: int) -> pa.Table:
+def _marks(
+    db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _Work, stamps: Sequence[str], rows: int
+) -> pa.Table:
     """The system columns of rows that leave: the time is that of the staged rows."""
     at: Any = None
     if work.system.synced:

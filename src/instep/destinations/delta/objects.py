@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from instep.destinations.base import Ref
-from instep.destinations.delta.log import FOLDER, Log, Snapshot
+from instep.destinations.delta.log import FOLDER, DeltaLog, DeltaSnapshot
 from instep.destinations.delta.warehouse import OWN, Waiting, Warehouse, folder_name
 from instep.errors import DestinationError
 from instep.stage.files.object_store import AnyPath, ObjectPath
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 
 PLACE = "instep.place"
 THREADS = 16
@@ -57,9 +57,9 @@ class ObjectWarehouse(Warehouse):
             return self.root / said["folder"], int(names[-1].partition(".")[0])
         return self.root / folder_name(ref[0]) / folder_name(ref[1]), 0
 
-    def room(self) -> Place:
+    def room(self) -> StorageFolder:
         """For files of no table."""
-        return Place((self.root / OWN / "runs").uri, self.root.io)
+        return StorageFolder((self.root / OWN / "runs").uri, self.root.io)
 
     def folder(self, ref: Ref) -> ObjectPath:
         return self._found(ref)[0]
@@ -93,12 +93,12 @@ class ObjectWarehouse(Warehouse):
     def _gone(self, folder: ObjectPath, ref: Ref) -> bool:
         """Whether what lies there was dropped, or is called something else by now."""
         try:
-            snapshot = Log(folder).snapshot()
+            snapshot = DeltaLog(folder).snapshot()
         except DestinationError:
             return False
         return snapshot is not None and not self.is_at(snapshot, ref)
 
-    def is_at(self, snapshot: Snapshot, ref: Ref) -> bool:
+    def is_at(self, snapshot: DeltaSnapshot, ref: Ref) -> bool:
         said = _said(snapshot)
         return not said or (said["name"] == list(ref) and not said["dropped"])
 
@@ -106,7 +106,7 @@ class ObjectWarehouse(Warehouse):
         """What the table's log has to say: its name, or since when (milliseconds since 1970) it waits."""
         return {PLACE: json.dumps({"name": list(ref), "dropped": dropped, "id": source_id})}
 
-    def make(self, ref: Ref) -> Log:
+    def make(self, ref: Ref) -> DeltaLog:
         """Past a table that was dropped or renamed, in a folder of its own."""
         self._check()
         folder, number = self._found(ref)
@@ -161,7 +161,7 @@ class ObjectWarehouse(Warehouse):
         going = {said["folder"] for said in entries if said.get("deleting")}
         for said in entries:
             folder = self.root / str(said["folder"])
-            snapshot = Log(folder).snapshot() if said["folder"] not in going else None
+            snapshot = DeltaLog(folder).snapshot() if said["folder"] not in going else None
             if snapshot is not None and (place := _said(snapshot)) and place["dropped"] == said["at"]:
                 ref = (place["name"][0], place["name"][1])
                 found.append(Waiting(folder, ref, place["id"], int(place["dropped"])))
@@ -170,7 +170,7 @@ class ObjectWarehouse(Warehouse):
     def delete(self, folder: AnyPath) -> None:
         """A table that was dropped: its name leads elsewhere first, so that nobody meets half of it."""
         assert isinstance(folder, ObjectPath)
-        snapshot = Log(folder).snapshot()
+        snapshot = DeltaLog(folder).snapshot()
         if snapshot is not None and (said := _said(snapshot)):
             ref = (said["name"][0], said["name"][1])
             there, number = self._found(ref)
@@ -193,7 +193,7 @@ class ObjectWarehouse(Warehouse):
             self._empty(own)
 
 
-def _said(snapshot: Snapshot) -> dict[str, Any] | None:
+def _said(snapshot: DeltaSnapshot) -> dict[str, Any] | None:
     text = snapshot.domains.get(PLACE)
     found: dict[str, Any] | None = json.loads(text) if text else None
     return found

@@ -19,7 +19,7 @@ from instep.destinations.types import delta_primitive
 from instep.errors import StageError
 from instep.schema.catalog.partition import PartitionTerm
 from instep.schema.catalog.types import Array, DataType, Json, Struct
-from instep.schema.planning.guard import Guard
+from instep.schema.planning.guard import LayoutGuard
 from instep.stage.field_metadata import IN_PARTITIONS
 from instep.stage.partition import Partition, Partitioning
 
@@ -138,8 +138,8 @@ def _marked(field: pa.Field) -> pa.Field:
     return field.with_metadata({**(field.metadata or {}), **IN_PARTITIONS})
 
 
-def guards(by: Iterable[DeltaField]) -> dict[str, tuple[Guard, ...]]:
+def guards(by: Iterable[DeltaField]) -> dict[str, tuple[LayoutGuard, ...]]:
     """What stands on the partition columns."""
     columns = list({f.physical: f for f in by}.values())
     use = f"the table's partitions ({', '.join(f.name for f in columns)})"
-    return {f.name: (Guard(use, FREE, goes=True),) for f in columns}
+    return {f.name: (LayoutGuard(use, FREE, goes=True),) for f in columns}

@@ -14,20 +14,22 @@ import pyarrow as pa
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref
 from instep.destinations.delta import partition
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.engine import as_table, engine, fields_by_name, run, table_rows
-from instep.destinations.delta.held import Held, require
+from instep.destinations.delta.held import DeltaTableState, require
 from instep.destinations.delta.keep import version_before
-from instep.destinations.delta.rewrite import Edit, edited
+from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.shape import BEFORE, arrow_type
 from instep.destinations.delta.warehouse import Warehouse
-from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.stage.conform import compact_json
 from instep.stage.field_metadata import limited
 from instep.stage.overflow import from_texts
 
 
-def promote(warehouse: Warehouse, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+def promote(
+    warehouse: Warehouse, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit
+) -> Promoted:
     """See `destinations.kept.Promotes`."""
     held = require(warehouse, ref)
     held.record.check(commit.fence)
@@ -37,14 +39,14 @@ def promote(warehouse: Warehouse, ref: Ref, columns: Mapping[str, Kept], extra: 
     edit, misfits = _found(held, columns, extra)
     if len(edit.at):
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-        change = Change(held, held.record.after_load(own, held.rows, new=0))
+        change = DeltaCommit(held, held.record.after_load(own, held.rows, new=0))
         edited(change, [edit], (), commit)
         change.land("UPDATE", own, warehouse)
     crashpoint("promote.committed")
     return Promoted(len(edit.at), misfits)
 
 
-def _found(held: Held, columns: Mapping[str, Kept], extra: str) -> tuple[Edit, int]:
+def _found(held: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: str) -> tuple[RowEdit, int]:
     """Only rows without a value that have an object are looked at."""
     names = [extra, *columns]
     lacks = " OR ".join(f"c{i} IS NULL" for i in range(1, len(names)))
@@ -71,7 +73,7 @@ def _found(held: Held, columns: Mapping[str, Kept], extra: str) -> tuple[Edit, i
     values[extra] = pa.array([compact_json(o) if o else None for o in left], pa.large_string())
     keep = pa.array(np.flatnonzero([bool(out) for out in got]))
     at = np.stack([rows.column(c).take(keep).to_numpy().astype(np.int64) for c in ("f", "p")], axis=1)
-    return Edit(at, pa.table(values).take(keep)), misfits
+    return RowEdit(at, pa.table(values).take(keep)), misfits
 
 
 def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
@@ -88,13 +90,13 @@ def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
     if not len(edit.at):
         return 0
     own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-    change = Change(held, held.record.after_load(own, held.rows, new=0))
+    change = DeltaCommit(held, held.record.after_load(own, held.rows, new=0))
     edited(change, [edit], (), commit)
     change.land("UPDATE", own, warehouse)
     return len(edit.at)
 
 
-def _names_then(held: Held, before: Held, names: tuple[str, ...]) -> list[str] | None:
+def _names_then(held: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> list[str] | None:
     """What columns were called in an older version; None if one was not there."""
     then = {f.physical: f.name for f in before.columns}
     now = {f.name: f.physical for f in held.columns}
@@ -102,7 +104,7 @@ def _names_then(held: Held, before: Held, names: tuple[str, ...]) -> list[str] |
     return found if len(found) == len(names) else None
 
 
-def _lost(held: Held, before: Held, names: tuple[str, ...], then: list[str]) -> Edit:
+def _lost(held: DeltaTableState, before: DeltaTableState, names: tuple[str, ...], then: list[str]) -> RowEdit:
     """The rows without a value that had one, by key, and that value."""
     last = len(names) - 1
     same = " AND ".join(f"t.c{i} = o.c{i}" for i in range(last))
@@ -112,4 +114,4 @@ def _lost(held: Held, before: Held, names: tuple[str, ...], then: list[str]) -> 
         db.register("t", table_rows(held, names))
         rows = as_table(db, f"SELECT t.f, t.p, o.c{last} FROM t JOIN o ON {same} WHERE t.c{last} IS NULL")
     at = np.stack([rows.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
-    return Edit(at, rows.select([2]).rename_columns([names[last]]))
+    return RowEdit(at, rows.select([2]).rename_columns([names[last]]))

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import path_of
-from instep.destinations.delta.held import Held, held_at, loaded, named, require
-from instep.destinations.delta.log import Log, Snapshot, rows_of
+from instep.destinations.delta.held import DeltaTableState, held_at, loaded, named, require
+from instep.destinations.delta.log import DeltaLog, DeltaSnapshot, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.facets import Savepoint
 from instep.errors import Conflict, DestinationError
@@ -35,7 +35,7 @@ def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
     return points[::-1]
 
 
-def changes(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:
+def changes(log: DeltaLog) -> Iterator[tuple[int, dict[str, Any]]]:
     """The versions that added or removed files, with what their commit says of itself."""
     for version in log.versions():
         info, changes = dict[str, Any](), False
@@ -55,7 +55,7 @@ def _said(info: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _savepoint(held: Held, then: Snapshot, info: dict[str, Any], *, current: bool) -> Savepoint:
+def _savepoint(held: DeltaTableState, then: DeltaSnapshot, info: dict[str, Any], *, current: bool) -> Savepoint:
     said, at = _said(info), datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
     before = held_at(held.log, held.ref, then)
     why_not = _why_not(held, before)
@@ -70,7 +70,7 @@ def _savepoint(held: Held, then: Snapshot, info: dict[str, Any], *, current: boo
     return Savepoint(then.version, at, said.get("run", ""), rows, cursor, current, later, why_not)
 
 
-def _why_not(held: Held, before: Held | None) -> str:
+def _why_not(held: DeltaTableState, before: DeltaTableState | None) -> str:
     if held.record.pending is not None:
         return "the table was replaced at the source and its new rows are not loaded yet"
     if before is None:
@@ -82,7 +82,7 @@ def _why_not(held: Held, before: Held | None) -> str:
     return ""
 
 
-def _at(held: Held, version: int) -> Held:
+def _at(held: DeltaTableState, version: int) -> DeltaTableState:
     known = version in held.log.versions()
     before = held_at(held.log, held.ref, held.log.snapshot(version)) if known else None
     if before is None:
@@ -115,7 +115,7 @@ def restore(warehouse: Warehouse, ref: Ref, version: int, base: int, rows: int, 
     then, today = before.snapshot.files, held.snapshot.files
     record = held.record.after_load(commit, rows, new=0, deleted=True)
     assert record.loaded is not None, "a load was just recorded"
-    change = Change(held, replace(record, loaded=replace(record.loaded, last=())))
+    change = DeltaCommit(held, replace(record, loaded=replace(record.loaded, last=())))
     change.remove = sorted(today.keys() - then.keys())
     change.add = [{**then[p], "dataChange": True} for p in sorted(then.keys() - today.keys())]
     change.land("RESTORE", commit, warehouse)

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, PartChange
 from instep.destinations.casts import cast_all
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import as_type, rows_in, write
-from instep.destinations.delta.held import Held
+from instep.destinations.delta.held import DeltaTableState
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
-from instep.destinations.sql.evolve import Source, latest
+from instep.destinations.sql.evolve import ColumnOrigin, latest
 from instep.errors import IllegalChange
 from instep.stage.casts.cast import cast
 
@@ -26,7 +26,7 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Edit:
+class RowEdit:
     """What becomes of rows, known by file number and place (`at`: lines of both, in any order, none twice): without
     `values` they leave, else each takes the columns of its line there (names are the columns')."""
 
@@ -35,8 +35,8 @@ class Edit:
 
 
 def edited(
-    change: Change,
-    edits: Sequence[Edit],
+    change: DeltaCommit,
+    edits: Sequence[RowEdit],
     inserted: Iterable[pa.RecordBatch],
     commit: Commit,
     by: Sequence[DeltaField] | None = None,
@@ -55,7 +55,7 @@ def edited(
 
 
 def _rows(
-    held: Held,
+    held: DeltaTableState,
     fields: Sequence[DeltaField],
     touched: Sequence[int],
     edits: Sequence[_Sorted],
@@ -71,7 +71,9 @@ def _rows(
     yield from _new_rows(held, fields, inserted)
 
 
-def _new_rows(held: Held, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _new_rows(
+    held: DeltaTableState, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Rows with columns by name as batches of a file."""
     names = {f.physical: f.name for f in held.columns}
     schema = file_schema(fields)
@@ -102,7 +104,7 @@ class _Sorted:
     values: pa.Table | None
 
 
-def _sorted(edit: Edit) -> _Sorted:
+def _sorted(edit: RowEdit) -> _Sorted:
     lines = np.lexsort((edit.at[:, 1], edit.at[:, 0]))
     return _Sorted(edit.at[lines], lines, edit.values)
 
@@ -139,7 +141,10 @@ def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
 
 
 def again(
-    change: Change, layout: Sequence[DeltaField], casts: Mapping[str, tuple[DeltaField, Source]], commit: Commit
+    change: DeltaCommit,
+    layout: Sequence[DeltaField],
+    casts: Mapping[str, tuple[DeltaField, ColumnOrigin]],
+    commit: Commit,
 ) -> None:
     """Files again whose columns (by physical name) get the values of another one in their own type: in `casts` those of
     the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
@@ -187,7 +192,7 @@ class _Move:
         return done.values
 
 
-def _moves(change: Change, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _Move]:
+def _moves(change: DeltaCommit, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _Move]:
     """By physical name, with the columns as they are after the change; what was dropped with it still has values."""
     there, found = {f.name: f for f in change.fields or change.held.columns}, dict[str, _Move]()
     for old, new in part.moves:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import Commit, Misfits, Outcome, Ref, RowLookup, RowUpdate, Trial
+from instep.destinations.base import CastSample, Commit, LoadOutcome, Misfits, Ref, RowLookup, RowUpdate
 from instep.destinations.casts import misfits_in, tried
-from instep.destinations.delta.change import Change
+from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.engine import engine, fields_by_name, table_rows
 from instep.destinations.delta.files import rows_in
-from instep.destinations.delta.held import Held, find, loaded, named, readable
-from instep.destinations.delta.rewrite import Edit, Places, edited
+from instep.destinations.delta.held import DeltaTableState, find, loaded, named, readable
+from instep.destinations.delta.rewrite import Places, RowEdit, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
 from instep.destinations.delta.warehouse import Warehouse
 from instep.errors import Conflict, DestinationError
@@ -32,7 +32,7 @@ def read(warehouse: Warehouse, ref: Ref, names: Sequence[str] = ()) -> pa.Record
     return read_held(readable(warehouse, ref), names)
 
 
-def read_held(held: Held, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+def read_held(held: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBatchReader:
     known = {f.name for f in held.fields}
     if odd := next((n for n in names if n not in known), None):
         raise DestinationError(f"table {named(held.ref)} has no column {odd!r}", hint="see `instep schema show`")
@@ -47,7 +47,7 @@ def read_held(held: Held, names: Sequence[str] = ()) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
-def take(held: Held, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
+def take(held: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
     """The rows at these lines of (file number, place), in this order."""
     parts = [pa.Table.from_batches([], file_schema(fields))]
     order = np.lexsort((at[:, 1], at[:, 0]))
@@ -87,7 +87,7 @@ def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
     return RowLookup(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.paths), at))
 
 
-def amend(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+def amend(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     seen = met.places
     assert isinstance(seen, _Seen), "`meet` made it"
@@ -96,15 +96,15 @@ def amend(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, com
     if held.record.version != seen.version or frozenset(held.paths) != seen.files:
         raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
     rows = held.rows + len(change.inserted)
-    work = Change(held, held.record.after_load(commit, rows, new=len(change.inserted)))
+    work = DeltaCommit(held, held.record.after_load(commit, rows, new=len(change.inserted)))
     at = seen.at[np.array(change.rows, dtype=np.int64)]
-    edits = [Edit(at, change.updated)] if len(at) else []
+    edits = [RowEdit(at, change.updated)] if len(at) else []
     edited(work, edits, change.inserted.to_batches(), commit)
     work.land("UPDATE", commit, warehouse)
-    return Outcome(len(change.inserted), len(change.rows), 0)
+    return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
 
-def trial(warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+def trial(warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
     """Casts the values of the first rows there and back."""
     held = readable(warehouse, ref)
     names = [column, *(k for k in key if k != column)]

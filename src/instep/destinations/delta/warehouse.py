@@ -21,10 +21,10 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from instep.destinations.base import Ref
-from instep.destinations.delta.log import FOLDER, Log, Snapshot
+from instep.destinations.delta.log import FOLDER, DeltaLog, DeltaSnapshot
 from instep.errors import Conflict, ConnectError, DestinationError, SchemaError
 from instep.stage.files.object_store import AnyPath
-from instep.stage.files.place import Place, clear_errors
+from instep.stage.files.place import StorageFolder, clear_errors
 
 OWN = "_instep"
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Warehouse(ABC):
         """Whether something lies where the table would."""
 
     @abstractmethod
-    def make(self, ref: Ref) -> Log:
+    def make(self, ref: Ref) -> DeltaLog:
         """The log of a table that is about to begin."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Warehouse(ABC):
         """The dropped tables, the last one first."""
 
     @abstractmethod
-    def room(self) -> Place:
+    def room(self) -> StorageFolder:
         """For files of no table."""
 
     @property
@@ -112,8 +112,8 @@ class Warehouse(ABC):
     def unname(self, ref: Ref) -> None:
         """A name that nobody will ever use again leaves nothing."""
 
-    def log(self, ref: Ref) -> Log:
-        return Log(self.folder(ref))
+    def log(self, ref: Ref) -> DeltaLog:
+        return DeltaLog(self.folder(ref))
 
     def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
         """What is found at each of these names, in order."""
@@ -127,7 +127,7 @@ class Warehouse(ABC):
         """Whether the time for undoing what was dropped then is over."""
         return at < now_ms() - self.days * 86_400_000
 
-    def is_at(self, snapshot: Snapshot, ref: Ref) -> bool:
+    def is_at(self, snapshot: DeltaSnapshot, ref: Ref) -> bool:
         """Whether the table whose log says so is the one of that name."""
         return True
 
@@ -169,9 +169,9 @@ class Folders(Warehouse):
         """The folders of this machine that every run writes to."""
         return self.root, self.root / OWN
 
-    def room(self) -> Place:
+    def room(self) -> StorageFolder:
         """For files of no table."""
-        return Place((self.root / OWN / "runs").as_uri())
+        return StorageFolder((self.root / OWN / "runs").as_uri())
 
     def unname(self, ref: Ref) -> None:
         """Nothing: its folder was its name."""
@@ -183,7 +183,7 @@ class Folders(Warehouse):
             return any(p.name != FOLDER or any(p.iterdir()) for p in folder.iterdir())
         return False
 
-    def make(self, ref: Ref) -> Log:
+    def make(self, ref: Ref) -> DeltaLog:
         """The log of a table that is about to begin."""
         place = self.folder(ref) / FOLDER
         with clear_errors(str(place)):

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, Ref
 from instep.destinations.casts import cast_all
-from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.records import (
     PARKED,
-    Dropped,
+    DuckDbDropped,
     dropped,
     find,
     is_taken,
@@ -32,7 +32,7 @@ from instep.destinations.duckdb.records import (
 )
 from instep.destinations.duckdb.shape import arrow_type, as_it_is, check_names, comments, physical, sql_type, types_of
 from instep.destinations.duckdb.views import apart
-from instep.destinations.sql.evolve import Source, evolve, moved_values
+from instep.destinations.sql.evolve import ColumnOrigin, evolve, moved_values
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record, load, numbered
 from instep.destinations.types import DUCKDB_PROMOTIONS
@@ -46,7 +46,7 @@ from instep.schema.planning.step import Step
 BATCH = 100_000
 
 
-def rewrite(session: Session, table: str, place: str, before: DataType, column: Column) -> None:
+def rewrite(session: DuckDbSession, table: str, place: str, before: DataType, column: Column) -> None:
     """Adds `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
     not fit."""
     target = arrow_type(column.type)
@@ -108,11 +108,11 @@ def execute(file: DatabaseFile, ref: Ref, steps: Sequence[Step], after: Table | 
         put_back(steps)
 
 
-def table_as_it_is(session: Session, record: Record) -> Table:
+def table_as_it_is(session: DuckDbSession, record: Record) -> Table:
     return as_it_is(record, physical(session).get(record.ref, ()), comments(session).get(record.ref))
 
 
-def create(session: Session, table: Table, changes: Sequence[str], commit: Commit) -> None:
+def create(session: DuckDbSession, table: Table, changes: Sequence[str], commit: Commit) -> None:
     """An empty table; Conflict if the name is taken."""
     hint = "plan again" if find(session, table.ref) else not_ours(table.ref).hint
     try:
@@ -124,7 +124,7 @@ def create(session: Session, table: Table, changes: Sequence[str], commit: Commi
     put(session, made.after_changes(commit, changes))
 
 
-def make(session: Session, record: Record) -> Record:
+def make(session: DuckDbSession, record: Record) -> Record:
     """Creates the table of a record; returns the record with the types as the file tells them."""
     table = record.table
     check_names(table)
@@ -140,16 +140,16 @@ def make(session: Session, record: Record) -> Record:
     return with_types(session, record)
 
 
-def with_types(session: Session, record: Record) -> Record:
+def with_types(session: DuckDbSession, record: Record) -> Record:
     return replace(record, stored=types_of(session, *record.ref))
 
 
-def _comment(session: Session, what: str, text: str | None) -> None:
+def _comment(session: DuckDbSession, what: str, text: str | None) -> None:
     said = "NULL" if not text else "'" + text.replace("'", "''") + "'"
     session.run(f"COMMENT ON {what} IS {said}")
 
 
-def _park(session: Session, ref: Ref, commit: Commit) -> None:
+def _park(session: DuckDbSession, ref: Ref, commit: Commit) -> None:
     """A dropped table moves out of sight, to be deleted when its time for undoing is over."""
     if (record := find(session, ref)) is not None:
         record.check(commit.fence)
@@ -157,13 +157,13 @@ def _park(session: Session, ref: Ref, commit: Commit) -> None:
         remove(session, ref)
 
 
-def park(session: Session, record: Record) -> None:
+def park(session: DuckDbSession, record: Record) -> None:
     place = f"{PARKED}{uuid.uuid4().hex[:12]}"
     session.run(f"ALTER TABLE {session.name(*record.ref)} RENAME TO {q(place)}")
     put_dropped(session, record, place, now_ms())
 
 
-def _replace(session: Session, record: Record, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+def _replace(session: DuckDbSession, record: Record, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     record.check(commit.fence)
     check_names(table)
@@ -174,7 +174,7 @@ def _plain(table: Table) -> Table:
     return replace(table, comment=table.comment or None)
 
 
-def swap_in(session: Session, record: Record) -> Record:
+def swap_in(session: DuckDbSession, record: Record) -> Record:
     """Parks the table and makes the generation that waits, without rows."""
     put_back = apart(session, record.ref)
     park(session, replace(record, pending=None))
@@ -203,12 +203,12 @@ def revive(file: DatabaseFile, ref: Ref, table: Table, commit: Commit) -> None:
         put(session, load(ref, commit.fence, old.text))
 
 
-def parked(session: Session, ref: Ref, source_id: str | None) -> Dropped | None:
+def parked(session: DuckDbSession, ref: Ref, source_id: str | None) -> DuckDbDropped | None:
     """The table that was dropped last under this name and had this source id."""
     return next((d for d in dropped(session, ref) if d.source_id == source_id), None)
 
 
-def _alter(session: Session, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+def _alter(session: DuckDbSession, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     moved = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
     record = find(session, ref)
     if moved is not None and record is None and find(session, moved.ref) is not None:
@@ -229,14 +229,14 @@ def _alter(session: Session, ref: Ref, steps: Sequence[Step], after: Table | Non
     put(session, taken_along(session, made.after_changes(commit, changes), commit), was=ref)
 
 
-def taken_along(session: Session, record: Record, commit: Commit) -> Record:
+def taken_along(session: DuckDbSession, record: Record, commit: Commit) -> Record:
     """The record, once the values of a shard's rows went to other columns."""
     if commit.part and commit.part.moves:
         session.run(moved_values(session.name(*record.ref), record, commit.part))
     return record
 
 
-def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
+def _columns(session: DuckDbSession, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
     """The table with its next columns; its rows stay."""
     check_names(wanted)
     now = table_as_it_is(session, record)
@@ -264,13 +264,13 @@ def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Ta
     return with_types(session, made)
 
 
-def _hide(session: Session, table: str, column: Column, place: str) -> None:
+def _hide(session: DuckDbSession, table: str, column: Column, place: str) -> None:
     session.run(f"ALTER TABLE {table} RENAME COLUMN {q(column.name)} TO {q(place)}")
     if not column.nullable:
         session.run(f"ALTER TABLE {table} ALTER COLUMN {q(place)} DROP NOT NULL")
 
 
-def _rename(session: Session, table: str, names: Sequence[tuple[str, str]]) -> None:
+def _rename(session: DuckDbSession, table: str, names: Sequence[tuple[str, str]]) -> None:
     """All at once: a name may be another column's until its own turn comes."""
     moves = [(a, b) for a, b in names if a != b]
     for number, (before, _) in enumerate(moves):
@@ -279,7 +279,7 @@ def _rename(session: Session, table: str, names: Sequence[tuple[str, str]]) -> N
         session.run(f"ALTER TABLE {table} RENAME COLUMN {q(f'{MOVING}{number}')} TO {q(after)}")
 
 
-def _fit(session: Session, table: str, source: Source, hidden: dict[str, str], *, has_rowid: bool) -> None:
+def _fit(session: DuckDbSession, table: str, source: ColumnOrigin, hidden: dict[str, str], *, has_rowid: bool) -> None:
     """The column, under its new name already, gets its type, its NULLs and its comment."""
     column, before = source.column, source.before
     if source.rewrite is not None and before is not None:
@@ -295,7 +295,7 @@ def _fit(session: Session, table: str, source: Source, hidden: dict[str, str], *
         _comment(session, f"COLUMN {table}.{q(column.name)}", column.comment)
 
 
-def _alter_column(session: Session, table: str, before: Column, column: Column) -> None:
+def _alter_column(session: DuckDbSession, table: str, before: Column, column: Column) -> None:
     if not CAPABILITIES.promotes_in_place(before.type, column.type):
         raise IllegalChange(
             f"column {column.name!r}: DuckDB cannot turn {before.type} into {column.type} in place",
@@ -307,7 +307,7 @@ def _alter_column(session: Session, table: str, before: Column, column: Column) 
         session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} DROP NOT NULL")
 
 
-def _move(session: Session, record: Record, new: Ref) -> Record:
+def _move(session: DuckDbSession, record: Record, new: Ref) -> Record:
     """Under another name; into another schema it is written again, as DuckDB moves no table."""
     if is_taken(session, new) and new[1].casefold() != record.ref[1].casefold():
         raise Conflict(f"table {named(record.ref)} cannot be renamed: {named(new)} exists", hint="plan again")

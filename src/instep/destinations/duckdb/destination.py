@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.destinations.base import (
+    CastSample,
     Commit,
     Fill,
     Filled,
     FillSize,
+    LoadOutcome,
     LoadState,
     Merge,
     Misfits,
-    Outcome,
     Ref,
     RowLookup,
     RowUpdate,
-    Target,
-    Trial,
+    StagingTarget,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -36,9 +36,9 @@ from instep.destinations.duckdb.file import DatabaseFile
 from instep.destinations.duckdb.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require, twin
 from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, sql_type
 from instep.destinations.duckdb.views import not_views
-from instep.destinations.overflow import Kept, Promoted
-from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
-from instep.destinations.sql.ddl import Dialect
+from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
+from instep.destinations.sql.ddl import SqlDialect
 from instep.destinations.sql.staged import Files, StagingArea
 from instep.destinations.writable import check_writable
 from instep.model import Check
@@ -49,7 +49,7 @@ from instep.schema.planning.aliases import View
 from instep.schema.planning.plan import Step
 from instep.schema.planning.step import step
 from instep.stage.files.object_store import is_object
-from instep.stage.files.place import Place, local, remove
+from instep.stage.files.place import StorageFolder, local, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class DuckDbDestination:
     def part(self, shard: str) -> DuckDbDestination:
         return DuckDbDestination(self.config, shard)
 
-    def whole(self, ref: Ref) -> Whole | None:
+    def whole(self, ref: Ref) -> SharedTable | None:
         with self.file.reading() as session:
             record = find(session, ref) if session else None
             if session is None or record is None or record.copy:
@@ -172,7 +172,7 @@ class DuckDbDestination:
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
         """The steps as DuckDB's own SQL."""
-        return Dialect(sql_type).statements(steps)
+        return SqlDialect(sql_type).statements(steps)
 
     def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
         ddl.revive(self.file, ref, table, commit)
@@ -230,16 +230,16 @@ class DuckDbDestination:
     def drop_view(self, ref: Ref) -> None:
         _views.drop_view(self.file, ref)
 
-    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.file, ref, columns, extra, commit)
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         return rows.misfits(self.file, ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         return rows.trial(self.file, ref, column, kind, key, limit)
 
-    def target(self, ref: Ref) -> Target:
+    def target(self, ref: Ref) -> StagingTarget:
         with self.file.reading() as session:
             if session is None:
                 raise not_ours(ref)
@@ -247,27 +247,27 @@ class DuckDbDestination:
         shape, place = record.waiting if record.pending else record, self.area.folder(record.place)
         schema = with_shard(arrow_schema(shape), shape.within)
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
-        return Target(schema, f"{place}/data", f"{place}/quarantine", self.area.io, types=types)
+        return StagingTarget(schema, f"{place}/data", f"{place}/quarantine", self.area.io, types=types)
 
-    def room(self) -> Place:
-        return Place(self.area.folder("_instep_runs"), self.area.io)
+    def room(self) -> StorageFolder:
+        return StorageFolder(self.area.folder("_instep_runs"), self.area.io)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.file.reading() as session:
             record = find(session, ref) if session else None
         return record.state if record else None
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         with self._here(commit, files) as (here,):
             return load.append(self.file, ref, here, commit)
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         with self._here(commit, files) as (here,):
             return load.overwrite(self.file, ref, here, commit)
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> Outcome:
+    ) -> LoadOutcome:
         with self._here(commit, files, merge.keys, merge.asked) as (here, keys, asked):
             by = replace(merge, keys=tuple(keys), asked=tuple(asked))
             return load.merge(self.file, ref, here, by, commit, self.config.prefix)
@@ -275,7 +275,7 @@ class DuckDbDestination:
     def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         return rows.meet(self.file, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         return rows.amend(self.file, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:

@@ -57,7 +57,7 @@ _known = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Session:
+class DuckDbSession:
     """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have.
     `part`: the shard column and the name of the only shard that is looked at."""
 
@@ -92,7 +92,7 @@ class Session:
 
 
 class DatabaseFile:
-    """The file at `path`; one who finds it held by another waits `patience` seconds for it. `part`: see `Session`.
+    """The file at `path`, for which one waits `patience` seconds while another has it. `part`: see `DuckDbSession`.
     Statements may read files in `folders`, and no others."""
 
     def __init__(
@@ -107,7 +107,7 @@ class DatabaseFile:
         return self.path.exists()
 
     @contextmanager
-    def reading(self) -> Iterator[Session | None]:
+    def reading(self) -> Iterator[DuckDbSession | None]:
         """A session that only reads; None if there is no file yet. Conflict if another process keeps it."""
         if not self.exists():
             yield None
@@ -117,7 +117,7 @@ class DatabaseFile:
             self._instance.ours |= session.ours
 
     @contextmanager
-    def writing(self) -> Iterator[Session]:
+    def writing(self) -> Iterator[DuckDbSession]:
         """One transaction: all of it or, if anything is raised, nothing. The file is made if it is not there."""
         with self._instance.writer, self._opened(write=True) as session:
             session.db.begin()
@@ -143,11 +143,11 @@ class DatabaseFile:
             session.run("CHECKPOINT")
 
     @contextmanager
-    def _opened(self, *, write: bool) -> Iterator[Session]:
+    def _opened(self, *, write: bool) -> Iterator[DuckDbSession]:
         base = self._enter(write)
         try:
             with base.cursor() as cursor:
-                yield Session(cursor, self._instance.catalog, set(self._instance.ours), self.part)
+                yield DuckDbSession(cursor, self._instance.catalog, set(self._instance.ours), self.part)
         except duckdb.Error as error:
             raise self.clear(error) from error
         finally:
@@ -276,7 +276,7 @@ def _first(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _rollback(session: Session) -> None:
+def _rollback(session: DuckDbSession) -> None:
     try:
         session.db.rollback()
     except duckdb.Error:  # a commit that failed has ended the transaction

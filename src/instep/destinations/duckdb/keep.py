@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.duckdb.ddl import make, now_ms, parked, with_types
-from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import dropped, find, named, prepare, put, remove, remove_dropped
 from instep.destinations.duckdb.shape import physical
@@ -50,7 +50,7 @@ def forget(file: DatabaseFile, refs: Iterable[Ref], fence: int, days: float) -> 
     return gone
 
 
-def _forget(session: Session, record: Record, limit: float) -> list[str]:
+def _forget(session: DuckDbSession, record: Record, limit: float) -> list[str]:
     old = [p for p in record.parked if p.at < limit]
     for column in old:
         session.run(f"ALTER TABLE {session.name(*record.ref)} DROP COLUMN {q(column.place)}")

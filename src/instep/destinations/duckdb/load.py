@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.destinations.duckdb.ddl import swap_in
-from instep.destinations.duckdb.file import DatabaseFile, Session, exactly
+from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession, exactly
 from instep.destinations.duckdb.records import find, named, prepare, put, require
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.duckdb.wide import WideRows, frugal, is_wide
@@ -26,7 +26,7 @@ OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_inste
 
 
 @contextmanager
-def loading(file: DatabaseFile, ref: Ref, commit: Commit) -> Iterator[tuple[Session, Record]]:
+def loading(file: DatabaseFile, ref: Ref, commit: Commit) -> Iterator[tuple[DuckDbSession, Record]]:
     """A transaction over a table that no later run has claimed."""
     with file.writing() as session:
         prepare(session)
@@ -36,20 +36,20 @@ def loading(file: DatabaseFile, ref: Ref, commit: Commit) -> Iterator[tuple[Sess
         crashpoint("duckdb.commit.before")
 
 
-def append(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def append(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     """The rows are added; files that the last commit has brought are not brought again."""
     with loading(file, ref, commit) as (session, record):
         if record.pending is not None:
             raise _replaced(ref)
         if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
-            return Outcome()
+            return LoadOutcome()
         added = insert(session, record, files)
         put(session, record.after_load(commit, rows(session, record), files, new=added))
     consume(files)
-    return Outcome(inserted=added)
+    return LoadOutcome(inserted=added)
 
 
-def overwrite(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def overwrite(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     """The staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
     with loading(file, ref, commit) as (session, record):
         before = record.loaded.rows if record.loaded else 0
@@ -60,10 +60,10 @@ def overwrite(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit:
             added, new = _exchange(session, record, files)
         put(session, record.after_load(commit, added, files, new=new, anew=True))
     consume(files)
-    return Outcome(inserted=added, deleted=before)
+    return LoadOutcome(inserted=added, deleted=before)
 
 
-def _exchange(session: Session, record: Record, files: Sequence[StagedFile]) -> tuple[int, int]:
+def _exchange(session: DuckDbSession, record: Record, files: Sequence[StagedFile]) -> tuple[int, int]:
     """How many rows came, and how many of them have no value in the columns that wait for an undo."""
     name, key = session.name(*record.ref), record.table.key
     waiting = [p.place for p in record.parked] if key else []
@@ -85,7 +85,7 @@ def _replaced(ref: Ref) -> DestinationError:
     return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
 
 
-def insert(session: Session, record: Record, files: Sequence[StagedFile]) -> int:
+def insert(session: DuckDbSession, record: Record, files: Sequence[StagedFile]) -> int:
     """Adds the rows of the files to the table; returns how many."""
     names = [c.name for c in record.table.columns]
     into = f"INSERT INTO {session.name(*record.ref)} ({columns(names)})"
@@ -101,13 +101,13 @@ def _scan() -> str:
     return "read_parquet(?, hive_partitioning = false)"
 
 
-def rows(session: Session, record: Record) -> int:
+def rows(session: DuckDbSession, record: Record) -> int:
     return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {within(record.within)}")
 
 
 def merge(
     file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
-) -> Outcome:
+) -> LoadOutcome:
     """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
     with file.reading() as session:
         waits = session is not None and require(session, ref).pending is not None
@@ -126,16 +126,18 @@ def merge(
     return outcome
 
 
-def _since(session: Session, record: Record, files: Sequence[StagedFile], how: Merge) -> Outcome:
+def _since(session: DuckDbSession, record: Record, files: Sequence[StagedFile], how: Merge) -> LoadOutcome:
     assert how.since is not None, "asked for by the caller"
     column, low = how.since
     kind = sql_type(record.table.by_name[column].type)
     gone = f"DELETE FROM {session.name(*record.ref)} WHERE {q(column)} >= CAST(? AS {kind}) AND {within(record.within)}"
     deleted = session.count(gone, low)
-    return Outcome(inserted=insert(session, record, files), deleted=deleted)
+    return LoadOutcome(inserted=insert(session, record, files), deleted=deleted)
 
 
-def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str) -> Outcome:
+def _upsert(
+    session: DuckDbSession, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str
+) -> LoadOutcome:
     if not is_wide(files):
         stage(session, record, STAGED, [c.name for c in record.table.columns], files)
         return _met(session, record, how, prefix, None)
@@ -145,7 +147,7 @@ def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: 
         return _met(session, record, how, prefix, wide)
 
 
-def _met(session: Session, record: Record, how: Merge, prefix: str, wide: WideRows | None) -> Outcome:
+def _met(session: DuckDbSession, record: Record, how: Merge, prefix: str, wide: WideRows | None) -> LoadOutcome:
     """Let the staged rows meet those of the table."""
     system = SystemColumns.of(record.table, prefix)
     if known := how.keys or how.asked:
@@ -180,7 +182,9 @@ def _met(session: Session, record: Record, how: Merge, prefix: str, wide: WideRo
     return outcome
 
 
-def stage(session: Session, record: Record, table: str, names: Sequence[str], files: Sequence[StagedFile]) -> None:
+def stage(
+    session: DuckDbSession, record: Record, table: str, names: Sequence[str], files: Sequence[StagedFile]
+) -> None:
     """A temporary table with the rows of the files; `ORDER` numbers them as they came."""
     kinds = {c.name: sql_type(c.type) for c in record.table.columns}
     session.run(f"CREATE TEMP TABLE {table} ({', '.join(f'{q(n)} {kinds[n]}' for n in names)}, {ORDER} BIGINT)")
@@ -189,14 +193,14 @@ def stage(session: Session, record: Record, table: str, names: Sequence[str], fi
         session.run(sql, [_paths(files)])
 
 
-def _check(session: Session, record: Record, sql: MergeSql, tables: Sequence[str]) -> None:
+def _check(session: DuckDbSession, record: Record, sql: MergeSql, tables: Sequence[str]) -> None:
     if nulls := sum(session.count(sql.null_keys(t)) for t in tables):
         raise StageError(
             f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
         )
 
 
-def _latest(session: Session, how: Merge) -> None:
+def _latest(session: DuckDbSession, how: Merge) -> None:
     """One row a key: the highest by cursor, then the last one staged."""
     order = f"{q(how.cursor)} DESC NULLS LAST, {ORDER} DESC" if how.cursor else f"{ORDER} DESC"
     session.run(
@@ -205,7 +209,7 @@ def _latest(session: Session, how: Merge) -> None:
     )
 
 
-def _now(session: Session, synced: str) -> str:
+def _now(session: DuckDbSession, synced: str) -> str:
     """The time of the staged rows, as rows that leave or return get it."""
     found = session.run(f"SELECT epoch_us(max({q(synced)})) FROM {STAGED}") if synced else []
     at = found[0][0] if found and found[0][0] is not None else time.time_ns() // 1000

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows, stage
 from instep.destinations.duckdb.records import put, require
 from instep.destinations.duckdb.shape import arrow_type
-from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.sql.fill import NOT_LOADED, NOTE, NOTES, PLACE, FillSql, check_loaded, fill_size
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
@@ -38,7 +38,9 @@ class _Found:
     misfits: int = 0
 
 
-def promote(file: DatabaseFile, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+def promote(
+    file: DatabaseFile, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit
+) -> Promoted:
     """See `destinations.kept.Promotes`."""
     with loading(file, ref, commit) as (session, record):
         state = record.state
@@ -57,7 +59,7 @@ def promote(file: DatabaseFile, ref: Ref, columns: Mapping[str, Kept], extra: st
     return Promoted(done, found.misfits)
 
 
-def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: str) -> _Found:
+def _look(session: DuckDbSession, record: Record, columns: Mapping[str, OverflowColumn], extra: str) -> _Found:
     """Only rows without a value that have an object are read."""
     kinds = [pa.field(f"v{i}", arrow_type(kept.type)) for i, kept in enumerate(columns.values())]
     found = _Found(pa.schema([pa.field("n", pa.int64()), pa.field("o", pa.string()), *kinds]))
@@ -69,7 +71,7 @@ def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: 
     return found
 
 
-def _of(batch: pa.RecordBatch, columns: Mapping[str, Kept], found: _Found) -> Iterator[pa.RecordBatch]:
+def _of(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], found: _Found) -> Iterator[pa.RecordBatch]:
     objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(1).to_pylist()]
     got: list[set[str]] = [set() for _ in objects]
     values: list[pa.Array] = []
@@ -87,7 +89,9 @@ def _of(batch: pa.RecordBatch, columns: Mapping[str, Kept], found: _Found) -> It
     yield made.filter(pa.array([bool(names) for names in got]))
 
 
-def _write(session: Session, record: Record, found: _Found, columns: Mapping[str, Kept], extra: str) -> None:
+def _write(
+    session: DuckDbSession, record: Record, found: _Found, columns: Mapping[str, OverflowColumn], extra: str
+) -> None:
     session.db.register(_NEW, pa.Table.from_batches(found.batches, found.schema))
     sets = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(columns)]
     sets.append(f"{q(extra)} = s.o")
@@ -124,7 +128,7 @@ def fill(file: DatabaseFile, ref: Ref, work: Fill, commit: Commit) -> Filled:
     return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
 
 
-def _note(session: Session, notes: list[tuple[int, str | None]]) -> None:
+def _note(session: DuckDbSession, notes: list[tuple[int, str | None]]) -> None:
     arrays = [pa.array([p for p, _ in notes], pa.int64()), pa.array([n for _, n in notes], pa.string())]
     session.db.register("_instep_new_notes", pa.table(arrays, names=[PLACE, NOTE]))
     session.run(f"CREATE TEMP TABLE {NOTES} AS SELECT * FROM _instep_new_notes")

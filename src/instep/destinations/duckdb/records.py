@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from instep.destinations.base import Ref
-from instep.destinations.duckdb.file import Session
+from instep.destinations.duckdb.file import DuckDbSession
 from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.records import Record, dump, load
 from instep.errors import DestinationError
@@ -24,7 +24,7 @@ _NEW = (
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DuckDbDropped:
     """A dropped table: it waits in its schema under the name `place` since `at` (milliseconds since 1970 UTC)."""
 
     ref: Ref
@@ -34,15 +34,15 @@ class Dropped:
     text: str
 
 
-def _tables(session: Session) -> str:
+def _tables(session: DuckDbSession) -> str:
     return session.name(SCHEMA, "tables")
 
 
-def _dropped(session: Session) -> str:
+def _dropped(session: DuckDbSession) -> str:
     return session.name(SCHEMA, "dropped")
 
 
-def begun(session: Session, table: str = "dropped") -> bool:
+def begun(session: DuckDbSession, table: str = "dropped") -> bool:
     """Whether the file has this table of records; looked up once while the file is open."""
     if table not in session.ours:
         sql = "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
@@ -50,7 +50,7 @@ def begun(session: Session, table: str = "dropped") -> bool:
     return table in session.ours
 
 
-def prepare(session: Session) -> None:
+def prepare(session: DuckDbSession) -> None:
     """Makes the tables of records, if they are not there."""
     if begun(session) and begun(session, "views"):
         return
@@ -60,13 +60,13 @@ def prepare(session: Session) -> None:
         session.run(statement.format(tables=_tables(session), dropped=_dropped(session), views=views))
 
 
-def find(session: Session, ref: Ref) -> Record | None:
+def find(session: DuckDbSession, ref: Ref) -> Record | None:
     """The record of a table, or of the session's shard of it; None without one."""
     record = _whole(session, ref)
     return record.part(session.part[1], session.part[0]) if record and session.part else record
 
 
-def _whole(session: Session, ref: Ref) -> Record | None:
+def _whole(session: DuckDbSession, ref: Ref) -> Record | None:
     if not begun(session):
         return None
     sql = f"SELECT fence, record FROM {_tables(session)} WHERE namespace = ? AND name = ?"
@@ -74,7 +74,7 @@ def _whole(session: Session, ref: Ref) -> Record | None:
     return load(ref, *rows[0]) if rows else None
 
 
-def every(session: Session) -> dict[Ref, Record]:
+def every(session: DuckDbSession) -> dict[Ref, Record]:
     """All records, those of copies included."""
     if not begun(session):
         return {}
@@ -98,7 +98,7 @@ def missing(ref: Ref) -> DestinationError:
     return DestinationError(f"table {named(ref)} is not there", hint="plan again")
 
 
-def require(session: Session, ref: Ref) -> Record:
+def require(session: DuckDbSession, ref: Ref) -> Record:
     """The record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
     record = find(session, ref)
     if record is None or record.copy:
@@ -106,7 +106,7 @@ def require(session: Session, ref: Ref) -> Record:
     return record
 
 
-def is_taken(session: Session, ref: Ref) -> bool:
+def is_taken(session: DuckDbSession, ref: Ref) -> bool:
     """Whether the file has a table or view of this name, in any case."""
     return twin(ref, physical(session)) is not None
 
@@ -118,7 +118,7 @@ def twin(ref: Ref, there: Iterable[Ref]) -> Ref | None:
     )
 
 
-def put(session: Session, record: Record, was: Ref | None = None) -> None:
+def put(session: DuckDbSession, record: Record, was: Ref | None = None) -> None:
     """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
     table's."""
     if record.within is not None:
@@ -130,26 +130,26 @@ def put(session: Session, record: Record, was: Ref | None = None) -> None:
     session.run(f"INSERT INTO {_tables(session)} VALUES (?, ?, ?, ?)", values)
 
 
-def remove(session: Session, ref: Ref) -> None:
+def remove(session: DuckDbSession, ref: Ref) -> None:
     session.run(f"DELETE FROM {_tables(session)} WHERE namespace = ? AND name = ?", ref)
 
 
-def dropped(session: Session, ref: Ref | None = None) -> list[Dropped]:
+def dropped(session: DuckDbSession, ref: Ref | None = None) -> list[DuckDbDropped]:
     """The dropped tables that wait, of one name or all; the last one first."""
     if not begun(session):
         return []
     what = "namespace, name, place, source_id, dropped_at, record"
     sql = f"SELECT {what} FROM {_dropped(session)} ORDER BY dropped_at DESC, place DESC"
     rows = session.run(sql)
-    found = [Dropped((schema, name), *more) for schema, name, *more in rows]
+    found = [DuckDbDropped((schema, name), *more) for schema, name, *more in rows]
     return [d for d in found if ref is None or d.ref == ref]
 
 
-def put_dropped(session: Session, record: Record, place: str, at: int) -> None:
+def put_dropped(session: DuckDbSession, record: Record, place: str, at: int) -> None:
     values = [*record.ref, place, record.table.id, at, dump(record)]
     session.run(f"INSERT INTO {_dropped(session)} VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
-def remove_dropped(session: Session, one: Dropped) -> None:
+def remove_dropped(session: DuckDbSession, one: DuckDbDropped) -> None:
     sql = f"DELETE FROM {_dropped(session)} WHERE namespace = ? AND place = ?"
     session.run(sql, [one.ref[0], one.place])

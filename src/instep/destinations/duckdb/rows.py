@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from instep.destinations.base import Commit, Misfits, Outcome, Ref, RowLookup, RowUpdate, Trial
+from instep.destinations.base import CastSample, Commit, LoadOutcome, Misfits, Ref, RowLookup, RowUpdate
 from instep.destinations.casts import misfits_in, tried
-from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
 from instep.destinations.duckdb.shape import arrow_schema, arrow_type
@@ -30,7 +30,7 @@ def shown(record: Record, names: Sequence[str], side: str = "t") -> str:
     return ", ".join(out)
 
 
-def _present(session: Session | None, ref: Ref) -> Record:
+def _present(session: DuckDbSession | None, ref: Ref) -> Record:
     """The record of a table or copy that can be read; while a replacement waits it is the old table."""
     record = find(session, ref) if session is not None else None
     if record is None:
@@ -90,7 +90,7 @@ def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
     return RowLookup(met, numbers, (record.version, rows_key(record, keys.column_names)))
 
 
-def amend(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+def amend(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     assert isinstance(met.places, tuple), "`meet` made it"
     version, key = met.places
@@ -112,10 +112,10 @@ def amend(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commi
             session.run(f"INSERT INTO {target} ({columns(names)}) SELECT {columns(names)} FROM {_NEW}")
             session.db.unregister(_NEW)
         put(session, record.after_load(commit, rows(session, record), new=len(change.inserted)))
-    return Outcome(len(change.inserted), len(change.rows), 0)
+    return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
 
-def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
     """Casts the values of the first rows there and back."""
     with file.reading() as session:
         record = _present(session, ref)

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from instep.destinations.duckdb.file import Session
+from instep.destinations.duckdb.file import DuckDbSession
 from instep.destinations.sql.arrow import plain_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
@@ -99,12 +99,12 @@ _COLUMNS = (
 _TABLES = "SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = ? AND NOT internal"
 
 
-def types_of(session: Session, schema: str, table: str) -> dict[str, str]:
+def types_of(session: DuckDbSession, schema: str, table: str) -> dict[str, str]:
     """The types of one table by column, without a look at all others."""
     return {name: kind for name, kind, *_ in session.run(f"DESCRIBE {session.name(schema, table)}")}
 
 
-def physical(session: Session) -> dict[tuple[str, str], tuple[Physical, ...]]:
+def physical(session: DuckDbSession) -> dict[tuple[str, str], tuple[Physical, ...]]:
     """The columns of every table and view of the file, by (schema, name)."""
     found: dict[tuple[str, str], list[Physical]] = {}
     for schema, table, *facts in session.run(_COLUMNS, [session.catalog]):
@@ -112,7 +112,7 @@ def physical(session: Session) -> dict[tuple[str, str], tuple[Physical, ...]]:
     return {ref: tuple(columns) for ref, columns in found.items()}
 
 
-def comments(session: Session) -> dict[tuple[str, str], str | None]:
+def comments(session: DuckDbSession) -> dict[tuple[str, str], str | None]:
     """The comment of every table of the file."""
     rows = session.run(_TABLES, [session.catalog])
     return {(schema, name): comment for schema, name, comment in rows}

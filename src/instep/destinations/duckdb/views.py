@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from instep.destinations.base import Ref
-from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.records import SCHEMA, begun, find, named, prepare
 from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.merge import q
@@ -29,11 +29,11 @@ class _Kept:
     text: str
 
 
-def _table(session: Session) -> str:
+def _table(session: DuckDbSession) -> str:
     return session.name(SCHEMA, "views")
 
 
-def _kept(session: Session) -> dict[Ref, _Kept]:
+def _kept(session: DuckDbSession) -> dict[Ref, _Kept]:
     """The views on record that stand as they were made."""
     if not begun(session, "views"):
         return {}
@@ -51,12 +51,12 @@ def _kept(session: Session) -> dict[Ref, _Kept]:
     return found
 
 
-def views(session: Session) -> dict[Ref, View]:
+def views(session: DuckDbSession) -> dict[Ref, View]:
     """All that are ours."""
     return {ref: kept.view for ref, kept in _kept(session).items()}
 
 
-def not_views(session: Session) -> dict[Ref, tuple[Physical, ...]]:
+def not_views(session: DuckDbSession) -> dict[Ref, tuple[Physical, ...]]:
     """What there is beside our views: the columns of tables, and of views that others have made."""
     hidden = _kept(session)
     return {ref: columns for ref, columns in physical(session).items() if ref not in hidden}
@@ -76,7 +76,7 @@ def put_view(file: DatabaseFile, view: View, fence: int) -> None:
         _write(session, view, kept.get(view.ref))
 
 
-def _is_taken(session: Session, ref: Ref) -> bool:
+def _is_taken(session: DuckDbSession, ref: Ref) -> bool:
     wanted = (ref[0].casefold(), ref[1].casefold())
     return any((r[0].casefold(), r[1].casefold()) == wanted for r in physical(session))
 
@@ -87,13 +87,13 @@ def drop_view(file: DatabaseFile, ref: Ref) -> None:
         _drop(session, [ref] if ref in _kept(session) else [])
 
 
-def _drop(session: Session, refs: Iterable[Ref]) -> None:
+def _drop(session: DuckDbSession, refs: Iterable[Ref]) -> None:
     for ref in refs:
         session.run(f"DROP VIEW {session.name(*ref)}")
         session.run(f"DELETE FROM {_table(session)} WHERE namespace = ? AND name = ?", ref)
 
 
-def _write(session: Session, view: View, before: _Kept | None) -> None:
+def _write(session: DuckDbSession, view: View, before: _Kept | None) -> None:
     """By the table's columns as they are; nothing that is so already."""
     there = {p.name: p.type for p in physical(session).get(view.table, ())}
     columns = tuple((name, column) for name, column in view.columns if column in there)
@@ -111,7 +111,7 @@ def _write(session: Session, view: View, before: _Kept | None) -> None:
     session.run(f"INSERT INTO {_table(session)} VALUES (?, ?, ?)", [*view.ref, json.dumps(said)])
 
 
-def apart(session: Session, table: Ref) -> Callable[[Sequence[Step]], None]:
+def apart(session: DuckDbSession, table: Ref) -> Callable[[Sequence[Step]], None]:
     """Takes the views of a table away while it is altered in this transaction; what it answers puts those back, in
     the same transaction, that something is left of once the table has been through the steps."""
     mine = [view for view in views(session).values() if view.table == table]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.base import Merge
-from instep.destinations.duckdb.file import Session
+from instep.destinations.duckdb.file import DuckDbSession
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q
 from instep.destinations.sql.records import Record
@@ -34,7 +34,7 @@ class WideRows:
     """The staged rows in `paths` of one merge. `digests`: a temporary table with their keys, their short values and the
     digests of their long ones."""
 
-    session: Session
+    session: DuckDbSession
     record: Record
     how: Merge
     paths: list[str]
@@ -85,7 +85,7 @@ _SCAN = "read_parquet(?, hive_partitioning = false, filename = true, file_row_nu
 
 
 @contextmanager
-def frugal(session: Session) -> Iterator[None]:
+def frugal(session: DuckDbSession) -> Iterator[None]:
     """Hold as few rows in memory as there can be: those of one thread, and nothing that reading them has left."""
     pa.default_memory_pool().release_unused()
     session.run("SET threads = 1")

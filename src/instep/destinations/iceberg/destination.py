@@ -11,19 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.base import (
+    CastSample,
     Commit,
     Fill,
     Filled,
     FillSize,
+    LoadOutcome,
     LoadState,
     Merge,
     Misfits,
-    Outcome,
     Ref,
     RowLookup,
     RowUpdate,
-    Target,
-    Trial,
+    StagingTarget,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch
@@ -49,8 +49,8 @@ from instep.destinations.iceberg.metadata.records import (
 from instep.destinations.iceberg.metadata.shards import part_table, projected, shape_of, shards_of, within_of
 from instep.destinations.iceberg.metadata.table_layout import layout_of, property_fault
 from instep.destinations.iceberg.write.load import append, load_ours
-from instep.destinations.overflow import Kept, Promoted
-from instep.destinations.shared import Standing, Whole, is_shared, shard_column, with_shard
+from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.shared import ShardStatus, SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table
@@ -62,7 +62,7 @@ from instep.schema.planning.aliases import View
 from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.plan import Step
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -133,15 +133,17 @@ class IcebergDestination:
     def part(self, shard: str) -> IcebergDestination:
         return IcebergDestination(self.config, part_of(self.lake, shard))
 
-    def whole(self, ref: Ref) -> Whole | None:
+    def whole(self, ref: Ref) -> SharedTable | None:
         metadata = self.lake.metadata([ref]).get(ref)
         if metadata is None or not is_ours(metadata):
             return None
         table, properties = read_table(ref, metadata), metadata["properties"]
         column = shard_column(self.config.prefix)
         seen = {name: projected(metadata, (column, name)) for name in shards_of(properties)}
-        parts = {n: Standing(part_table(properties, n, table), load_state(m)) for n, m in seen.items() if m is not None}
-        return Whole(table, parts, shape_of(properties))
+        parts = {
+            n: ShardStatus(part_table(properties, n, table), load_state(m)) for n, m in seen.items() if m is not None
+        }
+        return SharedTable(table, parts, shape_of(properties))
 
     @property
     def why_no_shards(self) -> str:
@@ -278,7 +280,7 @@ class IcebergDestination:
     def drop_view(self, ref: Ref) -> None:
         iceberg_views.drop_view(self.lake, ref)
 
-    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         from instep.destinations.iceberg.backfill import promote_overflow as iceberg_promote
 
         return iceberg_promote.promote(self.lake, ref, columns, extra, commit)
@@ -329,7 +331,7 @@ class IcebergDestination:
 
         return iceberg_maintain.maintain(self.lake, ref, work)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         from instep.destinations.iceberg.maintain import sample as iceberg_sample
 
         return iceberg_sample.trial(self.lake, ref, column, kind, key, rows)
@@ -340,7 +342,7 @@ class IcebergDestination:
 
         iceberg_ddl.adopt(self.lake, ref, table, commit)
 
-    def target(self, ref: Ref) -> Target:
+    def target(self, ref: Ref) -> StagingTarget:
         from instep.destinations.iceberg.commit.shard_table import own_data, own_quarantine, staged_schema
         from instep.destinations.iceberg.evolve.ddl import pending_fields
         from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
@@ -356,14 +358,14 @@ class IcebergDestination:
         within, by = within_of(metadata["properties"]), None if pending else partitioning(table.metadata)
         types = {c.name: c.type for c in read_table(ref, metadata).columns} if within else {}
         tasks = with_shard(arrow_schema(schema), within)
-        return Target(tasks, own_data(table), own_quarantine(table), self.lake.io(), types, by)
+        return StagingTarget(tasks, own_data(table), own_quarantine(table), self.lake.io(), types, by)
 
-    def room(self) -> Place | None:
+    def room(self) -> StorageFolder | None:
         """The lake is made first: what lies in a folder without a catalog is somebody else's."""
         if not self.lake.is_sqlite and "://" not in self.config.warehouse:
             return None  # a name that the catalog knows
         _ = self.lake.catalog
-        return Place(f"{self.lake.warehouse}/_instep_runs", self.lake.io())
+        return StorageFolder(f"{self.lake.warehouse}/_instep_runs", self.lake.io())
 
     def state(self, ref: Ref) -> LoadState | None:
         metadata = self.lake.metadata([ref]).get(ref)
@@ -372,12 +374,12 @@ class IcebergDestination:
         ours(ref, metadata)
         return None if read_pending(ref, metadata) else load_state(metadata)
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         from instep.destinations.iceberg.write import load as iceberg_load
 
         return iceberg_load.append(self.lake, ref, files, commit)
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         from instep.destinations.iceberg.write import load as iceberg_load
 
         with iceberg_views.in_step(self.lake, ref, (), None, commit.fence):
@@ -385,7 +387,7 @@ class IcebergDestination:
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> Outcome:
+    ) -> LoadOutcome:
         from instep.destinations.iceberg.write import merge as iceberg_merge
 
         with iceberg_views.in_step(self.lake, ref, (), None, commit.fence):
@@ -400,7 +402,7 @@ class IcebergDestination:
 
         return iceberg_quarantine.meet(self.lake, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         from instep.destinations.iceberg.write import row_edits as iceberg_quarantine
 
         return iceberg_quarantine.amend(self.lake, ref, met, change, commit)

@@ -12,7 +12,7 @@ from instep.destinations.postgres.dependants import refuse
 from instep.destinations.postgres.index import index, reindex
 from instep.destinations.postgres.records import (
     PARKED,
-    Dropped,
+    PostgresDropped,
     dropped,
     find,
     is_taken,
@@ -28,9 +28,9 @@ from instep.destinations.postgres.records import (
     require,
 )
 from instep.destinations.postgres.rewrite import converted, rewrite
-from instep.destinations.postgres.server import Server, Session, literal
+from instep.destinations.postgres.server import PostgresServer, PostgresSession, literal
 from instep.destinations.postgres.shape import RESERVED, check_names, data_type, relations, sql_type
-from instep.destinations.sql.evolve import Evolution, Source, evolve, moved_values
+from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve, moved_values
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Parked, Record, load, numbered
 from instep.destinations.sql.shape import as_it_is
@@ -61,7 +61,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def execute(server: Server, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+def execute(server: PostgresServer, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     """All steps of one table; what is done already (a run before this one crashed) is not done again."""
     with server.writing() as session:
         prepare(session)
@@ -81,12 +81,12 @@ def execute(server: Server, ref: Ref, steps: Sequence[Step], after: Table | None
                 _alter(session, ref, steps, after, commit)
 
 
-def table_as_it_is(session: Session, record: Record) -> Table:
+def table_as_it_is(session: PostgresSession, record: Record) -> Table:
     there = relations(session, [record.ref]).get(record.ref)
     return as_it_is(record, there.columns if there else (), there.comment if there else None, data_type)
 
 
-def create(session: Session, table: Table, changes: Sequence[str], commit: Commit) -> None:
+def create(session: PostgresSession, table: Table, changes: Sequence[str], commit: Commit) -> None:
     """An empty table; Conflict if the name is taken."""
     if is_taken(session, table.ref):
         hint = "plan again" if find(session, table.ref) else not_ours(table.ref).hint
@@ -95,7 +95,7 @@ def create(session: Session, table: Table, changes: Sequence[str], commit: Commi
     put(session, made.after_changes(commit, changes))
 
 
-def make(session: Session, record: Record, *, indexed: bool = True) -> Record:
+def make(session: PostgresSession, record: Record, *, indexed: bool = True) -> Record:
     """Creates the table of a record; returns the record with the types as the server tells them."""
     table = record.table
     check_names(table)
@@ -113,7 +113,7 @@ def definitions(table: Table) -> dict[str, str]:
     return {c.name: f"{sql_type(c.type)}{'' if c.nullable else ' NOT NULL'}" for c in table.columns}
 
 
-def describe(session: Session, table: Table) -> None:
+def describe(session: PostgresSession, table: Table) -> None:
     """Comments of a table that has none yet."""
     name = session.name(*table.ref)
     if table.comment:
@@ -123,16 +123,16 @@ def describe(session: Session, table: Table) -> None:
             comment(session, f"COLUMN {name}.{q(column.name)}", column.comment)
 
 
-def with_types(session: Session, record: Record) -> Record:
+def with_types(session: PostgresSession, record: Record) -> Record:
     there = relations(session, [record.ref])[record.ref]
     return replace(record, stored={p.name: p.type for p in there.columns})
 
 
-def comment(session: Session, what: str, text: str | None) -> None:
+def comment(session: PostgresSession, what: str, text: str | None) -> None:
     session.run(f"COMMENT ON {what} IS {literal(text) if text else 'NULL'}")
 
 
-def _park(session: Session, ref: Ref, commit: Commit) -> None:
+def _park(session: PostgresSession, ref: Ref, commit: Commit) -> None:
     """A dropped table moves out of sight, to be deleted when its time for undoing is over."""
     if (record := find(session, ref)) is not None:
         record.check(commit.fence)
@@ -140,14 +140,14 @@ def _park(session: Session, ref: Ref, commit: Commit) -> None:
         remove(session, ref)
 
 
-def park(session: Session, record: Record) -> None:
+def park(session: PostgresSession, record: Record) -> None:
     refuse(session, record.ref, f"table {named(record.ref)}")
     place = f"{PARKED}{uuid.uuid4().hex[:12]}"
     session.run(f"ALTER TABLE {session.name(*record.ref)} RENAME TO {q(place)}")
     put_dropped(session, record, place, now_ms())
 
 
-def _replace(session: Session, record: Record, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+def _replace(session: PostgresSession, record: Record, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     record.check(commit.fence)
     check_names(table)
@@ -158,7 +158,7 @@ def _plain(table: Table) -> Table:
     return replace(table, comment=table.comment or None)
 
 
-def revive(server: Server, ref: Ref, table: Table, commit: Commit) -> None:
+def revive(server: PostgresServer, ref: Ref, table: Table, commit: Commit) -> None:
     """A dropped table comes back under its name with its rows; nothing if it is back already."""
     with server.writing() as session:
         prepare(session)
@@ -178,12 +178,12 @@ def revive(server: Server, ref: Ref, table: Table, commit: Commit) -> None:
         put(session, load(ref, commit.fence, old.text))
 
 
-def parked(session: Session, ref: Ref, source_id: str | None) -> Dropped | None:
+def parked(session: PostgresSession, ref: Ref, source_id: str | None) -> PostgresDropped | None:
     """The table that was dropped last under this name and had this source id."""
     return next((d for d in dropped(session, ref) if d.source_id == source_id), None)
 
 
-def _alter(session: Session, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+def _alter(session: PostgresSession, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     moved = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
     record = find(session, ref)
     if moved is not None and record is None and find(session, moved.ref) is not None:
@@ -204,14 +204,14 @@ def _alter(session: Session, ref: Ref, steps: Sequence[Step], after: Table | Non
     put(session, taken_along(session, made, commit), was=ref)
 
 
-def taken_along(session: Session, record: Record, commit: Commit) -> Record:
+def taken_along(session: PostgresSession, record: Record, commit: Commit) -> Record:
     """The record, once the values of a shard's rows went to other columns."""
     if commit.part and commit.part.moves:
         session.run(moved_values(session.name(*record.ref), record, commit.part))
     return record
 
 
-def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
+def _columns(session: PostgresSession, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
     """The table with its next columns; its rows stay."""
     now = table_as_it_is(session, record)
     evolution = evolve(now, record.parked, steps, wanted)
@@ -247,18 +247,18 @@ def _key_places(evolution: Evolution, wanted: Table) -> tuple[str, ...]:
     return tuple(before[k] for k in wanted.key)
 
 
-def refuse_lost(session: Session, ref: Ref, gone: Sequence[tuple[Column, Parked]]) -> None:
+def refuse_lost(session: PostgresSession, ref: Ref, gone: Sequence[tuple[Column, Parked]]) -> None:
     for column, _ in gone:
         refuse(session, ref, f"column {column.name!r} of table {named(ref)}", [column.name])
 
 
-def _hide(session: Session, table: str, column: Column, place: str) -> None:
+def _hide(session: PostgresSession, table: str, column: Column, place: str) -> None:
     session.run(f"ALTER TABLE {table} RENAME COLUMN {q(column.name)} TO {q(place)}")
     if not column.nullable:
         session.run(f"ALTER TABLE {table} ALTER COLUMN {q(place)} DROP NOT NULL")
 
 
-def _rename(session: Session, table: str, names: Sequence[tuple[str, str]]) -> None:
+def _rename(session: PostgresSession, table: str, names: Sequence[tuple[str, str]]) -> None:
     """All at once: a name may be another column's until its own turn comes."""
     moves = [(a, b) for a, b in names if a != b]
     for number, (before, _) in enumerate(moves):
@@ -267,7 +267,7 @@ def _rename(session: Session, table: str, names: Sequence[tuple[str, str]]) -> N
         session.run(f"ALTER TABLE {table} RENAME COLUMN {q(f'{MOVING}{number}')} TO {q(after)}")
 
 
-def _fit(session: Session, ref: Ref, source: Source, hidden: dict[str, str]) -> None:
+def _fit(session: PostgresSession, ref: Ref, source: ColumnOrigin, hidden: dict[str, str]) -> None:
     """The column, under its new name already, gets its type, its NULLs and its comment."""
     column, before, table = source.column, source.before, session.name(*ref)
     if source.rewrite is not None and before is not None:
@@ -280,7 +280,7 @@ def _fit(session: Session, ref: Ref, source: Source, hidden: dict[str, str]) -> 
         comment(session, f"COLUMN {table}.{q(column.name)}", column.comment)
 
 
-def _alter_column(session: Session, ref: Ref, before: Column, column: Column) -> None:
+def _alter_column(session: PostgresSession, ref: Ref, before: Column, column: Column) -> None:
     table = session.name(*ref)
     if not CAPABILITIES.promotes_in_place(before.type, column.type):
         raise IllegalChange(
@@ -296,7 +296,7 @@ def _alter_column(session: Session, ref: Ref, before: Column, column: Column) ->
         session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} DROP NOT NULL")
 
 
-def _move(session: Session, record: Record, new: Ref) -> Record:
+def _move(session: PostgresSession, record: Record, new: Ref) -> Record:
     """Under another name or into another schema: its rows are not touched."""
     if is_taken(session, new):
         raise Conflict(f"table {named(record.ref)} cannot be renamed: {named(new)} exists", hint="plan again")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from instep.destinations.base import Ref
 from instep.destinations.postgres.records import named
-from instep.destinations.postgres.server import Session
+from instep.destinations.postgres.server import PostgresSession
 from instep.errors import IllegalChange
-from instep.schema.planning.guard import Guard
+from instep.schema.planning.guard import LayoutGuard
 
 _FIND = """
 SELECT DISTINCT n.nspname, c.relname, coalesce(a.attname, ''), CASE WHEN d.classid = 'pg_rewrite'::regclass
@@ -22,29 +22,29 @@ ORDER BY 4
 """
 
 
-def _found(session: Session, refs: Sequence[Ref]) -> list[tuple[Ref, str, str]]:
+def _found(session: PostgresSession, refs: Sequence[Ref]) -> list[tuple[Ref, str, str]]:
     """(table, column or "", what needs it), as people know it."""
     rows = session.run(_FIND, [[r[0] for r in refs], [r[1] for r in refs]]) if refs else []
     return [((schema, name), column, what) for schema, name, column, what in rows]
 
 
-def dependants(session: Session, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
+def dependants(session: PostgresSession, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
     """What of others reads or references the table, or these columns of it."""
     wanted = None if columns is None else set(columns)
     found = _found(session, [ref])
     return sorted({what for _, column, what in found if wanted is None or column in wanted})
 
 
-def guards(session: Session, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[Guard, ...]]]:
+def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
     """The same for a plan, so that it does not ask for what would be refused."""
-    made: dict[Ref, dict[str, tuple[Guard, ...]]] = {}
+    made: dict[Ref, dict[str, tuple[LayoutGuard, ...]]] = {}
     for ref, column, what in _found(session, refs):
         mine = made.setdefault(ref, {})
-        mine[column] = (*mine.get(column, ()), Guard(what, f"drop {what}", widens=False))
+        mine[column] = (*mine.get(column, ()), LayoutGuard(what, f"drop {what}", widens=False))
     return made
 
 
-def refuse(session: Session, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
+def refuse(session: PostgresSession, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
     """Raises IllegalChange, and lists them, if anything of others would break: nothing is dropped in cascade."""
     if found := dependants(session, ref, columns):
         raise IllegalChange(
@@ -71,7 +71,7 @@ FROM pg_class c, pg_class n WHERE c.oid = to_regclass(%s) AND n.oid = to_regclas
 """
 
 
-def is_plain(session: Session, ref: Ref, new: str, ours: str) -> bool:
+def is_plain(session: PostgresSession, ref: Ref, new: str, ours: str) -> bool:
     """Whether nobody would miss the table if `new` (an SQL name) stood in its place: no rights, views, triggers or
     indexes of others are on it. The names of our own indexes begin with `ours`."""
     return session.run(_PLAIN, [ours, session.name(*ref), new]) == [(True,)]
@@ -84,7 +84,7 @@ WHERE c.oid = to_regclass(%s) AND x.grantee <> c.relowner
 """
 
 
-def copy_rights(session: Session, table: str, new: str) -> None:
+def copy_rights(session: PostgresSession, table: str, new: str) -> None:
     """Who may do what with `table` may do it with `new`, and nobody else (both as SQL names them)."""
     old, now = ({tuple(row) for row in session.run(_RIGHTS, [name])} for name in (table, new))
     for grantee, right, _ in now - old:

@@ -8,42 +8,42 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.destinations.base import (
+    CastSample,
     Commit,
     Fill,
     Filled,
     FillSize,
+    LoadOutcome,
     LoadState,
     Merge,
     Misfits,
-    Outcome,
     Ref,
     RowLookup,
     RowUpdate,
-    Target,
-    Trial,
+    StagingTarget,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
-from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.postgres import ddl, keep, load, promote, rows
 from instep.destinations.postgres import promote as _fill
 from instep.destinations.postgres.ddl import CAPABILITIES, table_as_it_is
 from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import sweep
 from instep.destinations.postgres.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require
-from instep.destinations.postgres.server import PostgresConfig, Server
+from instep.destinations.postgres.server import PostgresServer, PostgresServerConfig
 from instep.destinations.postgres.shape import arrow_schema, data_type, relations, sql_type
-from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
-from instep.destinations.sql.ddl import Dialect
+from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
+from instep.destinations.sql.ddl import SqlDialect
 from instep.destinations.sql.shape import as_it_is
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.describe import TableRemoved
-from instep.schema.planning.guard import Guard
+from instep.schema.planning.guard import LayoutGuard
 from instep.schema.planning.plan import Step
 from instep.schema.planning.step import step
-from instep.stage.files.place import Place, remove
+from instep.stage.files.place import StorageFolder, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ class PostgresDestination:
     kind = "postgres"
     capabilities = CAPABILITIES
 
-    def __init__(self, config: PostgresConfig, shard: str = "") -> None:
+    def __init__(self, config: PostgresServerConfig, shard: str = "") -> None:
         """`shard`: the only one of shared tables that it loads and reads."""
         self.config = config
-        self.server = Server(config, (shard_column(config.prefix), shard) if shard else None)
+        self.server = PostgresServer(config, (shard_column(config.prefix), shard) if shard else None)
 
     def part(self, shard: str) -> PostgresDestination:
         return PostgresDestination(self.config, shard)
 
-    def whole(self, ref: Ref) -> Whole | None:
+    def whole(self, ref: Ref) -> SharedTable | None:
         with self.server.reading() as session:
             record = find(session, ref)
             if record is None or record.copy:
@@ -110,7 +110,7 @@ class PostgresDestination:
         shared = {ref: str(is_shared(ref)) for ref, record in records.items() if record.parts}
         return {ref: shared.get(ref, str(not_ours(ref))) for ref in wanted if ref not in ours and ref in there}
 
-    def guards(self, refs: Iterable[Ref]) -> dict[Ref, dict[str, tuple[Guard, ...]]]:
+    def guards(self, refs: Iterable[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
         """The columns that views, foreign keys and functions of others need."""
         with self.server.reading() as session:
             return guards(session, list(refs))
@@ -131,7 +131,7 @@ class PostgresDestination:
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
         """The steps as PostgreSQL's SQL."""
-        return Dialect(sql_type).statements(steps)
+        return SqlDialect(sql_type).statements(steps)
 
     def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
         ddl.revive(self.server, ref, table, commit)
@@ -172,47 +172,47 @@ class PostgresDestination:
         told(done.rows, done.bytes)
         return done
 
-    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.server, ref, columns, extra, commit)
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         return rows.misfits(self.server, ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         return rows.trial(self.server, ref, column, kind, key, limit)
 
-    def target(self, ref: Ref) -> Target:
+    def target(self, ref: Ref) -> StagingTarget:
         with self.server.reading() as session:
             record = require(session, ref)
         area, shape = self.server.area, record.waiting if record.pending else record
         place = area.folder(record.place)
         schema = with_shard(arrow_schema(shape), shape.within)
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
-        return Target(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
+        return StagingTarget(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
 
-    def room(self) -> Place:
-        return Place(self.server.area.folder("_instep_runs"), self.server.area.io)
+    def room(self) -> StorageFolder:
+        return StorageFolder(self.server.area.folder("_instep_runs"), self.server.area.io)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.server.reading() as session:
             record = find(session, ref)
         return record.state if record else None
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.append(self.server, ref, files, commit)
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.overwrite(self.server, ref, files, commit)
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> Outcome:
+    ) -> LoadOutcome:
         return load.merge(self.server, ref, files, merge, commit, self.config.prefix)
 
     def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
         return rows.meet(self.server, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         return rows.amend(self.server, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:

@@ -9,7 +9,7 @@ import psycopg
 
 from instep.destinations.base import Ref
 from instep.destinations.postgres.records import require
-from instep.destinations.postgres.server import Server, Session
+from instep.destinations.postgres.server import PostgresServer, PostgresSession
 from instep.destinations.sql.merge import columns, q
 
 INDEX = "_instep_key_"
@@ -32,13 +32,13 @@ WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s) AND x.indisuni
 """
 
 
-def proves_unique(session: Session, table: str, key: Sequence[str]) -> bool:
+def proves_unique(session: PostgresSession, table: str, key: Sequence[str]) -> bool:
     """Whether an index of ours allows for no two rows of the table, as SQL calls it, that share the key. It says
     nothing of rows in tables that inherit from this one, which statements see, too; of those in partitions it does."""
     return session.count(_UNIQUE, table, INDEX, list(key)) > 0
 
 
-def index(session: Session, table: str, key: Sequence[str], place: str, *, unique: bool = True) -> None:
+def index(session: PostgresSession, table: str, key: Sequence[str], place: str, *, unique: bool = True) -> None:
     """Indexes the key of the table that SQL calls `table`. Rows that share a key get an index that allows for them,
     keys too long for one, or of a type that has no order, get none. `place`: of its record."""
     for kind in ("UNIQUE INDEX", "INDEX") if unique else ("INDEX",):
@@ -53,14 +53,14 @@ def index(session: Session, table: str, key: Sequence[str], place: str, *, uniqu
         return
 
 
-def reindex(session: Session, table: str, key: Sequence[str], place: str) -> None:
+def reindex(session: PostgresSession, table: str, key: Sequence[str], place: str) -> None:
     """The index for another key; none without one."""
     unindex(session, table)
     if key:
         index(session, table, key, place)
 
 
-def unindex(session: Session, table: str) -> bool:
+def unindex(session: PostgresSession, table: str) -> bool:
     """Drops ours; whether there was one."""
     found = session.run(_OURS, [table, INDEX])
     for schema, name in found:
@@ -68,7 +68,7 @@ def unindex(session: Session, table: str) -> bool:
     return bool(found)
 
 
-def loosen(server: Server, ref: Ref, error: BaseException | None) -> bool:
+def loosen(server: PostgresServer, ref: Ref, error: BaseException | None) -> bool:
     """Puts an index that allows for them, or none, in the place of ours if that is what rows did not fit; False if it
     was something else."""
     twins = isinstance(error, psycopg.errors.UniqueViolation) and INDEX in str(error)

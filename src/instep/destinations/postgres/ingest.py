@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from instep.destinations.base import Commit
 from instep.destinations.postgres.records import SCHEMA, prepare
-from instep.destinations.postgres.server import Server, Session
+from instep.destinations.postgres.server import PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import sql_type
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
@@ -35,7 +35,7 @@ _FILE = 1 << 40
 class Staging:
     """Staging tables of one attempt at one table."""
 
-    server: Server
+    server: PostgresServer
     record: Record
     commit: Commit
 
@@ -101,7 +101,7 @@ class Staging:
             self.drop(*names)
 
 
-def whole(session: Session, staged: str, rows: int) -> None:
+def whole(session: PostgresSession, staged: str, rows: int) -> None:
     """Raises StageError unless a staging table holds so many rows: a server that crashes empties unlogged tables, and
     rows that are missing there would be taken for deleted ones."""
     found = session.count(f"SELECT count(*) FROM {staged}")
@@ -152,7 +152,7 @@ def _numbered(
     return read
 
 
-def sweep(server: Server, record: Record, fences: Iterable[int]) -> None:
+def sweep(server: PostgresServer, record: Record, fences: Iterable[int]) -> None:
     """Drops what attempts with these fences have left of a table; what is locked is left for another time."""
     over = {str(fence) for fence in fences}
     sql = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace('_instep') AND c.relkind = 'r'"

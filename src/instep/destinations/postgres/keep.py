@@ -12,26 +12,26 @@ from instep.destinations.postgres.dependants import dependants
 from instep.destinations.postgres.index import index
 from instep.destinations.postgres.load import loading, rows
 from instep.destinations.postgres.records import dropped, find, named, prepare, put, remove, remove_dropped
-from instep.destinations.postgres.server import Server, Session
+from instep.destinations.postgres.server import PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import relations
 from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, revived
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Parked, Record
 
 
-def is_kept(server: Server, ref: Ref, source_id: str | None) -> bool:
+def is_kept(server: PostgresServer, ref: Ref, source_id: str | None) -> bool:
     """Whether the table of this name and source id was dropped and waits, or is back."""
     with server.reading() as session:
         return find(session, ref) is not None or parked(session, ref, source_id) is not None
 
 
-def revival(server: Server, ref: Ref, column: str) -> UndropReport:
+def revival(server: PostgresServer, ref: Ref, column: str) -> UndropReport:
     with server.reading() as session:
         relation = relations(session, [ref]).get(ref)
         return revived(ref, find(session, ref), column, [p.name for p in relation.columns] if relation else [])
 
 
-def forget(server: Server, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
+def forget(server: PostgresServer, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
     """Deletes the columns of these tables, and all tables, that were dropped more than `days` ago, unless somebody
     made something that needs them since; their names."""
     gone, limit = list[str](), now_ms() - days * DAY_MS
@@ -51,7 +51,7 @@ def forget(server: Server, refs: Iterable[Ref], fence: int, days: float) -> list
     return gone
 
 
-def _forget_columns(server: Server, ref: Ref, fence: int, limit: float) -> list[str]:
+def _forget_columns(server: PostgresServer, ref: Ref, fence: int, limit: float) -> list[str]:
     with server.writing() as session:
         record = find(session, ref, lock=True)
         if record is None:
@@ -62,14 +62,14 @@ def _forget_columns(server: Server, ref: Ref, fence: int, limit: float) -> list[
     return [f"{named(record.ref)}.{p.name}" for p in old]
 
 
-def _drop(session: Session, record: Record, old: list[Parked]) -> None:
+def _drop(session: PostgresSession, record: Record, old: list[Parked]) -> None:
     for column in old:
         session.run(f"ALTER TABLE {session.name(*record.ref)} DROP COLUMN IF EXISTS {q(column.place)}")
     left = tuple(p for p in record.parked if p not in old)
     put(session, with_types(session, replace(record, parked=left, version=record.version + 1)))
 
 
-def keep(server: Server, ref: Ref, place: Ref, commit: Commit) -> int | None:
+def keep(server: PostgresServer, ref: Ref, place: Ref, commit: Commit) -> int | None:
     """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
     with loading(server, ref, commit) as (session, record):
         count = rows(session, record)
@@ -87,7 +87,7 @@ def keep(server: Server, ref: Ref, place: Ref, commit: Commit) -> int | None:
     return count
 
 
-def purge(server: Server, place: Ref) -> None:
+def purge(server: PostgresServer, place: Ref) -> None:
     """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
     with server.writing() as session:
         prepare(session)

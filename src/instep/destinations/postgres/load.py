@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.destinations.postgres.ddl import definitions, describe, park, with_types
 from instep.destinations.postgres.dependants import copy_rights, is_plain
 from instep.destinations.postgres.index import INDEX, index, loosen, proves_unique
 from instep.destinations.postgres.ingest import Staging, plain_reader, rows_of, whole
 from instep.destinations.postgres.records import SCHEMA, find, named, prepare, put, require
-from instep.destinations.postgres.server import Server, Session, literal
+from instep.destinations.postgres.server import PostgresServer, PostgresSession, literal
 from instep.destinations.postgres.shape import as_document, sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
@@ -42,7 +42,7 @@ def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]
         session.run(f"ANALYZE {name}")
 
 
-def exchange(session: Session, record: Record, new: str, count: int) -> tuple[Record, int]:
+def exchange(session: PostgresSession, record: Record, new: str, count: int) -> tuple[Record, int]:
     """Puts the table `new` (as SQL names it), with its `count` rows, or these rows, into the place of the table; the
     record as it is then, and how many rows have no value in the columns that wait for an undo."""
     if record.pending is not None:
@@ -55,7 +55,7 @@ def exchange(session: Session, record: Record, new: str, count: int) -> tuple[Re
     return record, count - _rows_only(session, record, new)
 
 
-def _take_place(session: Session, record: Record, new: str) -> Record:
+def _take_place(session: PostgresSession, record: Record, new: str) -> Record:
     schema, name = record.ref
     bare = new.removeprefix(f"{q(SCHEMA)}.")
     session.run(f"ALTER TABLE {new} SET SCHEMA {session.schema(schema)}")
@@ -64,7 +64,7 @@ def _take_place(session: Session, record: Record, new: str) -> Record:
     return with_types(session, record)
 
 
-def _rows_only(session: Session, record: Record, new: str) -> int:
+def _rows_only(session: PostgresSession, record: Record, new: str) -> int:
     """How many rows got back what they had in the columns that wait for an undo."""
     name, key, into = session.name(*record.ref), record.table.key, columns([c.name for c in record.table.columns])
     waiting = [p.place for p in record.parked] if key else []
@@ -89,7 +89,7 @@ SELECT set_config(name, '1.1', true) FROM pg_settings WHERE name = 'random_page_
 
 
 @contextmanager
-def loading(server: Server, ref: Ref, commit: Commit) -> Iterator[tuple[Session, Record]]:
+def loading(server: PostgresServer, ref: Ref, commit: Commit) -> Iterator[tuple[PostgresSession, Record]]:
     """A transaction over a table that no later run has claimed, and that nobody else writes meanwhile."""
     with server.writing() as session:
         prepare(session)
@@ -101,7 +101,7 @@ def loading(server: Server, ref: Ref, commit: Commit) -> Iterator[tuple[Session,
     crashpoint("postgres.commit.after")
 
 
-def known(server: Server, ref: Ref, commit: Commit) -> Record:
+def known(server: PostgresServer, ref: Ref, commit: Commit) -> Record:
     """The record of a table before anything is staged for it."""
     with server.reading() as session:
         record = require(session, ref)
@@ -109,19 +109,19 @@ def known(server: Server, ref: Ref, commit: Commit) -> Record:
     return record
 
 
-def append(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def append(server: PostgresServer, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     """The rows are added; files that the last commit has brought are not brought again."""
     record = known(server, ref, commit)
     if record.pending is not None:
         raise _replaced(ref)
     if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
-        return Outcome()
+        return LoadOutcome()
     done = fitting(server, ref, lambda: _append(server, record, files, commit))
     server.area.consume(files)
     return done
 
 
-def _append(server: Server, record: Record, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def _append(server: PostgresServer, record: Record, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     staging = Staging(server, record, commit)
     with staging.used("rows"):
         staged = staging.files("rows", record.table, names(record), files)
@@ -130,7 +130,7 @@ def _append(server: Server, record: Record, files: Sequence[StagedFile], commit:
             whole(session, staged, rows_of(files))
             added = _insert(session, found, staged)
             put(session, found.after_load(commit, _left(session, found, added), files, new=added))
-    return Outcome(inserted=added)
+    return LoadOutcome(inserted=added)
 
 
 def names(record: Record) -> list[str]:
@@ -147,22 +147,22 @@ def same(found: Record, staged: Record) -> None:
         )
 
 
-def _insert(session: Session, record: Record, staged: str) -> int:
+def _insert(session: PostgresSession, record: Record, staged: str) -> int:
     into = columns(names(record))
     sql = f"INSERT INTO {session.name(*record.ref)} ({into}) SELECT {into} FROM {staged} ORDER BY {ORDER}"
     return session.count(sql)
 
 
-def rows(session: Session, record: Record) -> int:
+def rows(session: PostgresSession, record: Record) -> int:
     return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {within(record.within)}")
 
 
-def _left(session: Session, before: Record, new: int, removed: int = 0) -> int:
+def _left(session: PostgresSession, before: Record, new: int, removed: int = 0) -> int:
     known = before.rows_after(new, removed)
     return rows(session, before) if known is None else known
 
 
-def overwrite(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def overwrite(server: PostgresServer, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     """The staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
     record = known(server, ref, commit)
     shape = record.waiting if record.pending is not None else record
@@ -176,14 +176,14 @@ def overwrite(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Com
             made, new = exchange(session, found, staging.name("next"), count)
             put(session, made.after_load(commit, count, files, new=new, anew=True))
     server.area.consume(files)
-    return Outcome(inserted=count, deleted=before)
+    return LoadOutcome(inserted=count, deleted=before)
 
 
 def _replaced(ref: Ref) -> DestinationError:
     return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
 
 
-def fitting(server: Server, ref: Ref, attempt: Callable[[], T]) -> T:
+def fitting(server: PostgresServer, ref: Ref, attempt: Callable[[], T]) -> T:
     """What `attempt` answers; if rows do not fit the index on the key, it is tried without that."""
     try:
         return attempt()
@@ -193,7 +193,9 @@ def fitting(server: Server, ref: Ref, attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def merge(server: Server, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> Outcome:
+def merge(
+    server: PostgresServer, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
+) -> LoadOutcome:
     """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
     record = known(server, ref, commit)
     if record.pending is not None and not how.complete:
@@ -206,8 +208,8 @@ def merge(server: Server, ref: Ref, files: Sequence[StagedFile], how: Merge, com
 
 
 def _merge(
-    server: Server, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
-) -> Outcome:
+    server: PostgresServer, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
+) -> LoadOutcome:
     staging, asked = Staging(server, record, commit), how.keys or how.asked
     with staging.used("rows", "keys"):
         staged = staging.files("rows", record.table, names(record), files)
@@ -229,15 +231,17 @@ def _merge(
     return outcome
 
 
-def _since(session: Session, record: Record, staged: str, from_: tuple[str, str]) -> Outcome:
+def _since(session: PostgresSession, record: Record, staged: str, from_: tuple[str, str]) -> LoadOutcome:
     column, low = from_
     kind = sql_type(record.table.by_name[column].type)
     since = f"{q(column)} >= {literal(low)}::{kind}"
     deleted = session.count(f"DELETE FROM {session.name(*record.ref)} WHERE {since} AND {within(record.within)}")
-    return Outcome(inserted=_insert(session, record, staged), deleted=deleted)
+    return LoadOutcome(inserted=_insert(session, record, staged), deleted=deleted)
 
 
-def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge, system: SystemColumns) -> Outcome:
+def _upsert(
+    session: PostgresSession, record: Record, staged: str, keys: str, how: Merge, system: SystemColumns
+) -> LoadOutcome:
     documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
     one = MergeSql(
         record.table, system, how, session.name(*record.ref), _latest(session, staged, how, documents),
@@ -257,7 +261,7 @@ def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge
     return one.outcome(session.count)
 
 
-def _latest(session: Session, staged: str, how: Merge, documents: frozenset[str]) -> str:
+def _latest(session: PostgresSession, staged: str, how: Merge, documents: frozenset[str]) -> str:
     """A table with one row a key: the highest by cursor, then the last one staged; `staged` itself if it is one."""
     key = ", ".join(f"{q(k)}::text" if k in documents else q(k) for k in how.key)
     twins = f"SELECT count(*) FROM (SELECT 1 FROM {staged} GROUP BY {key} HAVING count(*) > 1 LIMIT 1) AS twins"
@@ -272,14 +276,14 @@ def _latest(session: Session, staged: str, how: Merge, documents: frozenset[str]
     return "_instep_rows"
 
 
-def _now(session: Session, staged: str, synced: str) -> str:
+def _now(session: PostgresSession, staged: str, synced: str) -> str:
     """The time of the staged rows, as rows that leave or return get it."""
     found = session.run(f"SELECT max({q(synced)})::text FROM {staged}") if synced else []
     at = literal(found[0][0]) if found and found[0][0] is not None else f"to_timestamp({time.time_ns() // 1000} / 1e6)"
     return f"{at}::timestamptz"
 
 
-def claim(server: Server, ref: Ref, fence: int) -> None:
+def claim(server: PostgresServer, ref: Ref, fence: int) -> None:
     """From now on a lower fence is refused. A table that is not there is fine."""
     with server.reading() as session:
         record = find(session, ref)

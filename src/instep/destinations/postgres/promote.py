@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.postgres.ingest import Staging, rows_of, whole
 from instep.destinations.postgres.load import known, loading, rows, same
 from instep.destinations.postgres.records import put, require
 from instep.destinations.postgres.rewrite import BATCH, copy_rows
-from instep.destinations.postgres.server import Server, Session
+from instep.destinations.postgres.server import PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import arrow_type, as_document, limits, sql_type
 from instep.destinations.sql.fill import NOTE, NOTES, PLACE, FillSql, check_loaded, fill_size
 from instep.destinations.sql.merge import q, within
@@ -30,7 +30,9 @@ _NEW = "_instep_promoted"
 Row = tuple[Any, ...]
 
 
-def promote(server: Server, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+def promote(
+    server: PostgresServer, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit
+) -> Promoted:
     """See `destinations.kept.Promotes`."""
     with loading(server, ref, commit) as (session, record):
         state = record.state
@@ -55,7 +57,9 @@ def promote(server: Server, ref: Ref, columns: Mapping[str, Kept], extra: str, c
     return Promoted(done, misfits)
 
 
-def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: str) -> Iterator[list[Row]]:
+def _look(
+    session: PostgresSession, record: Record, columns: Mapping[str, OverflowColumn], extra: str
+) -> Iterator[list[Row]]:
     """(place, object, whether each column lacks a value) of the rows without a value that have an object."""
     lacks = [f"{q(c)} IS NULL" for c in columns]
     some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
@@ -66,7 +70,7 @@ def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: 
             yield found
 
 
-def _of(found: Sequence[Row], columns: Mapping[str, Kept]) -> tuple[list[Row], int]:
+def _of(found: Sequence[Row], columns: Mapping[str, OverflowColumn]) -> tuple[list[Row], int]:
     """Rows that got a value (place, what is left of the object, the values), and how many values do not fit."""
     objects: list[dict[str, Any]] = [json.loads(row[1]) for row in found]
     got: list[set[str]] = [set() for _ in objects]
@@ -86,13 +90,13 @@ def _of(found: Sequence[Row], columns: Mapping[str, Kept]) -> tuple[list[Row], i
     return [row for row, names in zip(made, got, strict=True) if names], misfits
 
 
-def size(server: Server, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+def size(server: PostgresServer, ref: Ref, columns: Mapping[str, int]) -> FillSize:
     with server.reading() as session:
         record = require(session, ref)
         return fill_size(session, record, columns, rows(session, record))
 
 
-def fill(server: Server, ref: Ref, work: Fill, commit: Commit) -> Filled:
+def fill(server: PostgresServer, ref: Ref, work: Fill, commit: Commit) -> Filled:
     """Rows with NULL in a column get its value; a value that is there is never replaced. Cursor and accepted
     fingerprint stay."""
     record = known(server, ref, commit)

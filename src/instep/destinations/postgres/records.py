@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from instep.destinations.base import Ref
-from instep.destinations.postgres.server import Session
+from instep.destinations.postgres.server import PostgresSession
 from instep.destinations.sql.records import Record, dump, load
 from instep.errors import DestinationError
 
@@ -23,7 +23,7 @@ _NEW = (
 
 
 @dataclass(frozen=True)
-class Dropped:
+class PostgresDropped:
     """A dropped table: it waits in its schema under the name `place` since `at` (milliseconds since 1970 UTC)."""
 
     ref: Ref
@@ -33,12 +33,12 @@ class Dropped:
     text: str
 
 
-def begun(session: Session) -> bool:
+def begun(session: PostgresSession) -> bool:
     """Whether anything of ours has ever been on the server."""
     return session.count("SELECT count(*) FROM pg_class WHERE oid = to_regclass('_instep.dropped')") > 0
 
 
-def prepare(session: Session) -> None:
+def prepare(session: PostgresSession) -> None:
     """Makes the tables of records, if they are not there."""
     if not begun(session):
         make_schema(session, SCHEMA)
@@ -46,7 +46,7 @@ def prepare(session: Session) -> None:
             session.run(statement)
 
 
-def make_schema(session: Session, name: str) -> None:
+def make_schema(session: PostgresSession, name: str) -> None:
     """Makes a schema, if it is not there; one at a time, as two who make it at once meet in the catalog."""
     known = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
     if not session.count(known, name):
@@ -54,14 +54,14 @@ def make_schema(session: Session, name: str) -> None:
         session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(name)}")
 
 
-def find(session: Session, ref: Ref, *, lock: bool = False) -> Record | None:
+def find(session: PostgresSession, ref: Ref, *, lock: bool = False) -> Record | None:
     """The record of a table, or of the session's shard of it; None without one. `lock`: nobody else changes it until
     the transaction ends."""
     record = _whole(session, ref, lock=lock)
     return record.part(session.part[1], session.part[0]) if record and session.part else record
 
 
-def _whole(session: Session, ref: Ref, *, lock: bool) -> Record | None:
+def _whole(session: PostgresSession, ref: Ref, *, lock: bool) -> Record | None:
     if not begun(session):
         return None
     sql = "SELECT fence, record FROM _instep.tables WHERE namespace = %s AND name = %s"
@@ -69,7 +69,7 @@ def _whole(session: Session, ref: Ref, *, lock: bool) -> Record | None:
     return load(ref, *rows[0]) if rows else None
 
 
-def every(session: Session) -> dict[Ref, Record]:
+def every(session: PostgresSession) -> dict[Ref, Record]:
     """All records, those of copies included."""
     if not begun(session):
         return {}
@@ -93,7 +93,7 @@ def missing(ref: Ref) -> DestinationError:
     return DestinationError(f"table {named(ref)} is not there", hint="plan again")
 
 
-def require(session: Session, ref: Ref, *, lock: bool = False) -> Record:
+def require(session: PostgresSession, ref: Ref, *, lock: bool = False) -> Record:
     """The record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
     record = find(session, ref, lock=lock)
     if record is None or record.copy:
@@ -101,13 +101,13 @@ def require(session: Session, ref: Ref, *, lock: bool = False) -> Record:
     return record
 
 
-def is_taken(session: Session, ref: Ref) -> bool:
+def is_taken(session: PostgresSession, ref: Ref) -> bool:
     """Whether anything has this name."""
     sql = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     return session.count(f"{sql} WHERE n.nspname = %s AND c.relname = %s", *ref) > 0
 
 
-def put(session: Session, record: Record, was: Ref | None = None) -> None:
+def put(session: PostgresSession, record: Record, was: Ref | None = None) -> None:
     """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
     table's."""
     if record.within is not None:
@@ -123,24 +123,24 @@ def put(session: Session, record: Record, was: Ref | None = None) -> None:
     )
 
 
-def remove(session: Session, ref: Ref) -> None:
+def remove(session: PostgresSession, ref: Ref) -> None:
     session.run("DELETE FROM _instep.tables WHERE namespace = %s AND name = %s", ref)
 
 
-def dropped(session: Session, ref: Ref | None = None) -> list[Dropped]:
+def dropped(session: PostgresSession, ref: Ref | None = None) -> list[PostgresDropped]:
     """The dropped tables that wait, of one name or all; the last one first."""
     if not begun(session):
         return []
     what = "namespace, name, place, source_id, dropped_at, record"
     rows = session.run(f"SELECT {what} FROM _instep.dropped ORDER BY dropped_at DESC, place DESC")
-    found = [Dropped((schema, name), *more) for schema, name, *more in rows]
+    found = [PostgresDropped((schema, name), *more) for schema, name, *more in rows]
     return [d for d in found if ref is None or d.ref == ref]
 
 
-def put_dropped(session: Session, record: Record, place: str, at: int) -> None:
+def put_dropped(session: PostgresSession, record: Record, place: str, at: int) -> None:
     values = [record.ref[0], place, record.ref[1], record.table.id, at, dump(record)]
     session.run("INSERT INTO _instep.dropped VALUES (%s, %s, %s, %s, %s, %s)", values)
 
 
-def remove_dropped(session: Session, one: Dropped) -> None:
+def remove_dropped(session: PostgresSession, one: PostgresDropped) -> None:
     session.run("DELETE FROM _instep.dropped WHERE namespace = %s AND place = %s", [one.ref[0], one.place])

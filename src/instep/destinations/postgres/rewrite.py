@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.destinations.casts import cast_all
-from instep.destinations.postgres.server import Session
+from instep.destinations.postgres.server import PostgresSession
 from instep.destinations.postgres.shape import arrow_type, as_document, sql_type
 from instep.destinations.sql.merge import q
 from instep.schema.catalog.catalog import Column
@@ -24,7 +24,7 @@ def converted(name: str, before: DataType, after: DataType) -> str:
     return f"{name}::{sql_type(after)}"
 
 
-def rewrite(session: Session, table: str, place: str, before: DataType, column: Column) -> None:
+def rewrite(session: PostgresSession, table: str, place: str, before: DataType, column: Column) -> None:
     """Adds `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
     not fit."""
     kind = sql_type(column.type)
@@ -38,7 +38,7 @@ def rewrite(session: Session, table: str, place: str, before: DataType, column: 
 
 
 def _cast(
-    session: Session, table: str, place: str, before: DataType, column: Column
+    session: PostgresSession, table: str, place: str, before: DataType, column: Column
 ) -> Iterator[list[tuple[Any, ...]]]:
     target = arrow_type(column.type)
     sql = f"SELECT ctid::text, {shown(place, before)} FROM {table} WHERE {q(place)} IS NOT NULL"
@@ -60,7 +60,7 @@ def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview) else value
 
 
-def copy_rows(session: Session, table: str, rows: list[tuple[Any, ...]]) -> None:
+def copy_rows(session: PostgresSession, table: str, rows: list[tuple[Any, ...]]) -> None:
     """Brings rows of Python values into a table of this transaction."""
     with session.db.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy:
         for row in rows:

@@ -9,13 +9,13 @@ from contextlib import closing
 import pyarrow as pa
 from adbc_driver_manager.dbapi import Connection
 
-from instep.destinations.base import Commit, Misfits, Outcome, Ref, RowLookup, RowUpdate, Trial
+from instep.destinations.base import CastSample, Commit, LoadOutcome, Misfits, Ref, RowLookup, RowUpdate
 from instep.destinations.casts import misfits_in, tried
 from instep.destinations.postgres.ingest import Staging, whole
 from instep.destinations.postgres.load import fitting, known, loading, rows
 from instep.destinations.postgres.records import find, is_taken, missing, named, not_ours, put
 from instep.destinations.postgres.rewrite import shown
-from instep.destinations.postgres.server import Server
+from instep.destinations.postgres.server import PostgresServer
 from instep.destinations.postgres.shape import arrow_schema, arrow_type, as_document, sql_type
 from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
@@ -26,7 +26,7 @@ from instep.stage.casts.cast import cast
 _KEYS = "_instep_asked"
 
 
-def present(server: Server, ref: Ref) -> Record:
+def present(server: PostgresServer, ref: Ref) -> Record:
     """The record of a table or copy that can be read; while a replacement waits it is the old table."""
     with server.reading() as session:
         record = find(session, ref)
@@ -40,7 +40,7 @@ def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
     return ", ".join(f"{shown(n, record.table.by_name[n].type, side)} AS {q(n)}" for n in names)
 
 
-def read(server: Server, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+def read(server: PostgresServer, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
     """The rows, as they are now; a connection stays in use until the last batch was taken."""
     record = present(server, ref)
     wanted = list(names) or [c.name for c in record.table.columns]
@@ -60,7 +60,7 @@ def _name(ref: Ref) -> str:
     return f"{q(ref[0])}.{q(ref[1])}"
 
 
-def _batches(server: Server, record: Record, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(server: PostgresServer, record: Record, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with server.arrow() as arrow, closing(arrow.rows(sql)) as batches:
         for batch in batches:
             yield as_read(batch, record, schema)
@@ -76,7 +76,7 @@ def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def meet(server: Server, ref: Ref, keys: pa.Table) -> RowLookup:
+def meet(server: PostgresServer, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike)."""
     record = present(server, ref)
     if record.state is None:
@@ -103,12 +103,12 @@ def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
         return cursor.fetch_arrow_table()
 
 
-def amend(server: Server, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+def amend(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     return fitting(server, ref, lambda: _amend(server, ref, met, change, commit))
 
 
-def _amend(server: Server, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+def _amend(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     assert isinstance(met.places, tuple), "`meet` made it"
     version, key = met.places
     record = known(server, ref, commit)
@@ -134,14 +134,14 @@ def _amend(server: Server, ref: Ref, met: RowLookup, change: RowUpdate, commit: 
             into = columns(names)
             session.run(f"INSERT INTO {_name(ref)} ({into}) SELECT {into} FROM {more}")
             put(session, found.after_load(commit, rows(session, found), new=len(change.inserted)))
-    return Outcome(len(change.inserted), len(change.rows), 0)
+    return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
 
 def _text(kind: str) -> str:
     return "::text" if kind == "json" else ""
 
 
-def trial(server: Server, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+def trial(server: PostgresServer, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
     """Casts the values of the first rows there and back."""
     record = present(server, ref)
     others = [k for k in key if k != column]
@@ -152,7 +152,7 @@ def trial(server: Server, ref: Ref, column: str, kind: DataType, key: Sequence[s
     return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
 
 
-def misfits(server: Server, ref: Ref, column: str, kind: DataType) -> Misfits:
+def misfits(server: PostgresServer, ref: Ref, column: str, kind: DataType) -> Misfits:
     """How many values of a column do not fit a type, and one of them; reads that column only."""
     with server.reading() as session:
         record = find(session, ref)

@@ -103,7 +103,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class PostgresConfig:
+class PostgresServerConfig:
     """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, or a
     place in S3 that `properties` reach (which may hold credentials), for staged files and quarantine. One who finds a
     table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none; `read_timeout` is the longest
@@ -136,7 +136,7 @@ class PostgresConfig:
 
 
 @contextmanager
-def conninfo(config: PostgresConfig) -> Iterator[str]:
+def conninfo(config: PostgresServerConfig) -> Iterator[str]:
     """libpq keywords, the password among them: stays inside the process, is never logged. The client's key is in a
     file in memory as long as this lasts."""
     checked = config.sslmode.startswith("verify") and not config.sslrootcert
@@ -161,7 +161,7 @@ def literal(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Session:
+class PostgresSession:
     """A connection within a transaction. Names stand quoted in the statement, values are parameters, never both.
     `part`: the shard column and the name of the only shard that is looked at."""
 
@@ -194,10 +194,10 @@ class Session:
             yield
 
 
-class Server:
-    """The server of a destination; its connections end with it. `part`: see `Session`."""
+class PostgresServer:
+    """The server of a destination; its connections end with it. `part`: see `PostgresSession`."""
 
-    def __init__(self, config: PostgresConfig, part: tuple[str, str] | None = None) -> None:
+    def __init__(self, config: PostgresServerConfig, part: tuple[str, str] | None = None) -> None:
         self.config, self.part = config, part
         self._plain = Pool(partial(_open, config), _close_plain, _is_alive)
         self._arrow = Pool(partial(_open_arrow, config), Arrow.close, answers)
@@ -221,21 +221,21 @@ class Server:
             arrow.call(arrow.connection.rollback)
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> Iterator[PostgresSession]:
         """One transaction that sees one state of the server."""
         with self.translated(), self._plain.take() as db:
             db.isolation_level, db.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
             db.execute(self._settings())
-            yield Session(db, self.part)
+            yield PostgresSession(db, self.part)
             db.rollback()
 
     @contextmanager
-    def writing(self) -> Iterator[Session]:
+    def writing(self) -> Iterator[PostgresSession]:
         """One transaction: all of it or, if anything is raised, nothing."""
         with suppress(_Lost), self.translated(), self._plain.take() as db:
             db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
             [(*_, number)] = db.execute(self._settings() + b", txid_current()").fetchall()
-            yield Session(db, self.part)
+            yield PostgresSession(db, self.part)
             self._commit(db, int(number))
 
     def _settings(self) -> bytes:
@@ -271,7 +271,7 @@ class Server:
 
 
 @contextmanager
-def _translated(config: PostgresConfig) -> Iterator[None]:
+def _translated(config: PostgresServerConfig) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
@@ -282,7 +282,7 @@ def _translated(config: PostgresConfig) -> Iterator[None]:
         raise clear(config, str(error), "") from None
 
 
-def _open(config: PostgresConfig) -> psycopg.Connection[Any]:
+def _open(config: PostgresServerConfig) -> psycopg.Connection[Any]:
     try:
         with conninfo(config) as info:
             return opened(info, lambda given: patient(config.read_timeout).connect(given, prepare_threshold=None))
@@ -291,7 +291,7 @@ def _open(config: PostgresConfig) -> psycopg.Connection[Any]:
         raise ConnectError(found.message, hint=found.hint) from None
 
 
-def _open_arrow(config: PostgresConfig) -> Arrow:
+def _open_arrow(config: PostgresServerConfig) -> Arrow:
     with _translated(config), conninfo(config) as info:
         return opened(info, lambda given: open_arrow(given, config.read_timeout))
 
@@ -351,7 +351,7 @@ _STATES: tuple[tuple[str, type[InstepError], str], ...] = (
 )
 
 
-def clear(config: PostgresConfig, text: str, sqlstate: str) -> InstepError:
+def clear(config: PostgresServerConfig, text: str, sqlstate: str) -> InstepError:
     """The error for one of the server's (`sqlstate`) or of the driver's; without the password."""
     said = _first_line(text.replace(config.password, "***") if config.password else text)
     for state, kind, hint in _STATES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from instep.destinations.base import Ref
-from instep.destinations.postgres.server import Session
+from instep.destinations.postgres.server import PostgresSession
 from instep.destinations.sql.arrow import plain_type
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.shape import Physical
@@ -101,7 +101,7 @@ def check_names(table: Table, waiting: int = 0) -> None:
 
 
 @dataclass(frozen=True)
-class Relation:
+class PostgresRelation:
     """A table or view as the server has it."""
 
     columns: tuple[Physical, ...]
@@ -118,7 +118,7 @@ ORDER BY c.oid, a.attnum
 """
 
 
-def relations(session: Session, refs: Iterable[Ref]) -> dict[Ref, Relation]:
+def relations(session: PostgresSession, refs: Iterable[Ref]) -> dict[Ref, PostgresRelation]:
     """What is there under these names, be it a table, a view or anything else that takes a name."""
     wanted = list(refs)
     rows = session.run(_RELATIONS, [[r[0] for r in wanted], [r[1] for r in wanted]]) if wanted else []
@@ -129,7 +129,7 @@ def relations(session: Session, refs: Iterable[Ref]) -> dict[Ref, Relation]:
         said[schema, name] = comment
         if column[0] is not None:
             columns.append(Physical(*column))
-    return {ref: Relation(tuple(columns), said[ref]) for ref, columns in found.items()}
+    return {ref: PostgresRelation(tuple(columns), said[ref]) for ref, columns in found.items()}
 
 
 _SIZED = re.compile(r"^(?P<base>.+?)\((?P<sizes>[0-9,\-]+)\)(?P<rest>[^()]*)$")

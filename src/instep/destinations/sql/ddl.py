@@ -27,7 +27,7 @@ from instep.schema.planning.step import Ref, ReviveColumn, RewriteColumn, Step, 
 
 
 @dataclass(frozen=True)
-class Dialect:
+class SqlDialect:
     """How one database spells it: `type` is a column's, `retype` comes before it where a type is changed."""
 
     type: Callable[[DataType], str]

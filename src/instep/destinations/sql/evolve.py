@@ -16,7 +16,7 @@ from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step
 
 
 @dataclass(frozen=True)
-class Source:
+class ColumnOrigin:
     """Where a column of the table that is wanted comes from: `before` is what it is now (None: it is new), `parked`
     the dropped column that comes back, `rewrite` the step that casts its values."""
 
@@ -37,7 +37,7 @@ class Source:
 class Evolution:
     """The columns that a table gets, in order, and those that it loses."""
 
-    columns: tuple[Source, ...]
+    columns: tuple[ColumnOrigin, ...]
     dropped: tuple[Column, ...]
 
     @property
@@ -82,7 +82,7 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
         )
     by_name = {e.name: e for e in entries}
     pairs = ((c, by_name[c.name]) for c in after.columns)
-    return Evolution(tuple(Source(_held(c, e), e.before, e.parked, e.rewrite) for c, e in pairs), tuple(dropped))
+    return Evolution(tuple(ColumnOrigin(_held(c, e), e.before, e.parked, e.rewrite) for c, e in pairs), tuple(dropped))
 
 
 def _held(column: Column, entry: _Entry) -> Column:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from instep.destinations.base import Merge, Outcome
+from instep.destinations.base import LoadOutcome, Merge
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import quote
 from instep.stage.spec import SystemColumns
@@ -128,14 +128,14 @@ class MergeSql:
         here = f"SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')}"
         return f"SELECT count(*) FROM {self.target} AS t WHERE {self.gone} AND EXISTS ({here})"
 
-    def outcome(self, count: Callable[[str], int]) -> Outcome:
+    def outcome(self, count: Callable[[str], int]) -> LoadOutcome:
         """Runs the statements by `count`, which answers the rows that one has changed, or what it counts."""
         updated = count(self.update) if self.update else 0
         inserted = count(self.insert)
         deleted = count(self.remove) if self.remove else 0
         if not self.keys or (self.remove and count(self.live) == sum(f.rows for f in self.how.keys)):
-            return Outcome(inserted, updated, deleted)
-        return Outcome(inserted, updated, deleted, count(self.absent), count(self.returned))
+            return LoadOutcome(inserted, updated, deleted)
+        return LoadOutcome(inserted, updated, deleted, count(self.absent), count(self.returned))
 
     def null_keys(self, rows: str) -> str:
         """Counts the rows of a staged table that lack a part of their key."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from instep.destinations.base import Commit, LoadState, PartChange, Ref
-from instep.destinations.shared import Reshaped, Standing, Whole
+from instep.destinations.shared import Reshaped, ShardStatus, SharedTable
 from instep.errors import Fenced
 from instep.schema.catalog.catalog import Column, Table, table_from_dict, table_to_dict
 from instep.stage.spec import StagedFile
@@ -31,7 +31,7 @@ class Parked:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadRecord:
     """What the last data commit recorded; `files` and `bytes` of all staged files that are in the table, `last` the
     names of those that the commit brought."""
 
@@ -53,13 +53,13 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardRecord:
     """One shard of a shared table: `table` is the table as that shard has it, the rest as of a record."""
 
     table: Table
     place: str
     fence: int = 0
-    loaded: Loaded | None = None
+    loaded: LoadRecord | None = None
     runs: tuple[str, ...] = ()
     fills: tuple[int, ...] = ()
     version: int = 0
@@ -88,7 +88,7 @@ class Record:
     numbers: Mapping[str, int] = field(default_factory=dict)
     next_number: int = 1
     stored: Mapping[str, str] = field(default_factory=dict)
-    loaded: Loaded | None = None
+    loaded: LoadRecord | None = None
     pending: Table | None = None
     parked: tuple[Parked, ...] = ()
     changes: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Record:
     fills: tuple[int, ...] = ()
     version: int = 0
     copy: str = ""
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, ShardRecord] = field(default_factory=dict)
     shape: int = 0
     by: tuple[str, ...] | None = None
     within: tuple[str, str] | None = None
@@ -129,7 +129,7 @@ class Record:
     ) -> Record:  # fmt: skip
         """As a data commit leaves it: with `rows`, of which `new` came with it; `anew`: all of them are of `files`."""
         was = None if anew else self.loaded
-        loaded = Loaded(
+        loaded = LoadRecord(
             commit.run, commit.fence, commit.cursor, commit.accepted, rows, len(files) + (was.files if was else 0),
             sum(f.bytes for f in files) + (was.bytes if was else 0), deleted or bool(was and was.deleted),
             tuple(sorted(f.path for f in files)),
@@ -157,7 +157,7 @@ class Record:
         """Raises Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
         if change.seen != self.shape:
             raise Reshaped(self.table.path)
-        old = self.parts.get(change.shard) or Part(change.table, uuid.uuid4().hex)
+        old = self.parts.get(change.shard) or ShardRecord(change.table, uuid.uuid4().hex)
         replace(self, fence=old.fence).check(change.fence)
         loaded = None if change.anew else old.loaded
         part = replace(old, table=change.table, fence=change.fence, loaded=loaded, version=old.version + 1)
@@ -174,10 +174,10 @@ class Record:
             place=part.place, parts={},
         )  # fmt: skip
 
-    def whole(self, table: Table) -> Whole:
+    def whole(self, table: Table) -> SharedTable:
         """What is told of the table, as it is, with its shards."""
-        parts = {n: Standing(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
-        return Whole(table, parts, self.shape)
+        parts = {n: ShardStatus(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
+        return SharedTable(table, parts, self.shape)
 
     def together(self, mine: Record) -> Record:
         """The whole table's record after a commit of one shard, whose record is `mine`."""
@@ -240,13 +240,13 @@ def load(ref: Ref, fence: int, text: str) -> Record:
     )
 
 
-def _loaded(data: Mapping[str, Any] | None) -> Loaded | None:
-    return Loaded(**{**data, "last": tuple(data["last"])}) if data else None
+def _loaded(data: Mapping[str, Any] | None) -> LoadRecord | None:
+    return LoadRecord(**{**data, "last": tuple(data["last"])}) if data else None
 
 
-def _part(data: Mapping[str, Any], named: Mapping[str, str]) -> Part:
+def _part(data: Mapping[str, Any], named: Mapping[str, str]) -> ShardRecord:
     table = table_from_dict({**data["table"], **named})
-    return Part(
+    return ShardRecord(
         table, data["place"], data["fence"], _loaded(data["loaded"]), tuple(data["runs"]), tuple(data["fills"]),
         data["version"],
     )  # fmt: skip

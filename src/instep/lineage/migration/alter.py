@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from instep.lineage.migration.define import Key, column, constraint, declared, default, is_constraint
-from instep.lineage.migration.words import Unclear, Words
+from instep.lineage.migration.define import PrimaryKey, column, constraint, declared, default, is_constraint
+from instep.lineage.migration.words import SqlWords, Unclear
 from instep.schema.changes.edits import (
     AddColumn,
     AddKey,
@@ -37,7 +37,7 @@ _COLUMN_ASIDE = {"STATISTICS", "STORAGE", "COMPRESSION", "GENERATED", "INVISIBLE
                  "START", "INCREMENT", "CACHE", "MAXVALUE", "MINVALUE", "CYCLE", "NO", "("}  # fmt: skip
 
 
-def alter(words: Words) -> Iterator[Edit]:
+def alter(words: SqlWords) -> Iterator[Edit]:
     """The edits of what stands behind `ALTER TABLE`, in order. Raises Unclear if one of them is not understood."""
     words.take("IF", "EXISTS")
     words.take("ONLY")
@@ -50,7 +50,7 @@ def alter(words: Words) -> Iterator[Edit]:
     words.end()
 
 
-def _action(words: Words, table: Name) -> Iterator[Edit]:
+def _action(words: SqlWords, table: Name) -> Iterator[Edit]:
     if words.take("ADD"):
         yield from _add(words, table)
     elif words.take("DROP"):
@@ -72,7 +72,7 @@ def _action(words: Words, table: Name) -> Iterator[Edit]:
         yield from _of_table(words, table)
 
 
-def _of_table(words: Words, table: Name) -> Iterator[Edit]:
+def _of_table(words: SqlWords, table: Name) -> Iterator[Edit]:
     """Options; in MySQL several may stand beside each other."""
     if words.take("SET", "SCHEMA"):
         yield RenameTable(table, schema=words.name())
@@ -87,18 +87,18 @@ def _of_table(words: Words, table: Name) -> Iterator[Edit]:
         raise _unclear(words, "ALTER TABLE ...")
 
 
-def _unclear(words: Words, before: str) -> Unclear:
+def _unclear(words: SqlWords, before: str) -> Unclear:
     return Unclear(f"{before} {words.next.text if words.next else ''} is not understood".replace("  ", " "))
 
 
-def _add(words: Words, table: Name) -> Iterator[Edit]:
+def _add(words: SqlWords, table: Name) -> Iterator[Edit]:
     if words.ahead("PARTITION") or words.ahead("PERIOD") or words.ahead("SYSTEM"):
         words.until()
         return
     named = words.take("COLUMN")
     if not named and is_constraint(words):
         found = constraint(words)
-        if isinstance(found, Key):
+        if isinstance(found, PrimaryKey):
             yield AddKey(table, found.columns, found.name)
         return
     or_not = words.take("IF", "NOT", "EXISTS")
@@ -111,7 +111,7 @@ def _add(words: Words, table: Name) -> Iterator[Edit]:
         yield AddColumn(table, column(words), or_not)
 
 
-def _drop(words: Words, table: Name) -> Iterator[Edit]:
+def _drop(words: SqlWords, table: Name) -> Iterator[Edit]:
     mysql = words.dialect == "mysql"
     if words.take("CONSTRAINT"):
         words.take("IF", "EXISTS")
@@ -127,7 +127,7 @@ def _drop(words: Words, table: Name) -> Iterator[Edit]:
     words.any(("CASCADE", "RESTRICT"))
 
 
-def _rename(words: Words, table: Name) -> Iterator[Edit]:
+def _rename(words: SqlWords, table: Name) -> Iterator[Edit]:
     mysql = words.dialect == "mysql"
     if words.take("TO") or (mysql and (words.take("AS") or words.take("="))):
         yield renamed(table, words.table())
@@ -146,7 +146,7 @@ def renamed(table: Name, to: Name) -> RenameTable:
     return RenameTable(table, to[-1], to[0] if len(to) > 1 else "")
 
 
-def _alter_column(words: Words, table: Name) -> Iterator[Edit]:
+def _alter_column(words: SqlWords, table: Name) -> Iterator[Edit]:
     mysql = words.dialect == "mysql"
     if words.ahead("CONSTRAINT") or (mysql and (words.ahead("INDEX") or words.ahead("CHECK"))):
         words.until()

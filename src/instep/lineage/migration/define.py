@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from instep.lineage.migration.words import Unclear, Words
+from instep.lineage.migration.words import SqlWords, Unclear
 from instep.schema.changes.edits import ColumnDefinition
 
 _AFTER_TYPE = {
@@ -20,13 +20,13 @@ _OF_TABLE_MYSQL = {"INDEX", "KEY", "FULLTEXT", "SPATIAL", "PERIOD"}
 SERIAL = {"serial", "serial4", "bigserial", "serial8", "smallserial", "serial2"}
 
 
-def column(words: Words) -> ColumnDefinition:
+def column(words: SqlWords) -> ColumnDefinition:
     """A name, a type (SQLite needs none) and what is said about them."""
     name = words.name()
     return described(words, ColumnDefinition(name, declared(words)))
 
 
-def declared(words: Words) -> str:
+def declared(words: SqlWords) -> str:
     """The text of a type, without its character set; "" if there is none."""
     first = words.mark
     while (word := words.next) is not None and word.text not in (",", ")"):
@@ -39,7 +39,7 @@ def declared(words: Words) -> str:
     return " ".join(words.since(first).split())
 
 
-def described(words: Words, found: ColumnDefinition) -> ColumnDefinition:
+def described(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
     """Reads the constraints and options of a column to their end."""
     if found.declared.lower() in SERIAL:
         found = replace(found, nullable=False, default=f"nextval({found.name})")
@@ -50,7 +50,7 @@ def described(words: Words, found: ColumnDefinition) -> ColumnDefinition:
     return found
 
 
-def _one(words: Words, found: ColumnDefinition) -> ColumnDefinition:
+def _one(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
     if words.take("NOT", "NULL"):
         return replace(found, nullable=False)
     if words.take("NULL"):
@@ -71,7 +71,7 @@ def _one(words: Words, found: ColumnDefinition) -> ColumnDefinition:
     return found
 
 
-def default(words: Words) -> str | None:
+def default(words: SqlWords) -> str | None:
     """The text of a default; None for NULL."""
     if words.take("NULL"):
         return None
@@ -84,12 +84,12 @@ def default(words: Words) -> str | None:
     return f"{start}{_tail(words)}"
 
 
-def _tail(words: Words) -> str:
+def _tail(words: SqlWords) -> str:
     more = words.until(_AFTER_DEFAULT)
     return f" {more}" if more and more[0] not in "(:." else more
 
 
-def _generated(words: Words, found: ColumnDefinition) -> ColumnDefinition:
+def _generated(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
     """An identity has values of its own, a computed column an expression."""
     text = words.until(_AFTER_TYPE - {"GENERATED", "AS", "DEFAULT", "STORED", "VIRTUAL", "PERSISTENT"})
     if "IDENTITY" in text.upper():
@@ -105,7 +105,7 @@ _ALONE = {
 }  # fmt: skip
 
 
-def _aside(words: Words) -> None:
+def _aside(words: SqlWords) -> None:
     """What says nothing that a catalog records."""
     if words.any(_WITH_GROUP):
         words.brackets()
@@ -127,7 +127,7 @@ def _aside(words: Words) -> None:
         raise Unclear(f"{words.advance().text!r} is not understood there")
 
 
-def _references(words: Words) -> None:
+def _references(words: SqlWords) -> None:
     words.path()
     if words.ahead("("):
         words.brackets()
@@ -144,20 +144,20 @@ def _references(words: Words) -> None:
 
 
 @dataclass(frozen=True)
-class Key:
+class PrimaryKey:
     """A primary key. Its constraint's name is "" where none is given."""
 
     columns: tuple[str, ...]
     name: str = ""
 
 
-def is_constraint(words: Words) -> bool:
+def is_constraint(words: SqlWords) -> bool:
     """Whether a constraint or an index of the table comes next, not a column."""
     known = _OF_TABLE | (_OF_TABLE_MYSQL if words.dialect == "mysql" else set())
     return words.next is not None and words.next.upper in known
 
 
-def constraint(words: Words) -> Key | None:
+def constraint(words: SqlWords) -> PrimaryKey | None:
     """Reads a constraint or an index of a table; the key if it is that."""
     name = ""
     if words.take("CONSTRAINT") and not (words.ahead("PRIMARY") or words.ahead("CHECK") or words.ahead("UNIQUE")):
@@ -169,12 +169,12 @@ def constraint(words: Words) -> Key | None:
         raise Unclear("the columns of a key made of an index are not known")
     while not words.ahead("("):
         words.advance()
-    found = Key(columns(words), name)
+    found = PrimaryKey(columns(words), name)
     words.until()
     return found
 
 
-def columns(words: Words) -> tuple[str, ...]:
+def columns(words: SqlWords) -> tuple[str, ...]:
     """The names in brackets; lengths and orders beside them are left out."""
     words.need("(")
     found = [words.name()]

@@ -23,7 +23,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class Step:
+class MigrationStep:
     """A statement that edits schemas; `text` is all of it in one line."""
 
     at: At
@@ -43,14 +43,14 @@ class Unread:
 class Migration:
     """`statements` counts all of them, those about rows included."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[MigrationStep, ...]
     unread: tuple[Unread, ...]
     statements: int
 
 
 def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migration:
     """The edits of (file name, text), one after the other, in a dialect of `script.DIALECTS`."""
-    steps: list[Step] = []
+    steps: list[MigrationStep] = []
     unread: list[Unread] = []
     count = 0
     for file, text in scripts:
@@ -65,5 +65,5 @@ def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migratio
                 unread.append(Unread(at, f"{statement.head}: {error}"))
                 continue
             if found:
-                steps.append(Step(at, statement.text, found))
+                steps.append(MigrationStep(at, statement.text, found))
     return Migration(tuple(steps), tuple(unread), count)

@@ -30,7 +30,7 @@ _EXECUTED = re.compile(r"/\*M?!")
 
 
 @dataclass(frozen=True)
-class Statement:
+class ScriptStatement:
     """`head` are its first words, for messages; `text` is all of it in one line."""
 
     line: int
@@ -40,7 +40,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ScriptProblem:
     """What is not understood, and where."""
 
     line: int
@@ -52,14 +52,14 @@ class Script:
     """`text` is the script as it was read, for the places of the words."""
 
     text: str
-    statements: tuple[Statement, ...]
-    problems: tuple[Problem, ...]
+    statements: tuple[ScriptStatement, ...]
+    problems: tuple[ScriptProblem, ...]
 
 
 def read(text: str, dialect: str) -> Script:
     """The statements of a script, in order. What a tool would only do to take it back (`-- +goose Down`,
     `-- migrate:down`) is left out."""
-    problems: list[Problem] = []
+    problems: list[ScriptProblem] = []
     text = _without_down(text)
     if dialect == "postgres":
         text = _without_meta(_COPIED.sub(lambda m: m[1] + _blank(m[2]), text), problems)
@@ -67,13 +67,15 @@ def read(text: str, dialect: str) -> Script:
         text = _GLUED.sub(lambda m: _blank(m[0]), text)
         text = _without_delimiters(text, problems)
         problems += (
-            Problem(text.count("\n", 0, m.start()) + 1, "what stands in an executable comment (/*! ... */) is not read")
+            ScriptProblem(
+                text.count("\n", 0, m.start()) + 1, "what stands in an executable comment (/*! ... */) is not read"
+            )
             for m in _EXECUTED.finditer(text)
         )
     try:
         words = list(_words(sqlglot.tokenize(text, dialect=dialect), text, dialect))
     except (SqlglotError, RecursionError) as error:
-        return Script(text, (), (*problems, Problem(_line(error), f"it does not parse: {_said(error)}")))
+        return Script(text, (), (*problems, ScriptProblem(_line(error), f"it does not parse: {_said(error)}")))
     statements = tuple(_statements(text, words))
     return Script(text, statements, tuple(problems))
 
@@ -103,19 +105,19 @@ def _without_down(text: str) -> str:
     return text
 
 
-def _without_meta(text: str, problems: list[Problem]) -> str:
+def _without_meta(text: str, problems: list[ScriptProblem]) -> str:
     """psql's own commands: those that run other files, or what a query answers, are said."""
 
     def gone(found: re.Match[str]) -> str:
         if found[1].lower() not in _QUIET_META:
             line = text.count("\n", 0, found.start()) + 1
-            problems.append(Problem(line, f"psql's \\{found[1]} is not followed"))
+            problems.append(ScriptProblem(line, f"psql's \\{found[1]} is not followed"))
         return _blank(found[0])
 
     return _META.sub(gone, text)
 
 
-def _without_delimiters(text: str, problems: list[Problem]) -> str:
+def _without_delimiters(text: str, problems: list[ScriptProblem]) -> str:
     """What stands between `DELIMITER //` and `DELIMITER ;` are bodies of routines, which are not read."""
     marks = [*_DELIMITER.finditer(text)]
     for mark, end in zip(marks, [*(m.start() for m in marks[1:]), len(text)], strict=False):
@@ -126,11 +128,11 @@ def _without_delimiters(text: str, problems: list[Problem]) -> str:
     return text
 
 
-def _bodies(text: str, start: int, end: int, delimiter: str) -> Iterator[Problem]:
+def _bodies(text: str, start: int, end: int, delimiter: str) -> Iterator[ScriptProblem]:
     for piece in text[start:end].split(delimiter):
         if piece.strip():
             line = text.count("\n", 0, start + len(piece) - len(piece.lstrip())) + 1
-            yield Problem(line, f"{' '.join(piece.split()[:4])} ... is not understood")
+            yield ScriptProblem(line, f"{' '.join(piece.split()[:4])} ... is not understood")
         start += len(piece) + len(delimiter)
 
 
@@ -159,7 +161,7 @@ def _words(tokens: Sequence[Token], text: str, dialect: str, offset: int = 0) ->
                 yield Word(part[0], kind, at, start + part.start(), start + part.end())
 
 
-def _statements(text: str, words: Sequence[Word]) -> Iterator[Statement]:
+def _statements(text: str, words: Sequence[Word]) -> Iterator[ScriptStatement]:
     """Semicolons within the body of a routine end nothing."""
     found: list[Word] = []
     depth = 0
@@ -177,8 +179,8 @@ def _statements(text: str, words: Sequence[Word]) -> Iterator[Statement]:
     yield from _statement(text, found)
 
 
-def _statement(text: str, words: list[Word]) -> Iterator[Statement]:
+def _statement(text: str, words: list[Word]) -> Iterator[ScriptStatement]:
     if words:
         head = " ".join(w.text for w in words[:5] if w.kind in ("word", "quoted"))
         whole = " ".join(text[words[0].start : words[-1].end].split())
-        yield Statement(words[0].line, tuple(words), head, whole)
+        yield ScriptStatement(words[0].line, tuple(words), head, whole)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from instep.lineage.migration.alter import alter, renamed
-from instep.lineage.migration.define import Key, column, constraint, is_constraint
-from instep.lineage.migration.script import ROUTINES, Statement
-from instep.lineage.migration.words import Unclear, Words
+from instep.lineage.migration.define import PrimaryKey, column, constraint, is_constraint
+from instep.lineage.migration.script import ROUTINES, ScriptStatement
+from instep.lineage.migration.words import SqlWords, Unclear
 from instep.schema.changes.edits import (
     ColumnDefinition,
     CreateTable,
@@ -41,9 +41,9 @@ _SAFE_CALLS = {
 }  # fmt: skip
 
 
-def edits(statement: Statement, script: str, dialect: str) -> tuple[Edit, ...]:
+def edits(statement: ScriptStatement, script: str, dialect: str) -> tuple[Edit, ...]:
     """What the statement does to schemas, in order; nothing for one that is about rows or rights."""
-    words = Words(statement.words, script, dialect)
+    words = SqlWords(statement.words, script, dialect)
     first = words.advance()
     known = _STARTS.get(first.upper)
     if known is not None:
@@ -53,11 +53,11 @@ def edits(statement: Statement, script: str, dialect: str) -> tuple[Edit, ...]:
     raise Unclear("the statement is not understood")
 
 
-def _rows(words: Words) -> Iterator[Edit]:
+def _rows(words: SqlWords) -> Iterator[Edit]:
     return iter(())
 
 
-def _select(words: Words) -> Iterator[Edit]:
+def _select(words: SqlWords) -> Iterator[Edit]:
     """A query. One that only calls a function may do anything; `SELECT ... INTO` makes a table."""
     if words.dialect == "postgres" and words.has("INTO"):
         raise Unclear("SELECT INTO makes a table whose columns are not known")
@@ -73,14 +73,14 @@ def _select(words: Words) -> Iterator[Edit]:
     raise Unclear(f"what {name}() does is not known")
 
 
-def _set_config(words: Words) -> Iterator[Edit]:
+def _set_config(words: SqlWords) -> Iterator[Edit]:
     words.need("(")
     if words.string() == "search_path":
         words.need(",")
         yield SetPath(tuple(p.strip().strip('"') for p in (words.string() or "").split(",") if p.strip()))
 
 
-def _set(words: Words) -> Iterator[Edit]:
+def _set(words: SqlWords) -> Iterator[Edit]:
     words.any(("SESSION", "LOCAL"))
     if not words.take("SEARCH_PATH"):
         return
@@ -95,31 +95,31 @@ def _set(words: Words) -> Iterator[Edit]:
     yield SetPath(tuple(name for name in found if name != "$user"))
 
 
-def _schema(words: Words) -> str:
+def _schema(words: SqlWords) -> str:
     if words.next is not None and words.next.kind == "string":
         return words.string() or ""
     return words.name()
 
 
-def _use(words: Words) -> Iterator[Edit]:
+def _use(words: SqlWords) -> Iterator[Edit]:
     yield SetPath((words.name(),))
 
 
-def _begin(words: Words) -> Iterator[Edit]:
+def _begin(words: SqlWords) -> Iterator[Edit]:
     yield Transaction("begin")
 
 
-def _commit(words: Words) -> Iterator[Edit]:
+def _commit(words: SqlWords) -> Iterator[Edit]:
     yield Transaction("commit")
 
 
-def _rollback(words: Words) -> Iterator[Edit]:
+def _rollback(words: SqlWords) -> Iterator[Edit]:
     if words.has("TO"):
         raise Unclear("what a rollback to a savepoint takes back is not worked out")
     yield Transaction("rollback")
 
 
-def _alter(words: Words) -> Iterator[Edit]:
+def _alter(words: SqlWords) -> Iterator[Edit]:
     words.any(("IGNORE", "ONLINE"))
     if words.take("MATERIALIZED", "VIEW") or words.take("FOREIGN", "TABLE") or words.any(("TABLE", "VIEW")):
         yield from alter(words)
@@ -133,7 +133,7 @@ def _alter(words: Words) -> Iterator[Edit]:
         raise Unclear("what is altered is not known")
 
 
-def _rename(words: Words) -> Iterator[Edit]:
+def _rename(words: SqlWords) -> Iterator[Edit]:
     """MySQL's RENAME TABLE a TO b, c TO d."""
     if not words.any(("TABLE", "TABLES")):
         return
@@ -146,7 +146,7 @@ def _rename(words: Words) -> Iterator[Edit]:
     words.end()
 
 
-def _drop(words: Words) -> Iterator[Edit]:
+def _drop(words: SqlWords) -> Iterator[Edit]:
     words.take("TEMPORARY")
     words.any(("ONLINE", "OFFLINE"))
     if words.take("MATERIALIZED", "VIEW") or words.take("FOREIGN", "TABLE") or words.any(("TABLE", "TABLES", "VIEW")):
@@ -160,7 +160,7 @@ def _drop(words: Words) -> Iterator[Edit]:
         raise Unclear("what goes with it (CASCADE) is not known")
 
 
-def _drop_tables(words: Words) -> Iterator[Edit]:
+def _drop_tables(words: SqlWords) -> Iterator[Edit]:
     words.take("IF", "EXISTS")
     yield DropTable(words.table())
     while words.take(","):
@@ -169,7 +169,7 @@ def _drop_tables(words: Words) -> Iterator[Edit]:
     words.end()
 
 
-def _create(words: Words) -> Iterator[Edit]:
+def _create(words: SqlWords) -> Iterator[Edit]:
     words.take("OR", "REPLACE")
     if words.any(("TEMP", "TEMPORARY")) or (words.any(("GLOBAL", "LOCAL")) and words.any(("TEMP", "TEMPORARY"))):
         return
@@ -186,7 +186,7 @@ def _create(words: Words) -> Iterator[Edit]:
         raise Unclear("what is created is not known")
 
 
-def _create_table(words: Words, kind: str) -> Iterator[Edit]:
+def _create_table(words: SqlWords, kind: str) -> Iterator[Edit]:
     or_not = words.take("IF", "NOT", "EXISTS")
     table = words.table()
     if words.take("PARTITION", "OF"):
@@ -205,13 +205,13 @@ def _create_table(words: Words, kind: str) -> Iterator[Edit]:
     columns, key = _body(words)
     words.need(")")
     comment = _options(words)
-    key = key or Key(tuple(c.name for c in columns if c.primary))
+    key = key or PrimaryKey(tuple(c.name for c in columns if c.primary))
     yield CreateTable(table, tuple(columns), key.columns, key.name, None, comment, or_not, kind)
 
 
-def _body(words: Words) -> tuple[list[ColumnDefinition], Key | None]:
+def _body(words: SqlWords) -> tuple[list[ColumnDefinition], PrimaryKey | None]:
     columns: list[ColumnDefinition] = []
-    key: Key | None = None
+    key: PrimaryKey | None = None
     while not words.ahead(")"):
         if words.ahead("LIKE"):
             raise Unclear("LIKE beside other columns is not worked out")
@@ -224,7 +224,7 @@ def _body(words: Words) -> tuple[list[ColumnDefinition], Key | None]:
     return columns, key
 
 
-def _options(words: Words) -> str | None:
+def _options(words: SqlWords) -> str | None:
     """The comment behind the columns. What gives the table more columns is not understood."""
     comment = None
     while words.next is not None:
@@ -240,7 +240,7 @@ def _options(words: Words) -> str | None:
     return comment
 
 
-def _comment(words: Words) -> Iterator[Edit]:
+def _comment(words: SqlWords) -> Iterator[Edit]:
     words.need("ON")
     what = words.any(("TABLE", "COLUMN", "VIEW"))
     if not what:
@@ -253,7 +253,7 @@ def _comment(words: Words) -> Iterator[Edit]:
         yield SetComment(path[-2:], "", words.string())
 
 
-_STARTS: Mapping[str, Callable[[Words], Iterator[Edit]]] = {
+_STARTS: Mapping[str, Callable[[SqlWords], Iterator[Edit]]] = {
     "ALTER": _alter, "CREATE": _create, "DROP": _drop, "RENAME": _rename, "COMMENT": _comment, "SET": _set,
     "USE": _use, "SELECT": _select, "BEGIN": _begin, "START": _begin, "COMMIT": _commit, "END": _commit,
     "ROLLBACK": _rollback, "ABORT": _rollback,

@@ -30,7 +30,7 @@ class Word:
         return self.text.upper() if self.kind in ("word", "sign") else ""
 
 
-class Words:
+class SqlWords:
     """`fold` is what the dialect does to names without quotes. Raises Unclear where something else is expected."""
 
     def __init__(self, words: Sequence[Word], script: str, dialect: str) -> None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from instep.operations.spec import JobPolicy, OperationSpec, Request
-from instep.operations.values import Between
+from instep.operations.values import NumberRange
 
 
 @dataclass(frozen=True)
 class PlanRequest(Request):
     """What the plan shows beside its steps."""
 
-    sample: Annotated[int, Between(0, 100_000)] | None = None
+    sample: Annotated[int, NumberRange(0, 100_000)] | None = None
     """Also what it costs, with type changes tried on this many rows."""
     all: bool = False
     """How every table is synced, not only new ones."""

@@ -45,7 +45,7 @@ Check = Callable[[Any, Any, Shelves], Refusals]
 
 
 @dataclass(frozen=True)
-class Reach:
+class KeyReach:
     """What a key leads to, in the words of the docs' table."""
 
     words: str
@@ -55,24 +55,24 @@ class Reach:
     """True if the value decides which server is sent the object's secrets, or how that server proves who it is."""
 
 
-SETTING = Reach("nothing beside the object itself")
-NAMES = Reach("names and patterns of tables, columns, objects; nothing is opened")
-SECRET = Reach("sealed, shown to nobody; given to the server that the object names")
-HOST = Reach("a server on any network, by TCP; no socket of this machine", host, address=True)
+SETTING = KeyReach("nothing beside the object itself")
+NAMES = KeyReach("names and patterns of tables, columns, objects; nothing is opened")
+SECRET = KeyReach("sealed, shown to nobody; given to the server that the object names")
+HOST = KeyReach("a server on any network, by TCP; no socket of this machine", host, address=True)
 PORT = replace(SETTING, address=True)
 TRUST = replace(SETTING, address=True)
-SQL = Reach("one condition that the source's database evaluates with the source's login, read-only, over one table")
-PUBLIC = Reach("a public address over TLS, or one that `egress` of instep.yml allows")
-MAIL = Reach(PUBLIC.words, address=True)
-FILE = Reach("a file on a shelf", file)
+SQL = KeyReach("one condition that the source's database evaluates with the source's login, read-only, over one table")
+PUBLIC = KeyReach("a public address over TLS, or one that `egress` of instep.yml allows")
+MAIL = KeyReach(PUBLIC.words, address=True)
+FILE = KeyReach("a file on a shelf", file)
 TRUSTED = replace(FILE, address=True)
-PLACE = Reach("a folder on a shelf, or a bucket (s3, gs, abfs)", place)
-STORE = Reach("a bucket's address and login, by an allow-list of names", store_properties, address=True)
-INSTEP_YML = Reach("refused: only instep.yml may set it", instep_yml_only)
-PARTS = Reach("its own keys, below")
+PLACE = KeyReach("a folder on a shelf, or a bucket (s3, gs, abfs)", place)
+STORE = KeyReach("a bucket's address and login, by an allow-list of names", store_properties, address=True)
+INSTEP_YML = KeyReach("refused: only instep.yml may set it", instep_yml_only)
+PARTS = KeyReach("its own keys, below")
 
 
-def _each(reach: Reach, names: str) -> dict[str, Reach]:
+def _each(reach: KeyReach, names: str) -> dict[str, KeyReach]:
     return dict.fromkeys(names.split(), reach)
 
 
@@ -81,7 +81,7 @@ _LOGIN = {"host": HOST, "port": PORT, "database": NAMES, "user": NAMES, "passwor
 _TABLES = {"include": NAMES, "exclude": NAMES}
 _NOTICE = _each(NAMES, "on to severity kinds")
 
-KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
+KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
     models.SourceSection: {"type": SETTING, "app_options": PARTS, "table_options": PARTS},
     detector.AppOptions: _each(NAMES, "enable_detect_schema_changes detect_schema_changes_frequency_in_seconds "
                                       "create_detect_schema_changes_ping_on_each_error "
@@ -89,84 +89,87 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
                                       "excluded_external_table_names excluded_external_table_names_regexes"),
     detector.ColumnOptions: _each(NAMES, "propagate_column_creations_to_target_app auto_unsync_deleted_columns "
                                          "excluded_external_column_names excluded_external_column_names_regexes"),
-    reach.Server: {
+    reach.ServerSection: {
         "tls": PARTS, "ssh": PARTS, "application_name": NAMES,
-        "read_replica": Reach("servers on any network, by TCP", hosts, address=True),
+        "read_replica": KeyReach("servers on any network, by TCP", hosts, address=True),
         **_each(SETTING, "statement_timeout max_connections rows_per_second"),
     },
     reach.Tls: {"mode": TRUST, "ca": TRUSTED, "cert": FILE, "key": SECRET},
     reach.SshSection: {
         "host": HOST, "port": PORT, "user": NAMES, "known_hosts": TRUSTED, "host_key": TRUST,
-        "key": Reach("sealed; without it the ssh-agent and the keys in ~/.ssh of the worker's account"),
+        "key": KeyReach("sealed; without it the ssh-agent and the keys in ~/.ssh of the worker's account"),
     },
-    models.PostgresSource: {
+    models.PostgresSourceSection: {
         **_LOGIN, **_TABLES, "connect_timeout": SETTING, "read_timeout": SETTING,
-        "options": Reach("settings of the source's own session, which libpq hands to the server"),
+        "options": KeyReach("settings of the source's own session, which libpq hands to the server"),
     },
-    models.MySqlSource: {**_LOGIN, **_TABLES, "connect_timeout": SETTING, "read_timeout": SETTING},
-    models.SqliteSource: {"path": FILE, **_TABLES, "timeout": SETTING},
-    models.FilesSource: {
+    models.MySqlSourceSection: {**_LOGIN, **_TABLES, "connect_timeout": SETTING, "read_timeout": SETTING},
+    models.SqliteSourceSection: {"path": FILE, **_TABLES, "timeout": SETTING},
+    models.FilesSourceSection: {
         "path": PLACE, "tables": NAMES, "options": PARTS, "metadata": SETTING, "properties": STORE, "settle": SETTING,
         **_TABLES,
     },
     file_options.FileOptions: _each(SETTING, "format delimiter quote escape header encoding nulls types key"),
     jdbc.JdbcServer: {
-        "subprotocol": Reach("databases that are known here", subprotocol, address=True),
-        "url": Reach("a server of a database that is known here, by TCP; no file, no directory service", jdbc_url,
+        "subprotocol": KeyReach("databases that are known here", subprotocol, address=True),
+        "url": KeyReach("a server of a database that is known here, by TCP; no file, no directory service", jdbc_url,
                      address=True),
         "host": HOST, "port": PORT, "user": NAMES, "password": SECRET, "schemas": NAMES,
-        "database": Reach("a database of that server; of SQLite a file on a shelf", jdbc_database),
-        "driver": Reach("the driver's class of a database that is known here, and no other", jdbc_driver),
+        "database": KeyReach("a database of that server; of SQLite a file on a shelf", jdbc_database),
+        "driver": KeyReach("the driver's class of a database that is known here, and no other", jdbc_driver),
         "jars": PARTS,
-        "options": Reach("the driver's options, by an allow-list that has none that name files", jdbc_options,
+        "options": KeyReach("the driver's options, by an allow-list that has none that name files", jdbc_options,
                          address=True),
         "partition_columns": NAMES,
         **_each(SETTING, "fetch_size partitions connect_timeout query_timeout max_connections rows_per_second"),
     },
-    models.JdbcSource: _TABLES,
+    models.JdbcSourceSection: _TABLES,
     jdbc.JdbcJar: {
-        "path": Reach("code: a jar below `drivers/` of the project", jdbc_path), "maven": INSTEP_YML,
+        "path": KeyReach("code: a jar below `drivers/` of the project", jdbc_path), "maven": INSTEP_YML,
         "sha256": SETTING,
     },
     connector.ConnectorServer: {
-        "path": Reach("code: a folder below `connectors/` of the project", connector_path, address=True),
-        "configuration": Reach("texts that the connector is given; what looks like a secret is sealed", address=True),
-        "configuration_file": Reach("a file in the connector's own folder", connector_file),
+        "path": KeyReach("code: a folder below `connectors/` of the project", connector_path, address=True),
+        "configuration": KeyReach(
+            "texts that the connector is given; what looks like a secret is sealed", address=True),
+        "configuration_file": KeyReach("a file in the connector's own folder", connector_file),
         "python": INSTEP_YML, "environments": INSTEP_YML, "sandbox": SETTING, "keeps_misfits": NAMES, "limits": PARTS,
-        "environment": Reach("variables of the connector's process that choose no code", connector_environment,
+        "environment": KeyReach("variables of the connector's process that choose no code", connector_environment,
                              address=True),
     },
     connector.ConnectorLimits: _each(SETTING, "time silence memory file checkpoints ahead"),
-    models.IcebergDestination: {
+    models.IcebergDestinationSection: {
         "type": SETTING, **_LAKE, "upsert_rows": SETTING,
-        "warehouse": Reach("a folder on a shelf, or a bucket; a bucket under any catalog but `sqlite`", warehouse),
-        "catalog": Reach("`sqlite`, `glue`, or a REST catalog: a server on any network, by HTTP", catalog,
+        "warehouse": KeyReach("a folder on a shelf, or a bucket; a bucket under any catalog but `sqlite`", warehouse),
+        "catalog": KeyReach("`sqlite`, `glue`, or a REST catalog: a server on any network, by HTTP", catalog,
                          address=True),
-        "properties": Reach("the catalog's and bucket's addresses and logins, by an allow-list of names; the file of a "
+        "properties": KeyReach(
+            "the catalog's and bucket's addresses and logins, by an allow-list of names; the file of a "
                             "`sqlite` catalog on a shelf", catalog_properties, address=True),
     },
-    models.DuckDbDestination: {
+    models.DuckDbDestinationSection: {
         "type": SETTING, **_LAKE, "path": FILE, "staging": PLACE, "properties": STORE, "lock_timeout": SETTING,
     },
-    models.PostgresDestination: {
+    models.PostgresDestinationSection: {
         "type": SETTING, **_LAKE, **_LOGIN, "tls": PARTS, "properties": STORE,
         "staging": PLACE,
         **_each(SETTING, "connect_timeout read_timeout lock_timeout statement_timeout"),
     },
-    models.DeltaDestination: {"type": SETTING, **_LAKE, "warehouse": PLACE, "properties": STORE},
+    models.DeltaDestinationSection: {"type": SETTING, **_LAKE, "warehouse": PLACE, "properties": STORE},
     policies.ModifierSection: _each(SETTING, "backfill removed misfit rename_threshold"),
     policies.OverrideSection: {"preset": SETTING, "rules": PARTS},
     policies.RuleSection: {"on": NAMES, "decide": SETTING, "match": NAMES, "tags": NAMES},
     channels.ChannelSection: {"type": SETTING, **_each(SETTING, "digest quiet timezone timeout")},
-    channels.EmailChannel: {
+    channels.EmailChannelSection: {
         "to": NAMES, "sender": NAMES, "host": MAIL, "port": PORT, "tls": TRUST, "user": NAMES, "password": SECRET,
         "ca": TRUSTED,
     },
     channels.SlackChannel: {"url": PUBLIC},
     channels.TeamsChannel: {"url": PUBLIC},
-    channels.WebhookChannel: {"url": PUBLIC, "secret": SECRET, "former_secret": SECRET, "ca": FILE},
-    channels.AppriseChannel: {"url": Reach("a service of a list of those that name no file and no program", apprise)},
-    models.Connection: {
+    channels.WebhookChannelSection: {"url": PUBLIC, "secret": SECRET, "former_secret": SECRET, "ca": FILE},
+    channels.AppriseChannelSection: {
+        "url": KeyReach("a service of a list of those that name no file and no program", apprise)},
+    models.ConnectionSection: {
         **_each(NAMES, "source destination policy namespace shard tags hash"),
         **_each(SETTING, "schema_change_handling detect_and_propagate_schema_changes backfill mode "
                          "notify_schema_changes max_new_columns keep_old_names types"),
@@ -177,15 +180,16 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
     models.TableSection: {
         **_each(SETTING, "mode lookback deletes keep_old_names history types enabled"),
         **_each(NAMES, "cursor key name columns sort partition"), "filter": SQL,
-        "properties": Reach("labels, and properties of Iceberg tables by an allow-list: no code, no place", labels),
+        "properties": KeyReach("labels, and properties of Iceberg tables by an allow-list: no code, no place", labels),
     },
     models.Include: {"tables": NAMES},
     models.Exclude: {"tables": NAMES, "columns": NAMES},
     models.Detect: _each(SETTING, "before_sync min_interval"),
     models.Schedule: _each(SETTING, "detect sync timezone"),
-    models.Downstream: {"manifest": FILE, "sql": Reach("folders and files on a shelf", files), "dialect": SETTING},
-    models.Protect: _each(NAMES, "mode names values sample allow"),
-    models.Log: {"slot": NAMES, "publication": NAMES},
+    models.DownstreamSection: {"manifest": FILE,
+        "sql": KeyReach("folders and files on a shelf", files), "dialect": SETTING},
+    models.ProtectSection: _each(NAMES, "mode names values sample allow"),
+    models.LogSection: {"slot": NAMES, "publication": NAMES},
     limits.BackfillSection: _each(SETTING, "max_bytes max_minutes window timezone"),
     limits.MaintainSection: _each(SETTING, "target_file_size min_files delete_ratio keep_snapshots max_snapshot_age "
                                            "orphan_age after_sync max_minutes"),
@@ -201,7 +205,7 @@ _LOOKS = re.compile(r"(?i)://|[\w-]\.[a-z]{2,}|\d+\.\d+\.\d+\.\d+|localhost|::")
 """Names and texts within a mapping that name a server, or say how it proves who it is."""
 
 
-def reach_of(section: type[Section], key: str) -> Reach | None:
+def reach_of(section: type[Section], key: str) -> KeyReach | None:
     """Return what a key of a section leads to; None for one without an entry."""
     found = (KEYS[cls][key] for cls in section.__mro__ if cls in KEYS and key in KEYS[cls])
     return next(found, None)

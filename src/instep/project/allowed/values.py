@@ -15,7 +15,7 @@ from instep.errors import ProjectError
 from instep.project.allowed.properties import catalog_refusals, is_web, store_refusals, table_refusals
 from instep.project.sections.folders import CONNECTORS, DRIVERS, Shelves, real_path
 from instep.project.sections.jdbc_address import url_options
-from instep.project.sections.jdbc_dialects import DIALECTS, FILE_OPTIONS, Dialect
+from instep.project.sections.jdbc_dialects import DIALECTS, FILE_OPTIONS, JdbcDialect
 from instep.project.text.tree import Path
 
 Refusals = Iterator[tuple[Path, str]]
@@ -206,9 +206,9 @@ def jdbc_options(value: Mapping[str, Any], section: Any, shelves: Shelves) -> Re
             yield (name,), f"names a file, or logs in as the machine's account: {_ONLY_FILE}"
 
 
-def _dialect(section: Any) -> Dialect:
+def _dialect(section: Any) -> JdbcDialect:
     kind = section.url.split(":")[1] if section.url.count(":") > 1 else section.subprotocol
-    return DIALECTS.get(kind.lower(), Dialect())
+    return DIALECTS.get(kind.lower(), JdbcDialect())
 
 
 def apprise(value: str, section: Any, shelves: Shelves) -> Refusals:

@@ -38,7 +38,7 @@ class SchemaNode(Node):
     tables: dict[str, TableNode] = Field(default_factory=dict)
 
 
-class SchemaConfig(Section):
+class SchemaConfigDocument(Section):
     """The document, also within the `data` of an answer."""
 
     schema_change_handling: Handling
@@ -52,16 +52,16 @@ class SchemaConfig(Section):
 
 
 @dataclass
-class Imported:
+class ImportedKeys:
     """`keys` are those of a connection, ready to be written; `notes` say what is not as in the document."""
 
     keys: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
-def imported(config: SchemaConfig, primary: Mapping[str, tuple[str, ...]]) -> Imported:
+def imported(config: SchemaConfigDocument, primary: Mapping[str, tuple[str, ...]]) -> ImportedKeys:
     """`primary` are the primary keys that are known, by `schema.table`."""
-    out = Imported()
+    out = ImportedKeys()
     tables = list(_tables(config))
     out.keys["schema_change_handling"] = config.schema_change_handling
     on = [exact(path) for schema, path, table in tables if schema.enabled and table.enabled]
@@ -89,14 +89,14 @@ def imported(config: SchemaConfig, primary: Mapping[str, tuple[str, ...]]) -> Im
     return out
 
 
-def _tables(config: SchemaConfig) -> Iterator[tuple[SchemaNode, str, TableNode]]:
+def _tables(config: SchemaConfigDocument) -> Iterator[tuple[SchemaNode, str, TableNode]]:
     for name, schema in config.schemas.items():
         for below, table in schema.tables.items():
             yield schema, f"{name}.{below}", table
 
 
 def _settings(
-    config: SchemaConfig, tables: list[tuple[SchemaNode, str, TableNode]], notes: list[str]
+    config: SchemaConfigDocument, tables: list[tuple[SchemaNode, str, TableNode]], notes: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The explicit choices. Under BLOCK_ALL a column that is on is let in by a rule."""
     for schema, path, table in tables:

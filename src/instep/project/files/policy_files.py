@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from instep.errors import ProjectError
-from instep.project.files.imported import SchemaConfig
+from instep.project.files.imported import SchemaConfigDocument
 from instep.project.load import text_of
 from instep.project.sections.policies import ModifierSection, PolicySection
 from instep.project.sections.values import Words
@@ -82,10 +82,10 @@ def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
     raise_all(cases[0].file, [(one.line, why) for one, why in zip(cases, problems, strict=True) if why], HINT)
 
 
-def read_config(file: Path) -> SchemaConfig:
+def read_config(file: Path) -> SchemaConfigDocument:
     """A connector's schema config in JSON or YAML. ProjectError if it is wrong."""
     hint = "write it as {schema_change_handling: ALLOW_ALL, schemas: {...}}: see docs/guides/other-products.md"
-    return _read(file, SchemaConfig, hint)[0]
+    return _read(file, SchemaConfigDocument, hint)[0]
 
 
 def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[Problem]:

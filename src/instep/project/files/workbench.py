@@ -49,7 +49,7 @@ connections:
 
 
 @dataclass(frozen=True)
-class Target:
+class WorkbenchTarget:
     """Where a trial writes: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
     and of the connection in the trial's project: each has a state and accepted schemas of its own."""
 
@@ -89,20 +89,20 @@ class Workbench:
         return self.folder / "files"
 
     @property
-    def warehouse(self) -> Target:
+    def warehouse(self) -> WorkbenchTarget:
         """What debug runs fill."""
-        return Target(self.files / "warehouse.db", "debug")
+        return WorkbenchTarget(self.files / "warehouse.db", "debug")
 
-    def target(self, said: Path | None) -> Target:
+    def target(self, said: Path | None) -> WorkbenchTarget:
         """A destination that was named, by default the lake in `files/`."""
         path = (said or self.files / "lake").absolute()
         return (
             self.warehouse
             if path == self.warehouse.path
-            else Target(path, f"run_{sha256(str(path).encode()).hexdigest()[:8]}")
+            else WorkbenchTarget(path, f"run_{sha256(str(path).encode()).hexdigest()[:8]}")
         )
 
-    def project(self, target: Target) -> Project:
+    def project(self, target: WorkbenchTarget) -> Project:
         """A project that runs the connector into `target`; nothing of the configuration stands in it."""
         file = self.configuration_file
         told = {**ENVIRONMENT, **{name: f"${{env:{name}}}" for name in self.variables}}

@@ -102,7 +102,7 @@ class ChannelSection(Section):
         return {k: v for k, v in super().arguments().items() if k not in ("digest", "quiet", "timezone")}
 
 
-class EmailChannel(ChannelSection):
+class EmailChannelSection(ChannelSection):
     """`tls`: `starttls` and `tls` (from the first byte) check the server's certificate, against the authorities in
     `ca` if that is given."""
 
@@ -118,7 +118,7 @@ class EmailChannel(ChannelSection):
     ca: Text = ""
 
     @model_validator(mode="after")
-    def _not_in_clear(self) -> EmailChannel:
+    def _not_in_clear(self) -> EmailChannelSection:
         if self.password and self.tls == "none":
             raise _wrong("a password is not sent without TLS: set tls to starttls or tls")
         return self
@@ -134,7 +134,7 @@ class TeamsChannel(ChannelSection):
     url: Secret
 
 
-class WebhookChannel(ChannelSection):
+class WebhookChannelSection(ChannelSection):
     """`secret` (whsec_...) signs; while it is replaced, `former_secret` signs as well. `ca`: authorities of the
     receiver's certificate."""
 
@@ -146,7 +146,7 @@ class WebhookChannel(ChannelSection):
     ca: Text = ""
 
 
-class AppriseChannel(ChannelSection):
+class AppriseChannelSection(ChannelSection):
     """Any service that the extra `apprise` knows; `url` is in its notation."""
 
     type: Literal["apprise"]
@@ -154,5 +154,6 @@ class AppriseChannel(ChannelSection):
 
 
 Channel = Annotated[
-    EmailChannel | SlackChannel | TeamsChannel | WebhookChannel | AppriseChannel, Field(discriminator="type")
+    EmailChannelSection | SlackChannel | TeamsChannel | WebhookChannelSection | AppriseChannelSection,
+    Field(discriminator="type"),
 ]

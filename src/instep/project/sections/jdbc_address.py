@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote_plus
 
 from instep.errors import ProjectError
-from instep.project.sections.jdbc_dialects import Dialect, dialect_of
+from instep.project.sections.jdbc_dialects import JdbcDialect, dialect_of
 
 
 def _words(text: str) -> frozenset[str]:
@@ -119,7 +119,7 @@ def check_options(subprotocol: str, names: Iterable[str], where: str = "options"
             raise ProjectError(f"`{where}` sets {_shown(name)}, {why[0]}", hint=why[1])
 
 
-def _refused(dialect: Dialect, name: str, subprotocol: str, where: str) -> tuple[str, str] | None:
+def _refused(dialect: JdbcDialect, name: str, subprotocol: str, where: str) -> tuple[str, str] | None:
     """(why, the next step), None for an option that is fine."""
     plain = name.strip().lower()
     if plain in _LOGIN:
@@ -139,7 +139,7 @@ def _shown(name: str) -> str:
 
 
 def properties(
-    dialect: Dialect, options: Mapping[str, str], user: str, password: str, connect_timeout: float
+    dialect: JdbcDialect, options: Mapping[str, str], user: str, password: str, connect_timeout: float
 ) -> dict[str, str]:
     """What the driver is given beside the URL; holds the password."""
     named = {name.lower() for name in options}

@@ -10,7 +10,7 @@ Literals = Literal["text", "ansi", "escape"]
 
 
 @dataclass(frozen=True)
-class Dialect:
+class JdbcDialect:
     """`url` is a template with {host}, {port} and {database}. `schema` is the one that new tables are in, where the
     database has a usual one. `literals` is how dates and moments stand in SQL: as plain text, as `DATE '...'`, or in
     JDBC's own escapes. `sql` is what SQL parsers call the language. `untyped`: a column may hold any value, so that
@@ -50,8 +50,8 @@ _SNOWFLAKE = {
     "DATE_OUTPUT_FORMAT": "YYYY-MM-DD",
 }  # fmt: skip
 """Session parameters, by which it prints moments: its own print milliseconds."""
-DIALECTS: Mapping[str, Dialect] = {
-    "postgresql": Dialect(
+DIALECTS: Mapping[str, JdbcDialect] = {
+    "postgresql": JdbcDialect(
         "org.postgresql.Driver", f"jdbc:postgresql:{_SERVER}", 5432, "public", "text", "postgres",
         keys_by_schema=True, connect=("connectTimeout", 1),
         allowed=_names(
@@ -61,7 +61,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "preparethreshold prefequerymode binarytransfer receivebuffersize sendbuffersize"
         ),
     ),
-    "mysql": Dialect(
+    "mysql": JdbcDialect(
         "com.mysql.cj.jdbc.Driver", f"jdbc:mysql:{_SERVER}", 3306, "", "text", "mysql", backslash=True,
         connect=("connectTimeout", 1000), given={"useCursorFetch": "true", **_MYSQL_GIVEN},
         moment=_MOMENT_AS_CHAR,
@@ -73,7 +73,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "nettimeoutforstreamingresults databaseterm"
         ),
     ),
-    "mariadb": Dialect(
+    "mariadb": JdbcDialect(
         "org.mariadb.jdbc.Driver", f"jdbc:mariadb:{_SERVER}", 3306, "", "text", "mysql", backslash=True,
         connect=("connectTimeout", 1000), given=_MYSQL_GIVEN, moment=_MOMENT_AS_CHAR,
         allowed=_names(
@@ -82,7 +82,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "allowpublickeyretrieval"
         ),
     ),
-    "oracle": Dialect(
+    "oracle": JdbcDialect(
         "oracle.jdbc.OracleDriver", "jdbc:oracle:thin:@//{host}:{port}/{database}", 1521, "", "ansi", "oracle",
         connect=("oracle.net.CONNECT_TIMEOUT", 1000), given={"oracle.jdbc.mapDateToTimestamp": "true"},
         allowed=_names(
@@ -95,7 +95,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "javax.net.ssl.truststore javax.net.ssl.truststorepassword javax.net.ssl.truststoretype"
         ),
     ),
-    "sqlserver": Dialect(
+    "sqlserver": JdbcDialect(
         "com.microsoft.sqlserver.jdbc.SQLServerDriver",
         "jdbc:sqlserver://{host}:{port};databaseName={database}", 1433, "dbo", "text", "tsql",
         connect=("loginTimeout", 1),
@@ -106,7 +106,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "authenticationscheme domain packetsize responsebuffering selectmethod sendtimeasdatetime"
         ),
     ),
-    "db2": Dialect(
+    "db2": JdbcDialect(
         "com.ibm.db2.jcc.DB2Driver", f"jdbc:db2:{_SERVER}", 50000, "", "text", "", connect=("loginTimeout", 1),
         allowed=_names(
             "sslconnection ssltruststorelocation ssltruststorepassword ssltruststoretype sslcertlocation "
@@ -114,7 +114,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "currentschema clientapplicationname clientprogramname retrievemessagesfromserverongetmessage"
         ),
     ),
-    "snowflake": Dialect(
+    "snowflake": JdbcDialect(
         "net.snowflake.client.jdbc.SnowflakeDriver", "jdbc:snowflake://{host}/?db={database}", 443, "PUBLIC", "text",
         "snowflake", connect=("loginTimeout", 1), given=_SNOWFLAKE,
         allowed=_names(
@@ -123,15 +123,15 @@ DIALECTS: Mapping[str, Dialect] = {
             "timezone"
         ),
     ),
-    "h2": Dialect(
+    "h2": JdbcDialect(
         "org.h2.Driver", "jdbc:h2:tcp:" + _SERVER, 9092, "PUBLIC", "text", "",
         allowed=_names("mode ifexists access_mode_data schema database_to_upper case_insensitive_identifiers "
                        "network_timeout time_zone"),
     ),
-    "derby": Dialect(
+    "derby": JdbcDialect(
         "", f"jdbc:derby:{_SERVER}", 1527, "APP", "escape", "", allowed=_names("create ssl territory"),
     ),
-    "sqlite": Dialect(
+    "sqlite": JdbcDialect(
         "org.sqlite.JDBC", "jdbc:sqlite:{database}", 0, "main", "text", "sqlite", untyped=True,
         allowed=_names("busy_timeout open_mode"),
     ),
@@ -144,9 +144,9 @@ FILE_OPTIONS = _names(
     "authenticationscheme integratedsecurity securitymechanism gssencmode"
 )
 """Allowed options that name files of this machine, or log in as its account: of instep.yml only."""
-UNKNOWN = Dialect()
+UNKNOWN = JdbcDialect()
 
 
-def dialect_of(subprotocol: str) -> Dialect:
+def dialect_of(subprotocol: str) -> JdbcDialect:
     """What is known of the databases of this subprotocol."""
     return DIALECTS.get(subprotocol.lower(), UNKNOWN)

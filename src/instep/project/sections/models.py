@@ -20,10 +20,10 @@ from instep.project.sections.foreign_settings import Backfilled, Handling, Propa
 from instep.project.sections.jdbc import JdbcServer
 from instep.project.sections.limits import BackfillSection, MaintainSection
 from instep.project.sections.policies import OverrideSection, PolicySection
-from instep.project.sections.reach import Server, Tls, former
+from instep.project.sections.reach import ServerSection, Tls, former
 from instep.project.sections.schedule import schedule, time_zone
 from instep.project.sections.table_layout import PartitionTerms, SortTerms, TableKeys, TableProperties
-from instep.project.sections.telemetry import LineageSection, RetentionSection, Traces
+from instep.project.sections.telemetry import LineageSection, RetentionSection, TracesSection
 from instep.project.sections.values import (
     SECRET_NAME,
     URL_PASSWORD,
@@ -94,7 +94,7 @@ class SourceSection(Section):
         return {k: v for k, v in super().arguments().items() if k not in SourceSection.model_fields}
 
 
-class PostgresSource(SourceSection, Server):
+class PostgresSourceSection(SourceSection, ServerSection):
     type: Literal["postgres"]
     host: Text = "localhost"
     port: Port = 5432
@@ -118,7 +118,7 @@ class PostgresSource(SourceSection, Server):
         return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
 
 
-class MySqlSource(SourceSection, Server):
+class MySqlSourceSection(SourceSection, ServerSection):
     type: Literal["mysql", "mariadb"]
     host: Text = "localhost"
     port: Port = 3306
@@ -142,7 +142,7 @@ class MySqlSource(SourceSection, Server):
         return {**out, "ssl": mode, "ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
 
 
-class SqliteSource(SourceSection):
+class SqliteSourceSection(SourceSection):
     files: ClassVar[tuple[str, ...]] = ("path",)
     type: Literal["sqlite"]
     path: Text
@@ -151,7 +151,7 @@ class SqliteSource(SourceSection):
     timeout: Seconds = 10
 
 
-class FilesSource(SourceSection, FileOptions):
+class FilesSourceSection(SourceSection, FileOptions):
     """`path` of a folder, or its URI, which `properties` reach. `tables`: a glob that tells the table of each file.
     `options` are for the tables that a pattern names."""
 
@@ -175,13 +175,13 @@ class FilesSource(SourceSection, FileOptions):
         return {**out, "properties": as_text(out["properties"]), "options": self.said(), "by_table": by_table}
 
 
-class JdbcSource(SourceSection, JdbcServer):
+class JdbcSourceSection(SourceSection, JdbcServer):
     type: Literal["jdbc"]
     include: Patterns = ()
     exclude: Patterns = ()
 
 
-class ConnectorSource(SourceSection, ConnectorServer):
+class ConnectorSourceSection(SourceSection, ConnectorServer):
     type: Literal["connector"]
 
 
@@ -189,7 +189,7 @@ SystemPrefix = Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")]
 QuarantineDays = Annotated[int, Field(ge=0, le=36_500)]
 
 
-class IcebergDestination(Section):
+class IcebergDestinationSection(Section):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
     `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns. Upserts
     of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller ones without. What was
@@ -220,7 +220,7 @@ class IcebergDestination(Section):
         return {**out, "properties": properties}
 
 
-class DuckDbDestination(Section):
+class DuckDbDestinationSection(Section):
     """`path` of the database file; staged files and quarantine are in a folder beside it, or in `staging`: a folder,
     or `s3://bucket/prefix`, which `properties` reach. A run waits `lock_timeout` seconds for a file that another
     program holds. The others are as for a lake."""
@@ -241,7 +241,7 @@ class DuckDbDestination(Section):
         return {**out, "properties": as_text(out["properties"])}
 
 
-class PostgresDestination(Section):
+class PostgresDestinationSection(Section):
     """A database. `staging` is the folder of staged files and of quarantine, or `s3://bucket/prefix`, which
     `properties` reach. A run waits `lock_timeout` seconds for a table that another session has locked. The others are
     as for a lake."""
@@ -272,7 +272,7 @@ class PostgresDestination(Section):
         return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
 
 
-class DeltaDestination(Section):
+class DeltaDestinationSection(Section):
     """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach; the
     others are as for Iceberg."""
 
@@ -291,11 +291,17 @@ class DeltaDestination(Section):
 
 
 Source = Annotated[
-    PostgresSource | MySqlSource | SqliteSource | FilesSource | JdbcSource | ConnectorSource,
+    PostgresSourceSection
+    | MySqlSourceSection
+    | SqliteSourceSection
+    | FilesSourceSection
+    | JdbcSourceSection
+    | ConnectorSourceSection,
     Field(discriminator="type"),
 ]
 Destination = Annotated[
-    IcebergDestination | DuckDbDestination | DeltaDestination | PostgresDestination, Field(discriminator="type")
+    IcebergDestinationSection | DuckDbDestinationSection | DeltaDestinationSection | PostgresDestinationSection,
+    Field(discriminator="type"),
 ]
 
 
@@ -346,7 +352,7 @@ class Schedule(Section):
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
 
 
-class Downstream(Section):
+class DownstreamSection(Section):
     """What reads the connection's tables: a dbt manifest, folders of SQL files. `dialect`: of the SQL."""
 
     manifest: str = ""
@@ -354,7 +360,7 @@ class Downstream(Section):
     dialect: str = ""
 
 
-class Protect(Section):
+class ProtectSection(Section):
     """New columns that look personal wait for a review: by name, or by name and data. See docs/guides/selection.md."""
 
     mode: Literal["off", "names", "on"] = "on"
@@ -367,7 +373,7 @@ class Protect(Section):
         return pii.Protect(self.mode, patterns(self.names), dict(self.values), self.sample, patterns(self.allow))
 
 
-class Log(Section):
+class LogSection(Section):
     """Names of the slot and the publication at the source, if they are not to be the connection's own."""
 
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{0,63}$")] = ""
@@ -381,10 +387,12 @@ def _mode(value: Any) -> Any:
     return {"mode": value} if isinstance(value, str) else value
 
 
-Protection = Annotated[Protect, BeforeValidator(_mode, json_schema_input_type=Literal["off", "names", "on"] | Protect)]
+Protection = Annotated[
+    ProtectSection, BeforeValidator(_mode, json_schema_input_type=Literal["off", "names", "on"] | ProtectSection)
+]
 
 
-class Connection(Section):
+class ConnectionSection(Section):
     """One source into one destination; where the project has only one, it need not be named. What happens to changes
     is said by `policy`, or in the words of other products by `schema_change_handling` or
     `detect_and_propagate_schema_changes`."""
@@ -404,23 +412,23 @@ class Connection(Section):
     exclude: Exclude = Exclude()
     hash: Patterns = ()
     salt: Secret = ""
-    protect: Protection = Protect(mode="off")
+    protect: Protection = ProtectSection(mode="off")
     types: ColumnTypes = Field(default_factory=dict)
     tables: dict[TablePattern, TableSection] = Field(default_factory=dict)
     detect: Detect = Detect()
     schedule: Schedule = Schedule()
     notify: tuple[Notify, ...] = ()
     notify_schema_changes: bool | None = None
-    downstream: Downstream = Downstream()
+    downstream: DownstreamSection = DownstreamSection()
     mode: Literal["auto", "log"] = "auto"
-    log: Log = Log()
+    log: LogSection = LogSection()
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
     keep_old_names: Seconds = 0
     backfill_limits: BackfillSection = BackfillSection()
     maintain: MaintainSection = MaintainSection()
 
     @model_validator(mode="after")
-    def _named_once(self) -> Connection:
+    def _named_once(self) -> ConnectionSection:
         """Several tables cannot have one name."""
         for text, table in self.tables.items():
             if table.name and not Pattern(text).is_exact:
@@ -458,7 +466,7 @@ class ProjectFile(Section):
     sources: dict[Name, Source] = Field(default_factory=dict)
     destinations: dict[Name, Destination] = Field(default_factory=dict)
     policies: dict[Name, PolicySection] = Field(default_factory=dict)
-    connections: dict[Name, Connection] = Field(default_factory=dict)
+    connections: dict[Name, ConnectionSection] = Field(default_factory=dict)
     channels: dict[Name, Channel] = Field(default_factory=dict)
     notify: tuple[Route, ...] = ()
     egress: Egress = Egress()
@@ -466,5 +474,5 @@ class ProjectFile(Section):
     retention: RetentionSection = RetentionSection()
     shelves: Annotated[Words, AfterValidator(folders)] = SHELVES
     four_eyes: bool = False
-    traces: Traces = Traces()
+    traces: TracesSection = TracesSection()
     lineage: LineageSection = LineageSection()

@@ -92,7 +92,7 @@ def _enough(value: int) -> int:
 MaxConnections = Annotated[int, Field(ge=0), AfterValidator(_enough)]
 
 
-class Server(Section):
+class ServerSection(Section):
     """What every database server takes, whatever its kind."""
 
     tls: Tls = Tls()

@@ -13,7 +13,7 @@ from instep.project.sections.values import Seconds, Secret, Section, Text, Url
 Timeout = Annotated[Seconds, Field(gt=0, le=30)]
 
 
-class Traces(Section):
+class TracesSection(Section):
     """`url`: the traces of a collector that speaks OTLP over HTTP, such as https://collector:4318/v1/traces; empty:
     nothing is traced. `headers` are secrets. `sample`: the share of runs that is traced."""
 

@@ -38,7 +38,7 @@ class LetGo:
 
 
 @dataclass(frozen=True)
-class Between:
+class VersionDiff:
     """`changes` as `diff` finds them, and what was kept before and is not any more."""
 
     changes: tuple[Change, ...]
@@ -54,14 +54,14 @@ class Between:
         return (*map(describe, self.changes), *map(str, self.let_go))
 
 
-def between(before: Catalog, after: Catalog, *, same_server: bool | None = None) -> Between:
+def between(before: Catalog, after: Catalog, *, same_server: bool | None = None) -> VersionDiff:
     """From one version of a catalog to a later one of the same connection and side. `same_server`: whether their ids
     mean the same; None takes it from the generations, which a source's catalog does not have."""
     if same_server is None:
         before, after = comparable(before, after)
     elif not same_server:
         before, after = without_ids(before), without_ids(after)
-    return Between(diff(before, after), tuple(_let_go(before, after)))
+    return VersionDiff(diff(before, after), tuple(_let_go(before, after)))
 
 
 def next_label(label: Label | None, before: Catalog, after: Catalog) -> Label:

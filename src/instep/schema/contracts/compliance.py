@@ -50,7 +50,7 @@ class ContractTable:
 
 
 @dataclass(frozen=True)
-class Found:
+class ContractDifference:
     """One difference; a note is none that breaks the contract."""
 
     code: Code
@@ -73,38 +73,40 @@ def find(table: ContractTable, catalog: Catalog) -> Table | None:
     return None
 
 
-def check(tables: Iterable[ContractTable], catalog: Catalog) -> tuple[Found, ...]:
+def check(tables: Iterable[ContractTable], catalog: Catalog) -> tuple[ContractDifference, ...]:
     """Where a catalog is not within the contract. What was kept after its removal is no part of it, and tables that
     the contract does not name may be there."""
     return tuple(f for t in tables if not t.retained for f in _check_table(t, find(t, catalog)))
 
 
-def _check_table(wanted: ContractTable, table: Table | None) -> Iterator[Found]:
+def _check_table(wanted: ContractTable, table: Table | None) -> Iterator[ContractDifference]:
     if table is None:
-        yield Found("table.missing", wanted.names[0], f"table {wanted.names[0]} is missing", wanted.line)
+        yield ContractDifference("table.missing", wanted.names[0], f"table {wanted.names[0]} is missing", wanted.line)
         return
     columns = {c.name: c for c in table.live}
     for column in wanted.live:
         path = f"{table.path}.{column.name}"
         if (there := columns.get(column.name)) is None:
-            yield Found("column.missing", path, f"column {path} is missing", wanted.line)
+            yield ContractDifference("column.missing", path, f"column {path} is missing", wanted.line)
         else:
             yield from _check_column(column, there, path, wanted.line)
     if wanted.key and wanted.key != table.key:
         now = f"({', '.join(table.key)})" if table.key else "none"
         said = f"the key of {table.path} is {now}, the contract says ({', '.join(wanted.key)})"
-        yield Found("key.differs", table.path, said, wanted.line)
+        yield ContractDifference("key.differs", table.path, said, wanted.line)
     known = {c.name for c in wanted.columns}
     for name in (n for n in columns if n not in known):
         path = f"{table.path}.{name}"
-        yield Found("column.extra", path, f"column {path} is not in the contract", wanted.line)
+        yield ContractDifference("column.extra", path, f"column {path} is not in the contract", wanted.line)
 
 
-def _check_column(wanted: ContractColumn, column: Column, path: str, line: int) -> Iterator[Found]:
+def _check_column(wanted: ContractColumn, column: Column, path: str, line: int) -> Iterator[ContractDifference]:
     if not wanted.hashed and (why := misfit(wanted, column.type)):
-        yield Found("type.differs", path, f"column {path} {why}", line)
+        yield ContractDifference("type.differs", path, f"column {path} {why}", line)
     if wanted.required and column.nullable:
-        yield Found("column.nullable", path, f"column {path} may be NULL, the contract requires a value", line)
+        yield ContractDifference(
+            "column.nullable", path, f"column {path} may be NULL, the contract requires a value", line
+        )
 
 
 def misfit(wanted: ContractColumn, kind: DataType) -> str:

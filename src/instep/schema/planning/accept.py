@@ -36,7 +36,7 @@ from instep.schema.changes.describe import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.planning.draft import ColumnDraft, Draft, TableDraft
+from instep.schema.planning.draft import CatalogDraft, ColumnDraft, TableDraft
 from instep.schema.policy.policy import Decision
 
 Lineage = Mapping[tuple[Ref, str], tuple[Ref, str]]
@@ -75,8 +75,8 @@ def lineage(decisions: Sequence[Decision], accepted: Catalog) -> Lineage:
     return out
 
 
-def _run(decisions: Sequence[Decision], accepted: Catalog) -> Draft:
-    draft = Draft(accepted)
+def _run(decisions: Sequence[Decision], accepted: Catalog) -> CatalogDraft:
+    draft = CatalogDraft(accepted)
     for group in _groups(decisions):
         first = group[0][1].change
         if isinstance(first, TableRenamed):
@@ -102,7 +102,7 @@ def _groups(decisions: Sequence[Decision]) -> Iterator[list[tuple[int, Decision]
     return (list(group) for _, group in groupby(enumerate(decisions), together))
 
 
-def _rename_columns(draft: Draft, group: list[tuple[int, Decision]]) -> None:
+def _rename_columns(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> None:
     change = group[0][1].change
     table = draft.find(change.table) if isinstance(change, ColumnRenamed) else None
     if table is None:
@@ -148,7 +148,7 @@ def _stuck(moves: dict[int, tuple[Any, Any]], live: set[Any]) -> list[int]:
             del going[number]
 
 
-def _rename_tables(draft: Draft, group: list[tuple[int, Decision]]) -> None:
+def _rename_tables(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> None:
     renames = [(n, d, d.change) for n, d in group if isinstance(d.change, TableRenamed)]
     found = [(n, d, t, c.after.ref) for n, d, c in renames if (t := draft.find(c.before.ref)) is not None]
     draft.follow([(table, to) for _, _, table, to in found])
@@ -159,7 +159,7 @@ def _rename_tables(draft: Draft, group: list[tuple[int, Decision]]) -> None:
     draft.rename(list(moves.values()))
 
 
-def _one(draft: Draft, decision: Decision) -> str:
+def _one(draft: CatalogDraft, decision: Decision) -> str:
     """Takes one change into the draft; returns why an applied one has to wait, or nothing."""
     change, applied = decision.change, decision.applied
     match change:
@@ -178,7 +178,7 @@ def _ref(change: Any) -> Ref:
     return change.before.ref if isinstance(change, TableReplaced) else ("", "")
 
 
-def _add_table(draft: Draft, new: Table) -> str:
+def _add_table(draft: CatalogDraft, new: Table) -> str:
     """A retained table of its id, else of its name, is revived if it has the same key, in the same types where its
     history is kept."""
     if new.schema in draft.closed:
@@ -206,7 +206,7 @@ def _has_key_of(old: TableDraft, new: Table) -> bool:
     return old.key == new.key and (not old.table.history or all(types[k] == new.by_name[k].type for k in new.key))
 
 
-def _remove_table(draft: Draft, change: TableRemoved, decision: Decision) -> None:
+def _remove_table(draft: CatalogDraft, change: TableRemoved, decision: Decision) -> None:
     table = draft.find(change.before.ref)
     if table is not None:
         retain = decision.modifiers.removed == "retain" if decision.applied else None

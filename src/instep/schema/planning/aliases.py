@@ -14,7 +14,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.changes.describe import ColumnRenamed, TableAdded, TableRemoved, TableRenamed
 from instep.schema.changes.kinds import Ref
 from instep.schema.planning.order import is_parked
-from instep.schema.planning.plan import Group
+from instep.schema.planning.plan import StepGroup
 from instep.schema.planning.step import Step
 
 SUFFIX = "__compat"
@@ -61,7 +61,7 @@ class Renames:
     columns: Mapping[tuple[Ref, str], str]
 
 
-def renames(groups: Iterable[Group]) -> Renames:
+def renames(groups: Iterable[StepGroup]) -> Renames:
     """Names that a plan only uses in between are none of them."""
     tables: dict[Ref, Ref] = {}
     columns: dict[tuple[Ref, str], str] = {}

@@ -27,7 +27,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.accept import Lineage
 from instep.schema.planning.hazard import Capabilities, Hazard, hazards
-from instep.schema.planning.order import Pairing, Trail, after_steps, column_steps, pair, spare
+from instep.schema.planning.order import ColumnTrail, Pairing, after_steps, column_steps, pair, spare
 from instep.schema.planning.step import (
     RecordIdentity,
     Ref,
@@ -41,7 +41,7 @@ from instep.schema.planning.step import (
 
 
 @dataclass(frozen=True)
-class Scene:
+class PlanScene:
     """What the steps are made from. `moves` is where accepted tables and columns went, `consent` names by accepted
     (table, column) before the rule that said `removed: drop`, `foreign` the destination's tables that are not ours and
     why."""
@@ -96,7 +96,7 @@ class Arrangement:
         self.stuck.append(match)
 
 
-def arrange(scene: Scene) -> Arrangement:
+def arrange(scene: PlanScene) -> Arrangement:
     """The steps of all tables."""
     out = Arrangement()
     matches = list(_matches(scene))
@@ -122,7 +122,7 @@ def arrange(scene: Scene) -> Arrangement:
     return out
 
 
-def _matches(scene: Scene) -> Iterator[_Match]:
+def _matches(scene: PlanScene) -> Iterator[_Match]:
     """Wanted tables with the destination's: those as they were left follow the accepted table, others pair by recorded
     id, then by where the accepted table of the name went, then by name. A retained table whose id another one has
     taken over keeps it at the destination, where it says nothing any more."""
@@ -165,7 +165,7 @@ def _matches(scene: Scene) -> Iterator[_Match]:
         yield _Match(dropped.get(have.name), None, have, None)
 
 
-def _drops(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
+def _drops(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> None:
     for match in matches:
         if match.wanted is not None or match.found is None:
             continue
@@ -179,7 +179,7 @@ def _drops(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
             out.steps.append(_step(scene, match.found.ref, TableRemoved(match.found), consent))
 
 
-def _renames(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
+def _renames(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> None:
     """Each rename once its new name is free. What never gets its name, new tables included, is refused."""
     waiting = [m for m in matches if (m.moves or m.is_new) and m not in out.stuck]
     if not scene.able.renames:
@@ -197,7 +197,7 @@ def _renames(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
         out.steps.append(_step(scene, found.ref, TableRenamed(found, after)))
 
 
-def _in_order(moves: list[tuple[Table, Table]], scene: Scene, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
+def _in_order(moves: list[tuple[Table, Table]], scene: PlanScene, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
     taken = still | {found.ref for found, _ in moves}
     while moves:
         free = next((m for m in moves if m[1].ref not in taken), None)
@@ -215,7 +215,7 @@ def _in_order(moves: list[tuple[Table, Table]], scene: Scene, still: set[Ref]) -
         taken.add(new)
 
 
-def _body(scene: Scene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
+def _body(scene: PlanScene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
     """The steps of the columns, under the table's wanted name."""
     found, wanted = match.found, match.wanted
     assert wanted is not None
@@ -241,12 +241,12 @@ def _recorded(found: Table, before: Table | None) -> Table:
     return replace(found, columns=tuple(columns))
 
 
-def _pair(scene: Scene, match: _Match, found: Table, wanted: Table) -> Pairing:
+def _pair(scene: PlanScene, match: _Match, found: Table, wanted: Table) -> Pairing:
     before = match.before
-    trail = Trail()
+    trail = ColumnTrail()
     if before is not None:
         went = {c.name: scene.moves.get((before.ref, c.name)) for c in before.columns}
-        trail = Trail(before, {name: to[1] for name, to in went.items() if to})
+        trail = ColumnTrail(before, {name: to[1] for name, to in went.items() if to})
     same_table = not _new_generation(match) and found.id == wanted.id
     found_pairs = pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
     # nobody loads a table that stays behind: a column that was dropped there by hand would come back empty
@@ -274,13 +274,13 @@ def _drift(table: Table, column: Column) -> DestinationDrifted:
     return DestinationDrifted(table.ref, detail)
 
 
-def _consent(scene: Scene, match: _Match, change: StepChange) -> str:
+def _consent(scene: PlanScene, match: _Match, change: StepChange) -> str:
     if not isinstance(change, ColumnRemoved) or match.before is None:
         return ""
     return scene.consent.get((match.before.ref, change.before.alias), "")
 
 
-def _step(scene: Scene, ref: Ref, change: StepChange, consent: str = "") -> Step:
+def _step(scene: PlanScene, ref: Ref, change: StepChange, consent: str = "") -> Step:
     return step(ref, change, _hazards(change, scene.able), consent)
 
 

@@ -28,7 +28,7 @@ def nothing_given(ref: Ref) -> GivenNames:
 
 
 @dataclass(frozen=True)
-class Followed:
+class NamedCatalog:
     """The catalog with the given names, and why a table or a column of it keeps the one that it has."""
 
     catalog: Catalog
@@ -49,12 +49,12 @@ def follow_given(
     legal: Legal,
     fold: Callable[[str], str],
     system: frozenset[str],
-) -> Followed:
+) -> NamedCatalog:
     """`catalog` with the aliases of loaded tables and columns as the settings give them now. A name that another one
     has is not taken from it. A given name stays where its table was renamed at the source (`origins`: new to old) and
     nothing is said of the new one."""
     if given is nothing_given:
-        return Followed(catalog)
+        return NamedCatalog(catalog)
     tables = list(catalog.tables)
     wishes = [_table_wish(t, before, origins, given, legal) for t in tables]
     aliases, stuck = _moved(wishes, fold, frozenset())
@@ -64,7 +64,7 @@ def follow_given(
         columns, notes = _columns(table, given, legal, fold, system)
         kept += [(table.ref, note) for note in notes]
         out.append(replace(table, alias=alias, columns=columns))
-    return Followed(Catalog.of(out), tuple(kept))
+    return NamedCatalog(Catalog.of(out), tuple(kept))
 
 
 def _table_wish(table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: Given, legal: Legal) -> _Wish:

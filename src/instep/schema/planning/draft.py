@@ -115,7 +115,7 @@ def _ordered(columns: Sequence[ColumnDraft], source: Table) -> list[ColumnDraft]
     return [next(known) if c.now in place else c for c in columns]
 
 
-class Draft:
+class CatalogDraft:
     """The tables by the names of both kinds. `closed` are schemas that are not accepted, `waiting` says by the number
     of a decision why it cannot be applied yet."""
 

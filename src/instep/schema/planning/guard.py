@@ -23,7 +23,7 @@ from instep.schema.policy.policy import Decision
 
 
 @dataclass(frozen=True)
-class Guard:
+class LayoutGuard:
     """What stands on a column (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`: a
     wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table does
     without it."""
@@ -35,7 +35,7 @@ class Guard:
     goes: bool = False
 
 
-Guards = Mapping[str, tuple[Guard, ...]]
+Guards = Mapping[str, tuple[LayoutGuard, ...]]
 """The guarded columns of one destination table, by name."""
 
 
@@ -139,7 +139,7 @@ def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guard
                 yield f"column {column.name} cannot take NULL: {_uses(mine)}; {_free(mine)}"
 
 
-def _staying(found: tuple[Guard, ...]) -> tuple[Guard, ...]:
+def _staying(found: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:
     return tuple(g for g in found if not g.goes)
 
 
@@ -153,9 +153,9 @@ def free(guards: Guards) -> str:
     return _free(g for found in guards.values() for g in found)
 
 
-def _uses(found: Iterable[Guard]) -> str:
+def _uses(found: Iterable[LayoutGuard]) -> str:
     return f"{' and '.join(g.use for g in found)} stands on it"
 
 
-def _free(found: Iterable[Guard]) -> str:
+def _free(found: Iterable[LayoutGuard]) -> str:
     return f"to let go of it: {' and '.join(dict.fromkeys(g.free for g in found))}"

@@ -19,7 +19,7 @@ from instep.errors import SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import String
 from instep.schema.changes.kinds import Ref
-from instep.schema.planning.custom_names import Followed, Given, follow_given, nothing_given
+from instep.schema.planning.custom_names import Given, NamedCatalog, follow_given, nothing_given
 
 SYSTEM = ("synced", "deleted", "id", "meta", "extra", "valid_from", "valid_to", "current")
 HASH = 8
@@ -146,7 +146,7 @@ def assign(catalog: Catalog, naming: Naming) -> Catalog:
     return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
 
 
-def with_given(catalog: Catalog, before: Catalog, origins: Mapping[Ref, Ref], naming: Naming) -> Followed:
+def with_given(catalog: Catalog, before: Catalog, origins: Mapping[Ref, Ref], naming: Naming) -> NamedCatalog:
     """`catalog` with the aliases that people give by now to what has one: see `follow_given`."""
 
     def legal(kind: str, name: str, original: str) -> str:

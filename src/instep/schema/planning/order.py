@@ -43,7 +43,7 @@ class Pairing:
 
 
 @dataclass(frozen=True)
-class Trail:
+class ColumnTrail:
     """Where the columns of an accepted table went: `moved` is old to new source name; one that is not in it was
     dropped. `before` is None for a table that was not accepted before."""
 
@@ -62,7 +62,7 @@ class Trail:
         return known and column.alias not in self.moved
 
 
-def pair(found: Table, wanted: Table, trail: Trail, *, prefix: str, same_table: bool) -> Pairing:
+def pair(found: Table, wanted: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> Pairing:
     """Columns that are as they were left follow the trail. Others pair by recorded source id (within one table id),
     then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
     whatever they are."""

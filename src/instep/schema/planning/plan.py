@@ -20,21 +20,30 @@ from instep.schema.changes.describe import (
     change_to_dict,
 )
 from instep.schema.planning.accept import lineage
-from instep.schema.planning.arrange import Scene, arrange
+from instep.schema.planning.arrange import PlanScene, arrange
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.naming import Naming, destination_ref
 from instep.schema.planning.step import RecordIdentity, Ref, RewriteColumn, Step, step_from_dict, step_to_dict
 from instep.schema.policy.policy import Decision, Modifiers
 
 __all__ = [
-    "Group", "Plan", "RecordIdentity", "RewriteColumn", "Step", "check_base", "desired", "plan", "plan_from_dict",
-    "plan_to_dict", "unnamed_drops",
+    "Plan",
+    "RecordIdentity",
+    "RewriteColumn",
+    "Step",
+    "StepGroup",
+    "check_base",
+    "desired",
+    "plan",
+    "plan_from_dict",
+    "plan_to_dict",
+    "unnamed_drops",
 ]  # fmt: skip
 FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Group:
+class StepGroup:
     """Steps of one table that belong into one commit. `ref` is its name when they start, `after` the table that they
     lead to; None for a drop."""
 
@@ -60,12 +69,12 @@ class Plan:
     refused: Mapping[Ref, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[StepGroup, ...]:
         """The steps in the order of their execution; each drop and rename of a table is a group of its own."""
         out = []
         for (ref, _), steps in groupby(self.steps, key=lambda s: (s.table, s.id if _alone(s) else "")):
             group = tuple(steps)
-            out.append(Group(ref, group, self._after(group)))
+            out.append(StepGroup(ref, group, self._after(group)))
         return tuple(out)
 
     def _after(self, group: tuple[Step, ...]) -> Table | None:
@@ -137,7 +146,7 @@ def plan(
     table whose changes are illegal is refused with the reason and left out; the others go on. So is one in whose place
     a table stands that is not ours (`foreign`: by name, and why).
     """
-    scene = Scene(
+    scene = PlanScene(
         accepted_before, accepted_after, destination, wanted, able, prefix,
         lineage(decisions, accepted_before), _consents(decisions, accepted_before), foreign or {},
     )  # fmt: skip
@@ -154,7 +163,7 @@ def plan(
     )
 
 
-def _put_back(scene: Scene, refused: Collection[Ref]) -> Catalog:
+def _put_back(scene: PlanScene, refused: Collection[Ref]) -> Catalog:
     """Refused tables stay as they were accepted before; new ones stay out."""
     after = scene.accepted
     for ref in refused:

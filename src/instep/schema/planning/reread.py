@@ -49,7 +49,7 @@ class LoadedRules:
 
 
 @dataclass(frozen=True)
-class SelectionStep:
+class ReselectedColumn:
     """A column of an accepted table that is chosen otherwise than at the last load."""
 
     table: Table
@@ -95,7 +95,7 @@ def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedCol
     return tuple(replace(c, read=False) if c in out else c for c in before)
 
 
-def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[SelectionStep]:
+def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
     """Columns that were not there at the last load are no matter of selection."""
     for one in read.columns:
         old = _known(before, one.column)
@@ -103,13 +103,13 @@ def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[Selectio
             continue
         if one.hashed and not _holds_hashes(one):
             if not old.hashed:
-                yield SelectionStep(read.table, one.column, "waiting")
+                yield ReselectedColumn(read.table, one.column, "waiting")
         elif old.hashed != one.hashed:
-            yield SelectionStep(read.table, one.column, "hashed" if one.hashed else "clear")
+            yield ReselectedColumn(read.table, one.column, "hashed" if one.hashed else "clear")
         elif not old.read:
-            yield SelectionStep(read.table, one.column, "on")
+            yield ReselectedColumn(read.table, one.column, "on")
         elif _is_written_otherwise(one, old):
-            yield SelectionStep(read.table, one.column, "retyped")
+            yield ReselectedColumn(read.table, one.column, "retyped")
 
 
 def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:

@@ -31,7 +31,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ShardScene:
     """The whole table and its shards before a change of the shard `mine` (None: it does not have the table yet).
     `column` holds a row's shard."""
 
@@ -46,7 +46,7 @@ class Scene:
         return sorted(shard for shard, table in self.others.items() if name in table.by_name)
 
 
-def join(scene: Scene, steps: Sequence[Step], after: Table) -> Joined:
+def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
     """What `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the other
     shards would lose something by it, or the destination cannot do it."""
     _fits(scene, after)
@@ -96,7 +96,7 @@ def lacking(parts: Mapping[str, Table], column: str) -> list[str]:
     return sorted(n for n, t in parts.items() if (c := t.by_name.get(column)) is None or c.retained)
 
 
-def _fits(scene: Scene, after: Table) -> None:
+def _fits(scene: ShardScene, after: Table) -> None:
     if after.history:
         why = "a table of several connections has current rows only: take `history` out of its settings"
         raise IllegalChange(f"table {after.path} cannot keep its history: {why}")
@@ -113,7 +113,7 @@ def _fits(scene: Scene, after: Table) -> None:
 class _Work:
     """The whole table on its way."""
 
-    scene: Scene
+    scene: ShardScene
     after: Table
     columns: dict[str, Column]
     changes: list[StepChange] = field(default_factory=list)
@@ -180,7 +180,7 @@ def _clash(after: Table, wanted: Column, there: Column, others: Sequence[str], k
 
 
 @dataclass(frozen=True)
-class Compared:
+class ShardedColumn:
     """One column of a shared table: the `type` that holds all, and each shard's own; None where it is missing.
     `retained`: shards whose source has dropped it."""
 
@@ -198,14 +198,14 @@ class Compared:
         return len(set(self.shards.values())) > 1 or bool(self.retained)
 
 
-def compare(tables: Mapping[str, Table]) -> tuple[Compared, ...]:
+def compare(tables: Mapping[str, Table]) -> tuple[ShardedColumn, ...]:
     """The columns of the shards' accepted tables, by the name at the destination, in the order of their first shard."""
     named = {shard: {c.alias or c.name: c for c in table.columns} for shard, table in sorted(tables.items())}
     names = dict.fromkeys(name for columns in named.values() for name in columns)
     return tuple(_compared(name, {shard: columns.get(name) for shard, columns in named.items()}) for name in names)
 
 
-def _compared(name: str, columns: Mapping[str, Column | None]) -> Compared:
+def _compared(name: str, columns: Mapping[str, Column | None]) -> ShardedColumn:
     kinds = {shard: column.type if column else None for shard, column in columns.items()}
     retained = frozenset(shard for shard, column in columns.items() if column and column.retained)
-    return Compared(name, reduce(promote, (kind for kind in kinds.values() if kind)), kinds, retained)
+    return ShardedColumn(name, reduce(promote, (kind for kind in kinds.values() if kind)), kinds, retained)

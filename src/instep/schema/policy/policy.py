@@ -32,8 +32,8 @@ from instep.schema.policy.presets import (
     KINDS,
     PRESETS,
     Action,
-    Choice,
     Effect,
+    PresetCell,
     choice,
     effect_of,
     preset_named,
@@ -247,7 +247,7 @@ def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, t
     return Trace(_decision(change, pick, asked[-1].name, policy), tuple(asked), origins)
 
 
-def _decision(change: Change, pick: Choice, rule: str, policy: Policy) -> Decision:
+def _decision(change: Change, pick: PresetCell, rule: str, policy: Policy) -> Decision:
     kind = _row(change)
     action: Action = "ignore" if kind == "access.lost" and pick.action == "apply" else pick.action
     effect = (pick.effect if action == pick.action else "") or effect_of(kind, action)
@@ -257,7 +257,7 @@ def _decision(change: Change, pick: Choice, rule: str, policy: Policy) -> Decisi
     return Decision(change, action, rule, f"{_WHY[action]}{_MEANS.get(effect, '')}", modifiers, effect)
 
 
-def _layers(change: Change, policy: Policy, pick: Choice, rule: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _layers(change: Change, policy: Policy, pick: PresetCell, rule: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Who sets which modifiers, each over those before: the preset, the policy, the override, what was picked."""
     override = override_of(change, policy)
     preset = (override and override.preset) or policy.preset
@@ -299,31 +299,31 @@ def is_by_policy(why: str) -> bool:
     return why.startswith((*_WHY.values(), "waits for"))
 
 
-def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] | None:
+def _explicit(change: Change, explicit: Explicit | None) -> tuple[PresetCell, str] | None:
     """On and hashed answer additions, hashed and typed a new type, mapped answers renames, the others every change."""
     retyped = change.kind in ("column.widened", "column.narrowed", "column.retyped")
     added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
     match explicit:
         case "approved":
-            return Choice("apply"), "review"
+            return PresetCell("apply"), "review"
         case "rejected":
-            return Choice("ignore"), "review"
+            return PresetCell("ignore"), "review"
         case "off":
-            return Choice("ignore"), "selection"
+            return PresetCell("ignore"), "selection"
         case "on" | "hashed" if added:
-            return Choice("apply"), "selection"
+            return PresetCell("apply"), "selection"
         case "hashed" if retyped:
-            return Choice("apply"), "selection"
+            return PresetCell("apply"), "selection"
         case "typed" if retyped:
-            return Choice("apply"), TYPES
+            return PresetCell("apply"), TYPES
         case "mapped" if renamed:
-            return Choice("apply"), "selection"
+            return PresetCell("apply"), "selection"
     return None
 
 
 def _asked(
     change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
-) -> Iterator[tuple[RuleEvaluation, Choice | None]]:
+) -> Iterator[tuple[RuleEvaluation, PresetCell | None]]:
     """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has. A
     person who approves or switches on says yes to what the policy would do: its modifiers hold."""
     if said := _explicit(change, explicit):
@@ -335,7 +335,7 @@ def _asked(
     yield from _ruled(change, policy, tags)
 
 
-def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tuple[RuleEvaluation, Choice | None]]:
+def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tuple[RuleEvaluation, PresetCell | None]]:
     of = f" of policy {policy.name}" if policy.name else ""
     override = override_of(change, policy)
     if override:
@@ -351,11 +351,11 @@ def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tu
     yield RuleEvaluation(f"preset {policy.preset}", "preset"), _cell(change, policy.preset)
 
 
-def _picked(rule: Rule, change: Change, tags: Collection[str]) -> Choice | None:
-    return Choice(rule.decide, modifiers=rule.modifiers) if rule.matches(change, tags) else None
+def _picked(rule: Rule, change: Change, tags: Collection[str]) -> PresetCell | None:
+    return PresetCell(rule.decide, modifiers=rule.modifiers) if rule.matches(change, tags) else None
 
 
-def _cell(change: Change, preset: str) -> Choice:
+def _cell(change: Change, preset: str) -> PresetCell:
     """Without its modifiers, which lie under those of the policy (see `_layers`)."""
     return replace(choice(_row(change), preset), modifiers={})
 

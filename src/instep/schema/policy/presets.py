@@ -19,7 +19,7 @@ Effect = Literal["", "off", "pending", "missing", "kept", "nullable", "generatio
 
 
 @dataclass(frozen=True)
-class Choice:
+class PresetCell:
     """One cell. `effect` is empty where the kind and the action say it all (see `effect_of`)."""
 
     action: Action
@@ -27,19 +27,19 @@ class Choice:
     modifiers: Mapping[str, Any] = field(default_factory=dict)
 
 
-APPLY, REVIEW, IGNORE = Choice("apply"), Choice("review"), Choice("ignore")
-RETAIN, DROP = Choice("apply", modifiers={"removed": "retain"}), Choice("apply", modifiers={"removed": "drop"})
-HOLD = Choice("review", modifiers={"misfit": "quarantine"})
-KEEP = Choice("ignore", modifiers={"misfit": "null"})
-PENDING = Choice("ignore", "pending")
-TABLE, STOP = Choice("pause_table"), Choice("pause_connection")
+APPLY, REVIEW, IGNORE = PresetCell("apply"), PresetCell("review"), PresetCell("ignore")
+RETAIN, DROP = PresetCell("apply", modifiers={"removed": "retain"}), PresetCell("apply", modifiers={"removed": "drop"})
+HOLD = PresetCell("review", modifiers={"misfit": "quarantine"})
+KEEP = PresetCell("ignore", modifiers={"misfit": "null"})
+PENDING = PresetCell("ignore", "pending")
+TABLE, STOP = PresetCell("pause_table"), PresetCell("pause_connection")
 
 PRESETS = ("allow_all", "allow_columns", "block_all", "propagate_all", "propagate_columns", "approve", "stop")
 DEFAULT_PRESET = "allow_all"
 SUSPECTED = "rename.suspected"
 """Not a kind of change: a removal and an addition that look like one rename. `apply` leaves both as decided."""
 
-TABLE_OF_PRESETS: Mapping[str, tuple[Choice, ...]] = {
+TABLE_OF_PRESETS: Mapping[str, tuple[PresetCell, ...]] = {
     "schema.added table.added": (APPLY, IGNORE, IGNORE, APPLY, PENDING, REVIEW, STOP),
     "column.added": (APPLY, APPLY, IGNORE, APPLY, APPLY, REVIEW, STOP),
     "column.removed": (RETAIN, RETAIN, RETAIN, DROP, DROP, REVIEW, STOP),
@@ -96,7 +96,7 @@ def effect_of(kind: str, action: Action) -> Effect:
     return _EFFECTS.get((kind, action), "")
 
 
-def choice(kind: str, preset: str) -> Choice:
+def choice(kind: str, preset: str) -> PresetCell:
     """The cell of the table. `preset` may be an alias; raises SchemaError for an unknown preset or kind."""
     cell = _CELLS.get((kind, preset)) or _CELLS.get((kind, preset_named(preset)))
     if cell is None:

@@ -103,7 +103,7 @@ def _place(switch: Switch) -> tuple[str | None, ...]:
 
 
 @dataclass(frozen=True)
-class Sides:
+class SelectionSides:
     """A selection by the names of the source (`now`) and by those of what was accepted (`before`)."""
 
     now: Selection
@@ -112,11 +112,11 @@ class Sides:
 
 def sides(
     selection: Selection, switches: Sequence[Switch], source: Catalog, accepted: Catalog, identity: str = ""
-) -> Sides:
+) -> SelectionSides:
     """`selection` with the switches on top, under the names that their objects have on either side."""
     if not switches:
-        return Sides(selection, selection)
-    return Sides(*(with_switches(selection, switches, side, identity) for side in (source, accepted)))
+        return SelectionSides(selection, selection)
+    return SelectionSides(*(with_switches(selection, switches, side, identity) for side in (source, accepted)))
 
 
 def with_switches(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from instep.server.fivetran_api.connection_bodies import TOLD, WAYS, noted
-from instep.server.fivetran_api.http.ports import Item, Job, Ports
+from instep.server.fivetran_api.http.ports import ApiJob, Item, Ports
 from instep.server.fivetran_api.http.services import DEFAULT, minutes, service_of, wire_config
 from instep.store.work.runs import Outcomes
 from instep.store.work.troubles import Trouble
@@ -19,7 +19,7 @@ SetupState = Literal["incomplete", "connected", "broken"]
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingJob:
     """A queued or running job that moves rows. `attempt` counts from 1, `due` is when it may begin."""
 
     running: bool
@@ -43,7 +43,7 @@ class Status:
 
 def status(
     outcomes: Outcomes,
-    pending: Sequence[Pending],
+    pending: Sequence[PendingJob],
     now: datetime,
     *,
     paused: bool,
@@ -69,7 +69,7 @@ def status(
     )  # fmt: skip
 
 
-def _is_later(pending: Pending, now: datetime) -> bool:
+def _is_later(pending: PendingJob, now: datetime) -> bool:
     return not pending.running and pending.due is not None and pending.due > now
 
 
@@ -107,7 +107,7 @@ class Facts:
 
     outcomes: Mapping[str, Outcomes]
     paused: frozenset[str]
-    jobs: Mapping[str, Sequence[Job]]
+    jobs: Mapping[str, Sequence[ApiJob]]
     now: datetime
     detection_off: Mapping[str, str] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Facts:
 
     def status(self, item: Item, late_after: float) -> Status:
         pending = [
-            Pending(j.status == "running", j.due, j.attempt) for j in self.jobs.get(item.name, ()) if j.kind in MOVES
+            PendingJob(j.status == "running", j.due, j.attempt) for j in self.jobs.get(item.name, ()) if j.kind in MOVES
         ]
         return status(
             self.outcomes.get(item.name, NEVER_RAN), pending, self.now, late_after=late_after,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from instep.control.compat_documents import Kept, noted_of
+from instep.control.compat_documents import CompatDocuments, noted_of
 from instep.model import ObjectKind
 from instep.project.documents import masked
 from instep.server.fivetran_api.http.envelope import Refusal
@@ -73,7 +73,7 @@ class NewConnection(ConnectionFields):
     schedule_type: Schedule = "auto"
 
 
-class Change(ConnectionFields):
+class ConnectionChange(ConnectionFields):
     group_id: str | None = None
     service: str | None = None
     config: dict[str, Any] | None = None
@@ -112,7 +112,7 @@ def check_way(said: ConnectionFields, way: str) -> None:
         raise Refusal(400, f"{text}.", hint=hint)
 
 
-def check_permanent(said: Change, group: str, service: str, namespace: str = "") -> None:
+def check_permanent(said: ConnectionChange, group: str, service: str, namespace: str = "") -> None:
     """Refusal for another value of what a connection is made with and never changes; its namespace ("": not known yet)
     from when it has a source."""
     config = said.config or {}
@@ -126,7 +126,7 @@ def check_permanent(said: Change, group: str, service: str, namespace: str = "")
             raise Refusal(400, f"{field} of a connection is permanent: it is {now}.", hint=hint)
 
 
-def left_out(service: str, said: NewConnection | Change, config: Mapping[str, Any] | None) -> list[str]:
+def left_out(service: str, said: NewConnection | ConnectionChange, config: Mapping[str, Any] | None) -> list[str]:
     """What was sent and means nothing here, by name; of a service that is not read here everything is kept."""
     if service not in TYPES:
         return []
@@ -146,4 +146,6 @@ def note(desk: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str,
     if fields:
         with desk.ports.store.transaction():
             before = noted(desk.ports, kind, [name]).get(name, {})
-            Kept(desk.ports.store).put("noted", noted_of(kind, name), merged(before, fields), who=desk.caller.name)
+            CompatDocuments(desk.ports.store).put(
+                "noted", noted_of(kind, name), merged(before, fields), who=desk.caller.name
+            )

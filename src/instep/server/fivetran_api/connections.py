@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from instep.control.compat_documents import Kept
+from instep.control.compat_documents import CompatDocuments
 from instep.control.identity import SERVICES
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
@@ -18,7 +18,7 @@ from instep.errors import Blocked, Conflict, InstepError, RunInProgress
 from instep.events import ActDone
 from instep.server.fivetran_api.connection import instant, network, shown, sync_line, times
 from instep.server.fivetran_api.connection_bodies import (
-    Change,
+    ConnectionChange,
     NewConnection,
     check_config,
     check_frequency,
@@ -29,7 +29,7 @@ from instep.server.fivetran_api.connection_bodies import (
     noted,
 )
 from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
-from instep.server.fivetran_api.http.models import ConnectionOut, TestedConnection
+from instep.server.fivetran_api.http.models import ConnectionDocument, TestedConnection
 from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import MAX_NAMED, TEST_ONLY, fields_of, no_effect, parse, without_null
@@ -51,7 +51,7 @@ _OURS = {"id", "failed_at", "tasks"}
 _TIED = {"group_id", "service"}
 
 
-@router.get("/connections", **lists(ConnectionOut, "group_id", "schema"))
+@router.get("/connections", **lists(ConnectionDocument, "group_id", "schema"))
 def connections(request: Request, desk: RequestContextDep) -> JSONResponse:
     return listing(request, desk, request.query_params.get("group_id") or "")
 
@@ -67,7 +67,7 @@ def listing(request: Request, desk: RequestContext, group: str) -> JSONResponse:
     return page(LISTED, shown(desk.ports, items), cursor)
 
 
-@router.get("/connections/{id}", **says(ConnectionOut))
+@router.get("/connections/{id}", **says(ConnectionDocument))
 def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
     return success("", _view(desk, desk.connection(id)))
 
@@ -94,11 +94,11 @@ def create(desk: RequestContextDep, body: Body) -> JSONResponse:
     return _answer("Connection has been created", {**_view(desk, item), "setup_tests": tests}, strange, 201)
 
 
-@router.patch("/connections/{id}", **says(TestedConnection, takes=Change))
+@router.patch("/connections/{id}", **says(TestedConnection, takes=ConnectionChange))
 def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """All of it is changed, or nothing. It is tested again only if that was asked for."""
     item = desk.connection(id)
-    wanted = parse(Change, body)
+    wanted = parse(ConnectionChange, body)
     desk.allow(of_change(set(body) if item.kind == "foreign" else wanted.model_fields_set))  # all of it is kept
     if not set(body) - TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
@@ -212,7 +212,7 @@ def _taken(desk: RequestContext, name: str) -> bool:
     return bool(get("connection", name) or get("foreign", name) or get("source", name))
 
 
-def _change_ours(desk: RequestContext, item: Item, wanted: Change) -> Item:
+def _change_ours(desk: RequestContext, item: Item, wanted: ConnectionChange) -> Item:
     """Change a connection with a source. Call it in a transaction: what is refused at the end is not half done."""
     objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
     source = str(item.spec["source"])
@@ -247,7 +247,7 @@ def _service(desk: RequestContext, item: Item) -> str:
     return next((service for service, of in TYPES.items() if of == type), "postgres")
 
 
-def _schedule(wanted: Change, item: Item, said: Mapping[str, Any]) -> dict[str, Any]:
+def _schedule(wanted: ConnectionChange, item: Item, said: Mapping[str, Any]) -> dict[str, Any]:
     """One that was said to be manual stays so until it is said to be auto again, and keeps its frequency meanwhile."""
     held = not sync_line(item) and said.get("schedule_type") == "manual"
     if wanted.schedule_type == "manual" or (held and wanted.schedule_type is None):
@@ -259,14 +259,14 @@ def _schedule(wanted: Change, item: Item, said: Mapping[str, Any]) -> dict[str, 
     return {"schedule": {"sync": cron(minutes, wanted.daily_sync_time or time or "00:00")}}
 
 
-def _beside(config: Mapping[str, Any], wanted: NewConnection | Change) -> dict[str, Any]:
+def _beside(config: Mapping[str, Any], wanted: NewConnection | ConnectionChange) -> dict[str, Any]:
     """What a schedule in the project cannot say of one that is manual, and settings that have no effect."""
     names = ("schedule_type", "sync_frequency", "daily_sync_time")
     found = wanted.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
     return {**found, **({"config": told} if (told := early(config)) else {})}
 
 
-def _change_foreign(desk: RequestContext, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+def _change_foreign(desk: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
     """One of a service that has sources gets its own as soon as it has settings. A request that came first may have
     brought them."""
     with desk.ports.store.transaction():
@@ -276,12 +276,12 @@ def _change_foreign(desk: RequestContext, item: Item, wanted: Change, body: Mapp
     return _change_ours(desk, item, wanted)
 
 
-def _change_kept(desk: RequestContext, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+def _change_kept(desk: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
     service = str(item.spec.get("service"))
     check_permanent(wanted, item.group, service)
     check_config(service, wanted.config or {})
     patch = _kept_fields(body, wanted, TEST_ONLY | _OURS | _TIED)
-    kept = Kept(desk.ports.store)
+    kept = CompatDocuments(desk.ports.store)
     found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
     if service not in TYPES:
         return found
@@ -304,13 +304,13 @@ def complete_waiting(desk: RequestContext, group: str) -> None:
         for item in (i for i in items if i.kind == "foreign" and i.spec.get("service") in TYPES):
             try:
                 with desk.ports.store.transaction():
-                    _change_kept(desk, item, Change(), {})
+                    _change_kept(desk, item, ConnectionChange(), {})
             except (InstepError, Refusal) as error:
                 task = {"code": "reconnect", "message": error.message, "details": error.message}
                 desk.ports.objects.change("foreign", item.name, {"tasks": [task]}, desk.caller.name)
 
 
-def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:
+def _kept_fields(body: Mapping[str, Any], read: NewConnection | ConnectionChange, without: Set[str]) -> dict[str, Any]:
     """A body as it was sent, but for what was understood of it, for nulls, which leave a field as it is, and for fields
     that are not its sender's."""
     body = without_null(body)

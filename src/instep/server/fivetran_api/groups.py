@@ -15,7 +15,7 @@ from instep.server.fivetran_api.connection import instant
 from instep.server.fivetran_api.connection_bodies import note, noted
 from instep.server.fivetran_api.connections import listing
 from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
-from instep.server.fivetran_api.http.models import ConnectionOut, GroupOut, UserOut
+from instep.server.fivetran_api.http.models import ConnectionDocument, GroupOut, UserOut
 from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item, Kind
 from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
@@ -26,7 +26,7 @@ router = APIRouter()
 _KINDS: tuple[Kind, ...] = ("destination", "group")
 
 
-class NewGroup(Wire):
+class NewGroupBody(Wire):
     name: str = Field(min_length=1, max_length=63)
 
 
@@ -37,9 +37,9 @@ def groups(request: Request, desk: RequestContextDep) -> JSONResponse:
     return page("Groups retrieved successfully", _shown(desk, items), cursor)
 
 
-@router.post("/groups", **says(GroupOut, takes=NewGroup, status=201))
+@router.post("/groups", **says(GroupOut, takes=NewGroupBody, status=201))
 def create_group(desk: RequestContextDep, body: Body) -> JSONResponse:
-    wanted = parse(NewGroup, body)
+    wanted = parse(NewGroupBody, body)
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", wanted.name)
     with desk.ports.store.transaction():
         made = desk.ports.objects.create("group", name, {"name": wanted.name}, desk.caller.name)
@@ -52,10 +52,10 @@ def group(id: Name, desk: RequestContextDep) -> JSONResponse:
     return success("", _shown(desk, [existing(desk, "Group", id)])[0])
 
 
-@router.patch("/groups/{id}", **says(GroupOut, takes=NewGroup))
+@router.patch("/groups/{id}", **says(GroupOut, takes=NewGroupBody))
 def change_group(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     """The name changes, the id that everything refers to stays."""
-    found, wanted = existing(desk, "Group", id), parse(NewGroup, body)
+    found, wanted = existing(desk, "Group", id), parse(NewGroupBody, body)
     with desk.write(body):
         if found.kind == "group":
             desk.ports.objects.change("group", id, {"name": wanted.name}, desk.caller.name)
@@ -71,7 +71,7 @@ def delete_group(id: Name, desk: RequestContextDep) -> JSONResponse:
     return success(f"Group with id '{id}' has been deleted")
 
 
-@router.get("/groups/{id}/connections", **lists(ConnectionOut, "schema"))
+@router.get("/groups/{id}/connections", **lists(ConnectionDocument, "schema"))
 def connections_of(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
     existing(desk, "Group", id)
     return listing(request, desk, id)

@@ -13,14 +13,14 @@ from fastapi import FastAPI
 
 from instep import model
 from instep.control.resources.api_keys import authenticate
-from instep.control.resources.resources import Objects
-from instep.egress.guard import Guard
+from instep.control.resources.resources import Resources
+from instep.egress.guard import EgressGuard
 from instep.errors import Conflict
 from instep.model import JobKind
 from instep.operations.registry import policy_of
 from instep.project.project import Project
 from instep.server.fivetran_api.app import create_compatible
-from instep.server.fivetran_api.http.ports import WAIT, Allowance, Caller, Job, Ports, Role
+from instep.server.fivetran_api.http.ports import WAIT, Allowance, ApiCaller, ApiJob, Ports, Role
 from instep.server.fivetran_api.objects import ServedObjects
 from instep.server.rates import Rates
 from instep.store.store import Store
@@ -33,11 +33,11 @@ class StoredKeys:
 
     store: Store
 
-    def caller(self, key: str | None, secret: str) -> Caller | None:
+    def caller(self, key: str | None, secret: str) -> ApiCaller | None:
         found = authenticate(self.store, secret, key)
         if found is None:
             return None
-        return Caller(f"{found.name} ({found.id})", cast(Role, found.role), frozenset(found.groups), found.id)
+        return ApiCaller(f"{found.name} ({found.id})", cast(Role, found.role), frozenset(found.groups), found.id)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class StoredJobs:
         key: str = "",
         urgent: bool = False,
         who: str,
-    ) -> Job:
+    ) -> ApiJob:
         """Some lanes are for what somebody waits for: rows do not move in them."""
         looks = policy_of(kind).reads_catalog
         priority = WAITED_FOR if urgent and (looks or kind == CONNECTION_TEST) else ASKED
@@ -86,7 +86,7 @@ class StoredJobs:
         )
         return shown(job)
 
-    def wait(self, job: str, seconds: float) -> Job:
+    def wait(self, job: str, seconds: float) -> ApiJob:
         if not self._seats.acquire(blocking=False):
             return shown(self.store.jobs.get(job))
         try:
@@ -101,8 +101,8 @@ class StoredJobs:
         with suppress(Conflict):  # it has ended meanwhile
             self.store.jobs.cancel(job, who)
 
-    def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[Job]]:
-        found: dict[str, list[Job]] = {name: [] for name in connections}
+    def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[ApiJob]]:
+        found: dict[str, list[ApiJob]] = {name: [] for name in connections}
         for job in self.store.jobs.unfinished(connections):
             found[job.connection].append(shown(job))
         return found
@@ -111,16 +111,16 @@ class StoredJobs:
         return bool(self.store.workers.live())
 
 
-def shown(job: model.Job) -> Job:
+def shown(job: model.Job) -> ApiJob:
     """The store counts the attempts that have begun; here a job that waits is at its next one."""
     attempt = job.attempt + 1 if job.status == "queued" else job.attempt
-    return Job(job.id, job.connection, job.kind, job.status, job.error, job.due, attempt, job.result, job.who)
+    return ApiJob(job.id, job.connection, job.kind, job.status, job.error, job.due, attempt, job.result, job.who)
 
 
 PATH = "/v1"
 
 
-class Opened(Protocol):
+class OpenServer(Protocol):
     """An open server, as `bootstrap` gives it."""
 
     @property
@@ -130,10 +130,10 @@ class Opened(Protocol):
     def store(self) -> Store: ...
 
     @property
-    def objects(self) -> Objects: ...
+    def objects(self) -> Resources: ...
 
 
-def ports_of(opened: Opened, rates: Rates, wait: float = WAIT) -> Ports:
+def ports_of(opened: OpenServer, rates: Rates, wait: float = WAIT) -> Ports:
     """`wait`: seconds that a request waits for a job."""
     store = opened.store
 
@@ -142,10 +142,10 @@ def ports_of(opened: Opened, rates: Rates, wait: float = WAIT) -> Ports:
 
     return Ports(
         store, project, ServedObjects(lambda: opened.objects), StoredJobs(store, project), StoredKeys(store),
-        lambda: Guard(opened.project.model.egress.allow), SharedRates(rates), wait,
+        lambda: EgressGuard(opened.project.model.egress.allow), SharedRates(rates), wait,
     )  # fmt: skip
 
 
-def compatible(opened: Opened, rates: Rates) -> FastAPI:
+def compatible(opened: OpenServer, rates: Rates) -> FastAPI:
     """To be mounted at PATH."""
     return create_compatible(ports_of(opened, rates), PATH)

@@ -10,11 +10,11 @@ from heapq import merge
 from itertools import islice
 from typing import Any, TypeGuard
 
-from instep.control.compat_documents import Kept
+from instep.control.compat_documents import CompatDocuments
 from instep.control.compat_documents import Kind as KeptKind
 from instep.control.connectors import forget_operations
 from instep.control.identity import Identity, identity
-from instep.control.resources.resources import Managed, Objects
+from instep.control.resources.resources import Managed, Resources
 from instep.errors import Conflict, RunInProgress
 from instep.events import ConnectionCreated, ConnectionDeleted, ConnectionEdited
 from instep.model import ObjectKind
@@ -31,10 +31,10 @@ _BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 class ServedObjects:
     """What is managed (`now` answers it by the project file as it is now) and what only this API knows, as one."""
 
-    now: Callable[[], Objects]
+    now: Callable[[], Resources]
 
     @property
-    def objects(self) -> Objects:
+    def objects(self) -> Resources:
         return self.now()
 
     @property
@@ -46,8 +46,8 @@ class ServedObjects:
         return self.objects.project
 
     @property
-    def _kept(self) -> Kept:
-        return Kept(self._store)
+    def _kept(self) -> CompatDocuments:
+        return CompatDocuments(self._store)
 
     def connections(
         self, *, after: str = "", limit: int, group: str = "", namespace: str = "", groups: frozenset[str] = frozenset()

@@ -22,7 +22,7 @@ from instep.control.selection.schema_patch import (
     precreated,
     switched,
 )
-from instep.control.selection.selections import Place, check_salt, switch
+from instep.control.selection.selections import SwitchedConnection, check_salt, switch
 from instep.events import SelectionChanged
 from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import ColumnsOut, SchemasOut
@@ -42,16 +42,16 @@ class ReloadBody(Wire):
     exclude_mode: Literal["PRESERVE", "INCLUDE", "EXCLUDE"] = "PRESERVE"
 
 
-class DropTable(Wire):
+class DropTableBody(Wire):
     columns: list[str] = Field(default_factory=list)
 
 
-class DropSchema(Wire):
-    tables: dict[str, DropTable] = Field(default_factory=dict)
+class DropSchemaBody(Wire):
+    tables: dict[str, DropTableBody] = Field(default_factory=dict)
 
 
 class DropBody(Wire):
-    schemas: dict[str, DropSchema] = Field(default_factory=dict)
+    schemas: dict[str, DropSchemaBody] = Field(default_factory=dict)
 
 
 @router.get("", **says(SchemasOut))
@@ -183,7 +183,9 @@ def _patch(desk: RequestContext, id: str, patch: ConfigPatch, body: Any, message
     return _whole(desk, id, message)
 
 
-def _with_salt(place: Place, item: Item, patch: ConfigPatch) -> tuple[Place, dict[str, object]]:
+def _with_salt(
+    place: SwitchedConnection, item: Item, patch: ConfigPatch
+) -> tuple[SwitchedConnection, dict[str, object]]:
     """The place with a salt, where the first column is hashed or switched off, and the setting that makes it so: no
     client has a word for one. A column that is off and turns out to be of the key is kept hashed. To be called in the
     transaction that keeps it, so that there is one for good."""

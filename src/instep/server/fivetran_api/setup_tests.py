@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from instep.server.fivetran_api.http.envelope import Refusal
-from instep.server.fivetran_api.http.ports import Job
+from instep.server.fivetran_api.http.ports import ApiJob
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.store.work.jobs import CONNECTION_TEST
 
@@ -31,7 +31,7 @@ def at_once(
         return [{"title": f"Connecting to {name}", "status": status, "message": refusal.message, "details": ""}]
 
 
-def _found(job: Job) -> list[dict[str, Any]]:
+def _found(job: ApiJob) -> list[dict[str, Any]]:
     """What only is worth knowing is a warning."""
     return [
         {

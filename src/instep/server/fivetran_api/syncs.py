@@ -14,7 +14,7 @@ from instep.events import SyncAsked
 from instep.server.fivetran_api.connection import MOVES, shown
 from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import TestedConnection
-from instep.server.fivetran_api.http.ports import Item, Job
+from instep.server.fivetran_api.http.ports import ApiJob, Item
 from instep.server.fivetran_api.http.request_body import Truth, Wire, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
@@ -74,7 +74,7 @@ def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     return success("Setup tests were completed", {**view, "setup_tests": tests})
 
 
-def _moving(desk: RequestContext, id: str) -> list[Job]:
+def _moving(desk: RequestContext, id: str) -> list[ApiJob]:
     """The jobs that a client sees as a sync: what waits for a later time is none."""
     now = datetime.now(UTC)
     found = (j for j in desk.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
@@ -109,7 +109,7 @@ def _begin(desk: RequestContext, id: str, said: SyncBody, *, join: bool) -> JSON
     return success(done)
 
 
-def _is_to_come(found: Sequence[Job]) -> bool:
+def _is_to_come(found: Sequence[ApiJob]) -> bool:
     """Whether a sync waits, which who asks for it joins."""
     return any(job.kind == "sync" and job.status == "queued" for job in found)
 

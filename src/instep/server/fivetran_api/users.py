@@ -15,7 +15,7 @@ from instep.server.fivetran_api.connection import instant
 from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
 from instep.server.fivetran_api.http.models import AccountOut, UserOut
 from instep.server.fivetran_api.http.paging import window
-from instep.server.fivetran_api.http.ports import Caller, Item
+from instep.server.fivetran_api.http.ports import ApiCaller, Item
 from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
@@ -141,12 +141,12 @@ def remove(desk: RequestContext, group: str, id: str) -> JSONResponse:
     return success("User has been removed from the group")
 
 
-def user_id(caller: Caller) -> str:
+def user_id(caller: ApiCaller) -> str:
     """Return the id of the key that asks."""
     return caller.key or caller.name
 
 
-def user(caller: Caller) -> dict[str, Any]:
+def user(caller: ApiCaller) -> dict[str, Any]:
     name = caller.name.removesuffix(f" ({caller.key})")
     return {
         "id": user_id(caller), "email": name, "given_name": name, "family_name": "", "verified": True,

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from instep.control.compat_documents import Kept
+from instep.control.compat_documents import CompatDocuments
 from instep.control.identity import Identity
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.egress.http import place
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
@@ -39,7 +39,7 @@ class Tried:
     message: str
 
 
-def check_url(guard: Guard, url: str) -> None:
+def check_url(guard: EgressGuard, url: str) -> None:
     """Refusal (400) for what is not https; http is for hosts that the server's own settings list."""
     to = place(url)
     if to.scheme == "http" and not _listed(guard, to.host, to.port):
@@ -47,14 +47,14 @@ def check_url(guard: Guard, url: str) -> None:
         raise Refusal(400, "The url of a webhook must be https.", hint=hint)
 
 
-def _listed(guard: Guard, host: str, port: int) -> bool:
+def _listed(guard: EgressGuard, host: str, port: int) -> bool:
     try:
         return guard.target(host, port).trusted
     except ConnectError:
         return False
 
 
-def tried(guard: Guard, url: str, secret: str, event: str) -> Tried:
+def tried(guard: EgressGuard, url: str, secret: str, event: str) -> Tried:
     """Sends a test at once, past the outbox."""
     channel = HookChannel(HookConfig(url, secret), guard, lambda name: Identity())
     try:
@@ -117,7 +117,7 @@ def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     found, wanted = _found(desk, id), parse(WebhookChange, body)
     _check_events(wanted.events or ())
     patch = {k: v for k, v in wanted.model_dump(exclude_none=True).items() if v != MASK}
-    will = {**Kept(desk.ports.store).opened("webhook", id), **patch}
+    will = {**CompatDocuments(desk.ports.store).opened("webhook", id), **patch}
     if "url" in patch:
         check_url(desk.ports.egress(), will["url"])
     if wanted.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
@@ -134,7 +134,7 @@ def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     _found(desk, id)
     wanted = parse(WebhookTest, body)
     _check_events([wanted.event])
-    said = Kept(desk.ports.store).opened("webhook", id)
+    said = CompatDocuments(desk.ports.store).opened("webhook", id)
     found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), wanted.event)
     desk.record(event=wanted.event, succeed=found.succeed)
     return success(wanted.remark("Webhook has been tested"), asdict(found))

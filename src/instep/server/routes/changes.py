@@ -14,12 +14,12 @@ from instep.control.selection.selections import answer_hashed
 from instep.errors import Conflict, InstepError
 from instep.model import Review, ReviewStatus
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Caller, Server
+from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult, Name, NameList, Page, RequestModel, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
-from instep.server.problems import Problem, unknown
+from instep.server.problems import ApiProblem, unknown
 from instep.server.responses import name, router
-from instep.server.writes import Answer, Matched, Write, Writes, tagged
+from instep.server.writes import Matched, Write, WriteAnswer, Writes, tagged
 from instep.store.server.pages import Only
 
 
@@ -49,7 +49,7 @@ class ChangeOut(ResponseModel):
     snoozed_until: datetime | None
 
 
-class Changed(DryRunResult):
+class AnsweredChange(DryRunResult):
     change: ChangeOut
 
 
@@ -112,7 +112,7 @@ def get_change(request: Request, who: CallerDep, the: ServerDep, change: ChangeI
     return tagged(request, _document(_known(the, who, change)))
 
 
-def _known(the: Server, who: Caller, change: str) -> Review:
+def _known(the: ServerContext, who: Caller, change: str) -> Review:
     """By its whole id."""
     try:
         found = the.store.reviews.get(change)
@@ -127,44 +127,46 @@ def _document(review: Review) -> dict[str, Any]:
     return ChangeOut.model_validate(review).model_dump(mode="json")
 
 
-@routes.post("/changes/{change}/approve", response_model=Changed)
+@routes.post("/changes/{change}/approve", response_model=AnsweredChange)
 def approve(the: ServerDep, who: CallerDep, change: ChangeId, writes: Matched) -> Response:
     """The next plan, apply or sync carries it out."""
     return _answer(the, who, change, writes, "approved")
 
 
-@routes.post("/changes/{change}/reject", response_model=Changed)
+@routes.post("/changes/{change}/reject", response_model=AnsweredChange)
 def reject(the: ServerDep, who: CallerDep, change: ChangeId, writes: Matched) -> Response:
     """It stays out."""
     return _answer(the, who, change, writes, "rejected")
 
 
-@routes.post("/changes/{change}/ignore", response_model=Changed)
+@routes.post("/changes/{change}/ignore", response_model=AnsweredChange)
 def ignore(the: ServerDep, who: CallerDep, change: ChangeId, writes: Matched) -> Response:
     """It stays out, and nobody is asked again."""
     return _answer(the, who, change, writes, "ignored")
 
 
-def _answer(the: Server, who: Caller, change: str, writes: Write, answer: reviews.Answer) -> Response:
-    def do() -> Answer:
+def _answer(the: ServerContext, who: Caller, change: str, writes: Write, answer: reviews.Answer) -> Response:
+    def do() -> WriteAnswer:
         found = _known(the, who, change)
         writes.check(_document(found))
         [done] = reviews.answer(the.store, [found], answer, who.who)
-        return Answer({"change": _document(done)}, detail={"connection": found.connection, "summary": found.summary})
+        return WriteAnswer(
+            {"change": _document(done)}, detail={"connection": found.connection, "summary": found.summary}
+        )
 
     return writes.run(f"change.{answer}", change, do)
 
 
-@routes.post("/changes/{change}/snooze", response_model=Changed)
+@routes.post("/changes/{change}/snooze", response_model=AnsweredChange)
 def snooze(the: ServerDep, who: CallerDep, change: ChangeId, asked: Snooze, writes: Matched) -> Response:
     """It is not listed as waiting before then."""
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         found = _known(the, who, change)
         writes.check(_document(found))
         until = reviews.until(asked.duration, asked.until, the.store.api_keys.now())
         [done] = reviews.snooze(the.store, [found], until, who.who)
-        return Answer({"change": _document(done)}, detail={"until": until.isoformat()})
+        return WriteAnswer({"change": _document(done)}, detail={"until": until.isoformat()})
 
     return writes.run("change.snoozed", change, do)
 
@@ -176,12 +178,12 @@ def answer_all(the: ServerDep, who: CallerDep, asked: Answers, writes: Writes) -
         the.connection(who, asked.connection)
 
     if asked.hash and asked.answer != "approved":
-        raise Problem(422, "invalid", "hash goes with the answer approved", "leave it out")
+        raise ApiProblem(422, "invalid", "hash goes with the answer approved", "leave it out")
 
     # Outside of the transaction: matching names of all open changes would hold up all writers of the store.
     looked = None if writes.repeated() else _chosen(the, who, asked)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         found = _as_it_is(the, looked, asked) if looked is not None else _chosen(the, who, asked)
         if asked.hash:
             answer_hashed(the.project, the.store, found, "approved", who.who)
@@ -191,20 +193,20 @@ def answer_all(the: ServerDep, who: CallerDep, asked: Answers, writes: Writes) -
         refused = sum(not item["ok"] for item in items)
         ids = [item["id"] for item in items if item["ok"]]
         body = {"answered": len(ids), "refused": refused, "items": items}
-        return Answer(body, detail={"answer": asked.answer, "hash": asked.hash, "changes": ids})
+        return WriteAnswer(body, detail={"answer": asked.answer, "hash": asked.hash, "changes": ids})
 
     return writes.run(f"changes.{asked.answer}", asked.connection or "all connections", do)
 
 
-def _chosen(the: Server, who: Caller, asked: Answers) -> list[Review]:
+def _chosen(the: ServerContext, who: Caller, asked: Answers) -> list[Review]:
     """Those that are meant; ids must be known, patterns find what the key is for."""
     named = {one.id: one for one in (_known(the, who, change) for change in asked.ids)}
-    wish = reviews.Wish((), asked.connection, tuple(asked.patterns), tuple(asked.kinds), tuple(asked.tables))
+    wish = reviews.ChangeFilter((), asked.connection, tuple(asked.patterns), tuple(asked.kinds), tuple(asked.tables))
     fitting = reviews.choose(the.store, wish, the.names(who)) if wish.filters or not named else []
     return list({**named, **{one.id: one for one in fitting}}.values())
 
 
-def _as_it_is(the: Server, looked: list[Review], asked: Answers) -> list[Review]:
+def _as_it_is(the: ServerContext, looked: list[Review], asked: Answers) -> list[Review]:
     """These changes as they are by now, without those that a pattern has found and somebody has answered since."""
     ids = [one.id for one in looked]
     now = {one.id: one for at in range(0, len(ids), 500) for one in the.store.reviews.of_ids(ids[at : at + 500])}
@@ -212,7 +214,7 @@ def _as_it_is(the: Server, looked: list[Review], asked: Answers) -> list[Review]
     return [one for one in found if one.id in asked.ids or one.status == "open"]
 
 
-def _try(the: Server, who: Caller, review: Review, answer: reviews.Answer) -> dict[str, Any]:
+def _try(the: ServerContext, who: Caller, review: Review, answer: reviews.Answer) -> dict[str, Any]:
     try:
         reviews.answer(the.store, [review], answer, who.who)
     except Conflict as error:

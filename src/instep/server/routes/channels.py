@@ -12,12 +12,12 @@ from instep.errors import InstepError
 from instep.notify.hooks import PREFIX as HOOKS
 from instep.server import resources
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Server
+from instep.server.context import ServerContext
 from instep.server.models import DryRunResult, Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
-from instep.server.problems import Problem, unknown
+from instep.server.problems import ApiProblem, unknown
 from instep.server.responses import name, router
-from instep.server.writes import Answer, Matched, Writes, tagged
+from instep.server.writes import Matched, WriteAnswer, Writes, tagged
 from instep.store.history.outbox import Delivery
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ChannelState(ResponseModel):
     closed: str
 
 
-class Opened(DryRunResult):
+class OpenedChannel(DryRunResult):
     channel: str
     opened: bool
 
@@ -90,7 +90,7 @@ def test_channel(the: ServerDep, who: CallerDep, name: ChannelName, writes: Writ
     channel = the.app.channel(name)
     # Outside of the transaction: a slow receiver would hold up all writers of the store.
     code = 0 if writes.dry_run or writes.repeated() else _sent(channel, name, the.store.api_keys.now())
-    return writes.run("channel.test", name, lambda: Answer({"channel": name, "code": code}, detail={"code": code}))
+    return writes.run("channel.test", name, lambda: WriteAnswer({"channel": name, "code": code}, detail={"code": code}))
 
 
 def _sent(channel: Channel, name: str, at: datetime) -> int:
@@ -101,7 +101,7 @@ def _sent(channel: Channel, name: str, at: datetime) -> int:
     try:
         return try_channel(channel, name, at)
     except NotDelivered as error:
-        raise Problem(503, "unavailable", error.message, error.hint) from None
+        raise ApiProblem(503, "unavailable", error.message, error.hint) from None
 
 
 @routes.get("/channels/{name}/state", response_model=ChannelState)
@@ -112,11 +112,13 @@ def get_channel_state(the: ServerDep, who: CallerDep, name: ChannelName) -> Any:
     return ChannelState(channel=name, waiting=outbox.waiting().get(name, 0), closed=outbox.closed().get(name, ""))
 
 
-@routes.post("/channels/{name}/open", response_model=Opened)
+@routes.post("/channels/{name}/open", response_model=OpenedChannel)
 def open_channel(the: ServerDep, who: CallerDep, name: ChannelName, writes: Writes) -> Response:
     """Opens a closed channel: what was kept for it is sent."""
     resources.known(the, who, "channel", name)
-    return writes.run("channel.open", name, lambda: Answer({"channel": name, "opened": the.store.outbox.open(name)}))
+    return writes.run(
+        "channel.open", name, lambda: WriteAnswer({"channel": name, "opened": the.store.outbox.open(name)})
+    )
 
 
 @routes.get("/deliveries", response_model=Page[DeliveryOut])
@@ -147,22 +149,22 @@ def get_delivery(request: Request, who: CallerDep, the: ServerDep, delivery: Num
 def retry_delivery(the: ServerDep, delivery: Number, writes: Matched) -> Response:
     """A dead delivery is due again at once."""
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         writes.check(_whole(the, delivery))
         again = the.store.outbox.retry(delivery)
-        return Answer({"delivery": _document(again)}, detail={"channel": again.channel})
+        return WriteAnswer({"delivery": _document(again)}, detail={"channel": again.channel})
 
     return writes.run("delivery.retry", str(delivery), do)
 
 
-def _whole(the: Server, number: int) -> dict[str, Any]:
+def _whole(the: ServerContext, number: int) -> dict[str, Any]:
     """The delivery as it is read, and as its ETag goes by."""
     found = _document(_known(the, number))
     tries = [AttemptOut.model_validate(one).model_dump(mode="json") for one in the.store.outbox.attempts(number)]
     return {**found, "attempts": tries}
 
 
-def _known(the: Server, number: int) -> Delivery:
+def _known(the: ServerContext, number: int) -> Delivery:
     try:
         return the.store.outbox.get(number)
     except InstepError:

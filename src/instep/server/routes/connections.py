@@ -16,20 +16,20 @@ from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import (
     ConnectionOut,
     ConnectionWithPauses,
-    Paused,
+    PauseAnswer,
     Pausing,
     Resuming,
     pauses_of,
     shown,
     whole,
 )
-from instep.server.context import Server
+from instep.server.context import ServerContext
 from instep.server.models import JobOut, Page
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.requests import requested
 from instep.server.responses import ConnectionName, router
 from instep.server.routes.jobs import STARTED, check_drop, located, wait_for_second
-from instep.server.writes import Answer, Matched, Write, Writes, tagged
+from instep.server.writes import Matched, Write, WriteAnswer, Writes, tagged
 
 routes = router("connections")
 
@@ -56,29 +56,29 @@ def get_connection(request: Request, who: CallerDep, the: ServerDep, connection:
     return tagged(request, whole(the, who, connection))
 
 
-@routes.post("/connections/{connection}/pause", response_model=Paused)
+@routes.post("/connections/{connection}/pause", response_model=PauseAnswer)
 def pause(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Pausing, writes: Matched) -> Response:
     """Nothing of it runs until it is resumed. Pausing twice changes nothing."""
     name = the.connection(who, connection)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         writes.check(whole(the, who, name))
         new = pauses.pause(the.store, name, asked.reason, _table(asked.table))
-        return Answer({"paused": True, "changed": new, "pauses": pauses_of(the, name)}, detail=asked.model_dump())
+        return WriteAnswer({"paused": True, "changed": new, "pauses": pauses_of(the, name)}, detail=asked.model_dump())
 
     return writes.run("connection.pause", name, do)
 
 
-@routes.post("/connections/{connection}/resume", response_model=Paused)
+@routes.post("/connections/{connection}/resume", response_model=PauseAnswer)
 def resume(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Resuming, writes: Matched) -> Response:
     """Refused while a change is open that has stopped it."""
     name = the.connection(who, connection)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         writes.check(whole(the, who, name))
         ended = pauses.resume(the.store, name, who.who, _table(asked.table))
         left = pauses_of(the, name)
-        return Answer({"paused": bool(left), "changed": bool(ended), "pauses": left}, detail=asked.model_dump())
+        return WriteAnswer({"paused": bool(left), "changed": bool(ended), "pauses": left}, detail=asked.model_dump())
 
     return writes.run("connection.resume", name, do)
 
@@ -106,7 +106,7 @@ def sync(
     return _work(the, writes, name, "sync", asked.options(), asked.why)
 
 
-def _alone(the: Server, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
+def _alone(the: ServerContext, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
     """The refusal of who is the first to let go of columns, where that takes two people."""
     from instep.sync.two_people import let_go_of
 
@@ -126,9 +126,9 @@ def detect(
     return _work(the, writes, the.connection(who, connection), "detect", {}, asked.why)
 
 
-def _work(the: Server, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
-    def do() -> Answer:
+def _work(the: ServerContext, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
+    def do() -> WriteAnswer:
         found = the.queue.enqueue(name, kind, options=options, who=writes.caller.who, why=why)
-        return Answer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
+        return WriteAnswer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))

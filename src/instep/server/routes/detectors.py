@@ -8,13 +8,13 @@ from typing import Any, Literal
 from fastapi import Request
 from starlette.responses import Response
 
-from instep.control.detector import Standing, standing, switch_on
+from instep.control.detector import DetectorStatus, standing, switch_on
 from instep.model import Job
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Server
+from instep.server.context import ServerContext
 from instep.server.models import DryRunResult, RequestModel, ResponseModel, Text
 from instep.server.responses import ConnectionName, router
-from instep.server.writes import Answer, Matched, tagged
+from instep.server.writes import Matched, WriteAnswer, tagged
 
 
 class EnableDetectorRequest(RequestModel):
@@ -74,19 +74,19 @@ def enable_detector(
     first."""
     name = the.connection(who, connection)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         writes.check(_shown(the, name))
         changed = switch_on(the.store, name, writes.caller.who)
-        return Answer({"changed": changed, "detector": _shown(the, name)}, detail=asked.model_dump())
+        return WriteAnswer({"changed": changed, "detector": _shown(the, name)}, detail=asked.model_dump())
 
     return writes.run("detector.enable", name, do)
 
 
-def _shown(the: Server, name: str) -> dict[str, Any]:
+def _shown(the: ServerContext, name: str) -> dict[str, Any]:
     return _detector(standing(the.store, the.project, name)).model_dump(mode="json")
 
 
-def _detector(found: Standing) -> DetectorOut:
+def _detector(found: DetectorStatus) -> DetectorOut:
     return DetectorOut(
         connection=found.connection,
         state=found.state,

@@ -16,7 +16,7 @@ from fastapi.encoders import jsonable_encoder
 from starlette.responses import StreamingResponse
 
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Server
+from instep.server.context import ServerContext
 from instep.server.models import Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.responses import router
@@ -71,14 +71,14 @@ async def stream(
     return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
 
 
-async def _counted(the: Server, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+async def _counted(the: ServerContext, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
     with the.listeners.listening(key):
         async for line in lines:
             yield line
 
 
 async def _lines(
-    request: Request, the: Server, scope: Collection[str] | None, types: Sequence[str], number: int
+    request: Request, the: ServerContext, scope: Collection[str] | None, types: Sequence[str], number: int
 ) -> AsyncIterator[str]:
     end, told = time.monotonic() + the.stream, time.monotonic()
     yield "retry: 2000\n\n"

@@ -18,15 +18,15 @@ from instep.operations.everyday.backfill import BackfillRequest
 from instep.schema.catalog.catalog import Table
 from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import whole
-from instep.server.context import Caller, Server
+from instep.server.context import Caller, ServerContext
 from instep.server.models import BackfillOut, BackfillsLeft, EstimateOut, JobDone, JobOut, Leaving, Page
 from instep.server.paging import Cursor, Limit, paged, place
-from instep.server.problems import Problem, of_error, unknown
+from instep.server.problems import ApiProblem, of_error, unknown
 from instep.server.queue import shown
 from instep.server.requests import requested
 from instep.server.responses import REHEARSED, ConnectionName, router
 from instep.server.roles import PREFIX
-from instep.server.writes import Answer, Matched, Write, Writes
+from instep.server.writes import Matched, Write, WriteAnswer, Writes
 from instep.store.catalogs.backfills import BackfillStatus
 from instep.store.catalogs.plans import StoredPlan
 
@@ -76,7 +76,7 @@ def backfill(
     return ask(the, writes, name, "backfill", options, asked.why, before)
 
 
-def _table(the: Server, name: str, asked: BackfillRequest | Leaving) -> Table:
+def _table(the: ServerContext, name: str, asked: BackfillRequest | Leaving) -> Table:
     """The accepted table; Problem 404 if it or a column is not there."""
     table = next((t for t in the.store.accepted.catalog(name).tables if t.path == asked.table), None)
     if table is None:
@@ -95,10 +95,10 @@ def cancel_backfills(
     name = the.connection(who, connection)
     table = _table(the, name, asked)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         gone = backfills.cancel(the.store, name, table, asked.columns, writes.caller.who)
         told = [BackfillOut.model_validate(b) for b in gone.backfills]
-        return Answer({"backfills": told, "jobs": gone.jobs}, detail={**asked.model_dump(), "jobs": gone.jobs})
+        return WriteAnswer({"backfills": told, "jobs": gone.jobs}, detail={**asked.model_dump(), "jobs": gone.jobs})
 
     return writes.run("connection.backfill_cancel", name, do)
 
@@ -135,9 +135,9 @@ def delete_connection(
 
     name = the.connection(who, connection)
     if the.app.objects.get("connection", name).by == "file":
-        raise Problem(409, "conflict", f"connection {name} is managed by a file", "take it out of the file")
+        raise ApiProblem(409, "conflict", f"connection {name} is managed by a file", "take it out of the file")
     if confirm != name:
-        raise Problem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
+        raise ApiProblem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
     if not writes.repeated():
         _check_unmoved(the, who, name, writes)
     act = Act(name, DELETION, leaving(tables, abandon=abandon))
@@ -147,12 +147,12 @@ def delete_connection(
     return ask(the, writes, name, "delete_connection", options, "", lambda: _check_unmoved(the, who, name, writes))
 
 
-def _check_unmoved(the: Server, who: Caller, name: str, writes: Write) -> None:
+def _check_unmoved(the: ServerContext, who: Caller, name: str, writes: Write) -> None:
     if writes.match is not None:
         writes.check(whole(the, who, name))
 
 
-def wait_for_second(the: Server, writes: Write, act: Act, action: str) -> Response | None:
+def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) -> Response | None:
     """The refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
     from instep.sync.two_people import asked_alone
 
@@ -165,7 +165,7 @@ def wait_for_second(the: Server, writes: Write, act: Act, action: str) -> Respon
         if writes.dry_run:
             raise refused
         problem = of_error(refused)
-        asked = Answer(problem.document(), problem.status, vars(act))
+        asked = WriteAnswer(problem.document(), problem.status, vars(act))
         return writes.run(f"{action}.asked", act.connection, lambda: asked)
 
 
@@ -174,11 +174,11 @@ def get_job(the: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
     """Work that was asked for, with what has become of it: `run` is the run that it has made."""
     found = _job(the, who, job)
     if found is None:
-        raise Problem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
+        raise ApiProblem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
     return JobDone(**{**vars(found), "fresh": False})
 
 
-def _job(the: Server, who: Caller, job: str) -> Job | None:
+def _job(the: ServerContext, who: Caller, job: str) -> Job | None:
     """By its whole id."""
     try:
         found = the.store.jobs.get(job, the.names(who))
@@ -188,15 +188,21 @@ def _job(the: Server, who: Caller, job: str) -> Job | None:
 
 
 def ask(
-    the: Server, writes: Write, name: str, kind: JobKind, options: Mapping[str, Any], why: str, before: Any = None
+    the: ServerContext,
+    writes: Write,
+    name: str,
+    kind: JobKind,
+    options: Mapping[str, Any],
+    why: str,
+    before: Any = None,
 ) -> Response:
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         if before is not None:
             before()
         found = queue.ask(the.store, name, kind, writes.caller.who, options)
         job = found.job
         body = vars(shown(the.store, job, fresh=found.new))
-        return Answer(body, 202 if found.new else 200, {"job": job.id, **options, "why": why})
+        return WriteAnswer(body, 202 if found.new else 200, {"job": job.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))
 
@@ -209,18 +215,18 @@ def located(answer: Response) -> Response:
     return answer
 
 
-def check_allow(the: Server, who: Caller, name: str, requested: Any) -> None:
+def check_allow(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
     """Problem 403 for who may not say what is dropped."""
     if requested.allow:
         check_drop(who, "allow")
 
 
-def check_plan(the: Server, who: Caller, name: str, requested: Any) -> None:
+def check_plan(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
     """Problem 422 for a job that has made no plan for this connection."""
     made = _job(the, who, requested.plan)
     if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
         why = f"job {requested.plan!r} has made no plan for connection {name}"
-        raise Problem(422, "invalid", why, "make a plan first")
+        raise ApiProblem(422, "invalid", why, "make a plan first")
 
 
 def check_drop(who: Caller, field: str) -> None:
@@ -228,10 +234,10 @@ def check_drop(who: Caller, field: str) -> None:
     if not may(who.key.role, "approver"):
         key = who.key
         why = f"`{field}` decides what is dropped, which needs the role approver; API key {key.id} is {key.role}"
-        raise Problem(403, "forbidden", why, "leave it out, or use another key")
+        raise ApiProblem(403, "forbidden", why, "leave it out, or use another key")
 
 
-def check_owner(the: Server, who: Caller, name: str, requested: Any) -> None:
+def check_owner(the: ServerContext, who: Caller, name: str, requested: Any) -> None:
     """Problem 404 for a change, run or plan of another connection."""
     store, what = the.store, requested.what
     kind = what[:2]

@@ -13,12 +13,12 @@ from instep.control.resources import api_keys
 from instep.errors import InstepError
 from instep.operations.spec import Role
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Server
+from instep.server.context import ServerContext
 from instep.server.models import DryRunResult, NameList, Page, RequestModel, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
 from instep.server.responses import REHEARSED, name, router
-from instep.server.writes import Answer, Matched, Writes, tagged
+from instep.server.writes import Matched, WriteAnswer, Writes, tagged
 from instep.store.server.api_keys import ApiKey
 from instep.store.server.audit import Chain
 
@@ -126,7 +126,7 @@ def get_key(request: Request, who: CallerDep, the: ServerDep, key: KeyId) -> Res
 def create(the: ServerDep, who: CallerDep, asked: NewKey, writes: Writes) -> Response:
     """Its secret is told in this answer and never again."""
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         lasts = timedelta(days=asked.days) if asked.days is not None else None
         issued = api_keys.create(the.store, asked.name, asked.role, who.who, groups=asked.groups, lasts=lasts)
         return _issued(issued, 201, writes.dry_run)
@@ -138,7 +138,7 @@ def create(the: ServerDep, who: CallerDep, asked: NewKey, writes: Writes) -> Res
 def rotate(the: ServerDep, who: CallerDep, key: KeyId, asked: Rotation, writes: Matched) -> Response:
     """Another secret; the one before it still works for a while."""
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         writes.check(_document(_known(the, key)))
         lasts = timedelta(days=asked.days) if asked.days is not None else None
         issued = api_keys.rotate(the.store, key, overlap=timedelta(hours=asked.overlap_hours), lasts=lasts)
@@ -151,23 +151,23 @@ def rotate(the: ServerDep, who: CallerDep, key: KeyId, asked: Rotation, writes: 
 def revoke(the: ServerDep, who: CallerDep, key: KeyId, writes: Matched) -> Response:
     """Refused from now on."""
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         found = _known(the, key)
         writes.check(_document(found))
-        return Answer({"key": _document(api_keys.revoke(the.store, key, who.who))}, detail={"name": found.name})
+        return WriteAnswer({"key": _document(api_keys.revoke(the.store, key, who.who))}, detail={"name": found.name})
 
     return writes.run("key.revoke", key, do)
 
 
-def _issued(issued: api_keys.Issued, status: int, dry_run: bool) -> Answer:
+def _issued(issued: api_keys.Issued, status: int, dry_run: bool) -> WriteAnswer:
     """A rehearsed secret would open nothing: it is not told."""
     document, found = _document(issued.key), issued.key
     detail = {"key": found.id, "name": found.name, "role": found.role, "groups": list(found.groups)}
     told = {"key": document, "secret": None if dry_run else issued.secret}
-    return Answer(told, status, detail, kept={"key": document, "secret": None})
+    return WriteAnswer(told, status, detail, kept={"key": document, "secret": None})
 
 
-def _known(the: Server, key: str) -> ApiKey:
+def _known(the: ServerContext, key: str) -> ApiKey:
     try:
         return the.store.api_keys.get(key)
     except InstepError:

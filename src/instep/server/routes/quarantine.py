@@ -14,7 +14,7 @@ from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.responses import ConnectionName, router
 
 if TYPE_CHECKING:
-    from instep.stage.entries import Entry
+    from instep.stage.entries import QuarantineEntry
     from instep.sync.quarantine.quarantine import Holding
 
 
@@ -89,7 +89,7 @@ def _place(one: HeldOut) -> tuple[str, str]:
     return one.table, one.id
 
 
-def _held(holding: Holding, entry: Entry) -> HeldOut:
+def _held(holding: Holding, entry: QuarantineEntry) -> HeldOut:
     """The table is called as it is called now; a whole row is an object."""
     original: Any = entry.original
     if not entry.column and original is not None:

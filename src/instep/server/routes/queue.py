@@ -13,13 +13,13 @@ from starlette.responses import Response
 from instep.errors import InstepError
 from instep.model import Job, JobStatus
 from instep.server.access import CallerDep, ServerDep, check_role
-from instep.server.context import Caller, Server
+from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult, Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
 from instep.server.responses import name, router
 from instep.server.roles import Need, again
-from instep.server.writes import Answer, Write, Writes
+from instep.server.writes import Write, WriteAnswer, Writes
 
 
 class JobListed(ResponseModel):
@@ -113,7 +113,7 @@ def get_queued(who: CallerDep, the: ServerDep, job: JobId) -> Any:
     return _known(the, who, job)
 
 
-def _known(the: Server, who: Caller, job: str) -> Job:
+def _known(the: ServerContext, who: Caller, job: str) -> Job:
     """By its id, or how that begins."""
     try:
         return the.store.jobs.get(job, the.names(who))
@@ -136,11 +136,11 @@ def retry(the: ServerDep, who: CallerDep, job: JobId, writes: Writes) -> Respons
 
 
 def _changed(
-    the: Server, who: Caller, job: str, writes: Write, action: str, change: Callable[[str, str], Job]
+    the: ServerContext, who: Caller, job: str, writes: Write, action: str, change: Callable[[str, str], Job]
 ) -> Response:
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         found = _known(the, who, job)
         done = change(found.id, who.who)
-        return Answer({"job": asdict(done)}, detail={"connection": found.connection, "kind": found.kind})
+        return WriteAnswer({"job": asdict(done)}, detail={"connection": found.connection, "kind": found.kind})
 
     return writes.run(action, job, do)

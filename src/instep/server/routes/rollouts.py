@@ -14,23 +14,23 @@ from starlette.responses import Response
 
 from instep.control.rollouts import flow, queued
 from instep.control.rollouts.changes import change_patch
-from instep.control.rollouts.create import Order, create, draft, patch_of
+from instep.control.rollouts.create import RolloutOrder, create, draft, patch_of
 from instep.control.rollouts.gates import gates
 from instep.control.rollouts.patch import Patch
 from instep.control.rollouts.policies import ServedPolicies, policy_patch
 from instep.control.rollouts.selections import SelectionPatch
-from instep.control.rollouts.waves import SIZES, Group, chosen, sizes
+from instep.control.rollouts.waves import SIZES, ConnectionGroup, chosen, sizes
 from instep.control.selection.selections import Verb
 from instep.errors import InstepError
 from instep.model import Fit, Job, MemberStatus, Rollout, RolloutStatus
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Caller, Server
+from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult, Name, Page, RequestModel, ResponseModel, Text
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.problems import unknown
 from instep.server.responses import REHEARSED, name, router
-from instep.server.writes import Answer, Matched, Write, Writes, tagged
-from instep.store.work.rollouts import Draft
+from instep.server.writes import Matched, Write, WriteAnswer, Writes, tagged
+from instep.store.work.rollouts import RolloutDraft
 
 Some = Annotated[tuple[Name, ...], Field(max_length=100)]
 Path = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -89,7 +89,7 @@ class MemberOut(ResponseModel):
     ended: datetime | None
 
 
-class NewGroup(RequestModel):
+class ConnectionGroupBody(RequestModel):
     """Of one sort any fits, of different sorts all must."""
 
     connections: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
@@ -114,7 +114,7 @@ class NewRollout(RequestModel):
     """One of `selection`, `change` and `preset`. `sizes` of waves: numbers, or shares such as 10%. `gates`: as
     failed=10%, quarantined=0.5%, nulls=3, rows=30%, NAME=off. `canary`: connections that come first."""
 
-    group: NewGroup
+    group: ConnectionGroupBody
     selection: Annotated[tuple[Turn, ...], Field(max_length=100)] = ()
     change: NewChange | None = None
     preset: Name | None = None
@@ -135,7 +135,7 @@ class Moved(DryRunResult):
     rollout: RolloutWithWaves
 
 
-class Carried(Moved):
+class RolloutJob(Moved):
     """`job` carries it on; `fresh` false: it was there before this request."""
 
     job: str
@@ -174,8 +174,8 @@ routes = router("rollouts")
 RolloutId = Annotated[str, name("A rollout's id, w-...")]
 _MADE: dict[int | str, dict[str, Any]] = {200: {"model": Drafted, "description": REHEARSED}}
 _CARRIED: dict[int | str, dict[str, Any]] = {
-    200: {"model": Carried, "description": f"It was under way before this request. {REHEARSED}"},
-    202: {"model": Carried, "description": "A worker carries it on."},
+    200: {"model": RolloutJob, "description": f"It was under way before this request. {REHEARSED}"},
+    202: {"model": RolloutJob, "description": "A worker carries it on."},
 }
 
 
@@ -225,28 +225,28 @@ def create_rollout(the: ServerDep, who: CallerDep, asked: NewRollout, writes: Wr
     # this look is no matter: a wave looks at each of its connections again.
     looked = None if writes.repeated() else _draft(the, who, asked)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         made = create(the.store, drafted := looked or _draft(the, who, asked))
         lines = [MemberOut.model_validate(m).model_dump(mode="json") for m in drafted.members]
         fits = Counter(m.fit for m in drafted.members)
         body = {"rollout": _document(the, made), "fits": fits, "connections": lines}
-        return Answer(body, 201, {"rollout": made.id, "what": made.what, "group": made.group})
+        return WriteAnswer(body, 201, {"rollout": made.id, "what": made.what, "group": made.group})
 
     return writes.run("rollout.create", "a new rollout", do)
 
 
-def _draft(the: Server, who: Caller, asked: NewRollout) -> Draft:
+def _draft(the: ServerContext, who: Caller, asked: NewRollout) -> RolloutDraft:
     said = asked.group
-    group = Group(said.connections, said.destinations, said.tags, said.matching)
+    group = ConnectionGroup(said.connections, said.destinations, said.tags, said.matching)
     for one in group.names:
         the.connection(who, one)
     names = chosen(the.project, group, the.names(who))
     patch = _patch(the, who, asked, names)
-    order = Order(patch, group, sizes(",".join(asked.sizes)), gates(asked.gates), asked.canary)
+    order = RolloutOrder(patch, group, sizes(",".join(asked.sizes)), gates(asked.gates), asked.canary)
     return draft(order, names, who.who)
 
 
-def _patch(the: Server, who: Caller, asked: NewRollout, names: list[str]) -> Patch:
+def _patch(the: ServerContext, who: Caller, asked: NewRollout, names: list[str]) -> Patch:
     if sum((bool(asked.selection), asked.change is not None, asked.preset is not None)) != 1:
         raise InstepError("a rollout is of one thing", hint="send one of selection, change and preset")
     if asked.change is not None:
@@ -257,7 +257,7 @@ def _patch(the: Server, who: Caller, asked: NewRollout, names: list[str]) -> Pat
     return SelectionPatch(the.project, the.store, tuple((turn.verb, turn.object) for turn in asked.selection))
 
 
-@routes.post("/rollouts/{rollout}/advance", status_code=202, response_model=Carried, responses=_CARRIED)
+@routes.post("/rollouts/{rollout}/advance", status_code=202, response_model=RolloutJob, responses=_CARRIED)
 def advance_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: Advance, writes: Matched) -> Response:
     """The next wave, or what is left of one that has begun. 200 with what is under way."""
 
@@ -267,7 +267,7 @@ def advance_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: A
     return _carried(the, who, rollout, writes, "advance", asked.model_dump(), do)
 
 
-@routes.post("/rollouts/{rollout}/resume", status_code=202, response_model=Carried, responses=_CARRIED)
+@routes.post("/rollouts/{rollout}/resume", status_code=202, response_model=RolloutJob, responses=_CARRIED)
 def resume_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: Resume, writes: Matched) -> Response:
     """After a stop or a halt; touches only what is not done."""
 
@@ -277,7 +277,7 @@ def resume_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: Re
     return _carried(the, who, rollout, writes, "resume", asked.model_dump(), do)
 
 
-@routes.post("/rollouts/{rollout}/rollback", status_code=202, response_model=Carried, responses=_CARRIED)
+@routes.post("/rollouts/{rollout}/rollback", status_code=202, response_model=RolloutJob, responses=_CARRIED)
 def roll_back_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: RollBack, writes: Matched) -> Response:
     """Takes back what reached a wave, or these connections; then it is stopped."""
 
@@ -289,16 +289,16 @@ def roll_back_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked:
 
 
 def _carried(
-    the: Server, who: Caller, rollout: str, writes: Write, verb: str, asked: dict[str, Any],
+    the: ServerContext, who: Caller, rollout: str, writes: Write, verb: str, asked: dict[str, Any],
     do: Callable[[Rollout], tuple[Job, bool]],
 ) -> Response:  # fmt: skip
     found = _known(the, who, rollout)
 
-    def run() -> Answer:
+    def run() -> WriteAnswer:
         writes.check(_document(the, the.store.rollouts.get(found.id)))
         job, fresh = do(found)
         body = {"rollout": _document(the, the.store.rollouts.get(found.id)), "job": job.id, "fresh": fresh}
-        return Answer(body, 202 if fresh else 200, {"job": job.id, **asked})
+        return WriteAnswer(body, 202 if fresh else 200, {"job": job.id, **asked})
 
     return writes.run(f"rollout.{verb}", found.id, run)
 
@@ -308,10 +308,10 @@ def stop_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: Stop
     """No connection is begun any more; runs that are under way end."""
     found = _known(the, who, rollout)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         writes.check(_document(the, the.store.rollouts.get(found.id)))
         now = flow.stop(the.store, found.id, writes.caller.who, asked.reason)
-        return Answer({"rollout": _document(the, now)}, detail=asked.model_dump())
+        return WriteAnswer({"rollout": _document(the, now)}, detail=asked.model_dump())
 
     return writes.run("rollout.stop", found.id, do)
 
@@ -321,15 +321,15 @@ def skip_connections(the: ServerDep, who: CallerDep, rollout: RolloutId, asked: 
     """Leaves connections out, all or none; the reason is kept."""
     found = _known(the, who, rollout)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         writes.check(_document(the, the.store.rollouts.get(found.id)))
         flow.skip(the.store, found.id, asked.connections, asked.reason, writes.caller.who)
-        return Answer({"rollout": _document(the, the.store.rollouts.get(found.id))}, detail=asked.model_dump())
+        return WriteAnswer({"rollout": _document(the, the.store.rollouts.get(found.id))}, detail=asked.model_dump())
 
     return writes.run("rollout.skip", found.id, do)
 
 
-def _known(the: Server, who: Caller, rollout: str) -> Rollout:
+def _known(the: ServerContext, who: Caller, rollout: str) -> Rollout:
     """By its whole id."""
     try:
         found = the.store.rollouts.get(rollout)
@@ -340,13 +340,13 @@ def _known(the: Server, who: Caller, rollout: str) -> Rollout:
     return found
 
 
-def _sees(the: Server, who: Caller, rollout: Rollout) -> bool:
+def _sees(the: ServerContext, who: Caller, rollout: Rollout) -> bool:
     """A key that is for some groups sees the rollouts that are of their connections alone."""
     names = the.names(who)
     return names is None or the.store.rollouts.is_within(rollout.id, names)
 
 
-def _document(the: Server, rollout: Rollout) -> dict[str, Any]:
+def _document(the: ServerContext, rollout: Rollout) -> dict[str, Any]:
     every, waves = Counter[MemberStatus](), dict[int, dict[MemberStatus, int]]()
     for (wave, status), number in the.store.rollouts.counts(rollout.id).items():
         every[status] += number
@@ -360,5 +360,5 @@ def _document(the: Server, rollout: Rollout) -> dict[str, Any]:
     ).model_dump(mode="json")
 
 
-def _text(the: Server, rollout: Rollout) -> str:
+def _text(the: ServerContext, rollout: Rollout) -> str:
     return patch_of(rollout.what, the.project, the.store).text

@@ -45,7 +45,7 @@ class CopyOut(ResponseModel):
     at: datetime
 
 
-class SchemaAt(Schema):
+class SchemaDocument(Schema):
     """`identity`: of the source's server, as far as it tells one."""
 
     identity: str

@@ -12,11 +12,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from instep.control.selection.listing import listed, tree
-from instep.control.selection.selections import Place, Verb, place_of, switch, wanted
+from instep.control.selection.selections import SwitchedConnection, Verb, place_of, switch, wanted
 from instep.server.access import CallerDep, ServerDep
 from instep.server.models import DryRunResult, RequestModel, ResponseModel
 from instep.server.responses import ConnectionName, router
-from instep.server.writes import Answer, Matched, tagged
+from instep.server.writes import Matched, WriteAnswer, tagged
 
 Path = Annotated[str, Field(min_length=1, max_length=1000)]
 Paths = Annotated[list[Path], Field(max_length=10_000)]
@@ -83,7 +83,7 @@ def get_selection(
     return tagged(request, _document(place, columns=columns))
 
 
-def _document(place: Place, *, columns: bool) -> dict[str, Any]:
+def _document(place: SwitchedConnection, *, columns: bool) -> dict[str, Any]:
     found = listed(place, columns=columns)
     shown = jsonable_encoder({**tree(place, found), "objects": [asdict(one) for one in found]})
     return SelectionOut.model_validate(shown).model_dump(mode="json", by_alias=True)
@@ -95,13 +95,13 @@ def turn(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Swit
     it says what would follow."""
     name = the.connection(who, connection)
 
-    def do() -> Answer:
+    def do() -> WriteAnswer:
         place = place_of(the.project, the.store, name)
         if writes.match is not None:
             writes.check(*(_document(place, columns=columns) for columns in (False, True)))
         steps = wanted(place, asked.verb, asked.objects, asked.matching)
         turned = [step.target.path for step in switch(place, steps, writes.caller.who)]
         told = [{"object": s.target.path, "changed": not s.same, "lines": s.lines} for s in steps]
-        return Answer({"verb": asked.verb, "objects": told}, detail={**asked.model_dump(), "turned": turned})
+        return WriteAnswer({"verb": asked.verb, "objects": told}, detail={**asked.model_dump(), "turned": turned})
 
     return writes.run("connection.selection", name, do)

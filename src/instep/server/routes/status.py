@@ -14,11 +14,11 @@ from instep.control.selection.reselected import decided
 from instep.schema.catalog.catalog import catalog_to_dict
 from instep.server import resources
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import Server
+from instep.server.context import ServerContext
 from instep.server.models import Page
 from instep.server.paging import Cursor, paged, place
 from instep.server.responses import ConnectionName, router
-from instep.server.routes.schemas import SchemaAt
+from instep.server.routes.schemas import SchemaDocument
 
 routes = router("standing")
 NameList = Annotated[int, Query(ge=1, le=100, description="The most items of a page.")]
@@ -32,7 +32,7 @@ def get_status(who: CallerDep, the: ServerDep, connection: ConnectionName) -> An
     return jsonable_encoder(found)
 
 
-def _statuses(the: Server, names: list[str]) -> list[dict[str, Any]]:
+def _statuses(the: ServerContext, names: list[str]) -> list[dict[str, Any]]:
     """By as many statements as for one connection."""
     from instep.sync.status import statuses
 
@@ -54,7 +54,7 @@ def list_status(who: CallerDep, the: ServerDep, limit: NameList = 50, cursor: Cu
     return jsonable_encoder({**found, "items": _statuses(the, found["items"])})
 
 
-@routes.get("/connections/{connection}/schema", response_model=SchemaAt)
+@routes.get("/connections/{connection}/schema", response_model=SchemaDocument)
 def get_schema(
     who: CallerDep,
     the: ServerDep,

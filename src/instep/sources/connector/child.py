@@ -55,7 +55,7 @@ HERE = Host()
 
 
 @dataclass(frozen=True)
-class Ended:
+class ChildEnd:
     """`code` is the exit code, negative for a signal; `cause` is why the guard ended it, "" if it did not. `peak` is
     in bytes, `cpu` in seconds."""
 
@@ -74,7 +74,7 @@ class Child:
         self._config, self._log, self._host = config, log, host
         self._own: list[int] = []
         self._spent, self._since = 0.0, 0.0
-        self.ended: Ended | None = None
+        self.ended: ChildEnd | None = None
 
     def start(self, command: str, state: Mapping[str, Any] | None = None) -> None:
         """`command` is update, schema, form or test. Configuration and state go down a pipe."""
@@ -219,7 +219,7 @@ class Child:
             f"connector {name} {how} before update() returned", hint="its log lines are in the run; run it again"
         )
 
-    def wait(self, patience: float | None = None) -> Ended:
+    def wait(self, patience: float | None = None) -> ChildEnd:
         """Waits for the end, and brings it about after `patience` seconds."""
         if self.ended is None:
             assert self._guard.stdin is not None
@@ -228,7 +228,7 @@ class Child:
                 self._guard.stdin.close()
             said = self._guard.stdout.readline()
             self._guard.wait()
-            self.ended = Ended(**json.loads(said)) if said else Ended(None, "guard", 0, 0.0)
+            self.ended = ChildEnd(**json.loads(said)) if said else ChildEnd(None, "guard", 0, 0.0)
             for reader in self._readers:
                 reader.join()
         return self.ended

@@ -11,7 +11,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectorLimits:
     """What one sync of a connector may use; 0 means no limit.
 
     `seconds` is the time from start to end without the time that it waited for us, `silence` the time without any
@@ -47,7 +47,7 @@ class ConnectorConfig:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     sandbox: bool = False
     keeps_misfits: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: ConnectorLimits = field(default_factory=ConnectorLimits)
 
     def is_lenient(self, table: str) -> bool:
         """Whether misfits of the table (`name` or `schema.name`) are kept as texts."""

@@ -58,7 +58,7 @@ class SentTable:
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """`warn`: most likely a mistake; `note`: worth a look."""
 
     severity: Literal["warn", "note"]
@@ -68,7 +68,7 @@ class Finding:
     hint: str
 
 
-def lint(tables: Sequence[SentTable]) -> tuple[Finding, ...]:
+def lint(tables: Sequence[SentTable]) -> tuple[LintFinding, ...]:
     """All findings, warnings first, then by place."""
     found = [*_tables(tables)]
     for table in tables:
@@ -76,17 +76,17 @@ def lint(tables: Sequence[SentTable]) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda f: (f.severity != "warn", f.where, f.kind, f.text)))
 
 
-def _tables(tables: Sequence[SentTable]) -> Iterator[Finding]:
+def _tables(tables: Sequence[SentTable]) -> Iterator[LintFinding]:
     sent = [t for t in tables if t.operations]
     for table in (t for t in tables if t.declared and not t.operations):
         if near := _nearest(table.path, (t.path for t in sent if not t.declared)):
-            yield Finding(
+            yield LintFinding(
                 "warn", "table.typo", near,
                 f"is not declared, and nothing was sent to {table.path}, which is",
                 f"if they are one table, use one name in schema() and update(): {table.path} or {near}",
             )  # fmt: skip
         else:
-            yield Finding(
+            yield LintFinding(
                 "note", "table.empty", table.path, "is declared, and nothing was sent to it",
                 "a declared table is created all the same: declare only what may have rows",
             )  # fmt: skip
@@ -95,14 +95,14 @@ def _tables(tables: Sequence[SentTable]) -> Iterator[Finding]:
             yield _spelling("table.spelling", max(a.path, b.path), min(a.path, b.path))
     for table in sent:
         if not table.key:
-            yield Finding(
+            yield LintFinding(
                 "note", "table.keyless", table.path,
                 "has no key: a row is known by the hash of its record, so a record that changes is another row",
                 "declare its primary_key in schema(), if its records have one",
             )  # fmt: skip
 
 
-def _columns(table: SentTable) -> Iterator[Finding]:
+def _columns(table: SentTable) -> Iterator[LintFinding]:
     misspelt = set()
     for a, b in combinations(table.columns, 2):
         if alike(a.name, b.name) >= SAME:
@@ -130,42 +130,42 @@ def _one_column(a: SentColumn, b: SentColumn, rows: int) -> bool:
     return bool(a.values and b.values) and WHOLE * rows <= a.values + b.values <= rows
 
 
-def _misspelt(table: SentTable, wrong: SentColumn, right: SentColumn) -> Finding:
+def _misspelt(table: SentTable, wrong: SentColumn, right: SentColumn) -> LintFinding:
     if right.declared and not right.values:
         text = f"is not declared, and {right.name}, which is, never had a value"
     else:
         text = f"has a value in {wrong.values:,} of {table.rows:,} rows, and {right.name} in {right.values:,} others"
     hint = f"if they are one column, use one name: {right.name} or {wrong.name}"
-    return Finding("warn", "column.typo", f"{table.path}.{wrong.name}", text, hint)
+    return LintFinding("warn", "column.typo", f"{table.path}.{wrong.name}", text, hint)
 
 
-def _spelling(kind: str, where: str, other: str) -> Finding:
+def _spelling(kind: str, where: str, other: str) -> LintFinding:
     text = f"and {other} differ in case and separators only: both are created"
-    return Finding("warn", kind, where, text, "send one of the two names")
+    return LintFinding("warn", kind, where, text, "send one of the two names")
 
 
-def _empty(table: SentTable, column: SentColumn) -> Iterator[Finding]:
+def _empty(table: SentTable, column: SentColumn) -> Iterator[LintFinding]:
     where = f"{table.path}.{column.name}"
     if column.declared and not column.values and table.rows and not column.key:
-        yield Finding(
+        yield LintFinding(
             "note", "column.empty", where, f"is declared, and none of {table.rows:,} rows has a value in it",
             "a declared column is created all the same; look whether update() sends it by this name",
         )  # fmt: skip
     elif not column.declared and table.rows >= ENOUGH and 0 < column.values < EMPTY * table.rows:
-        yield Finding(
+        yield LintFinding(
             "note", "column.sparse", where, f"has a value in {column.values:,} of {table.rows:,} rows",
             "declare it if it should be there from the start, or leave it out of the records",
         )  # fmt: skip
 
 
-def _unstable(table: SentTable, column: SentColumn) -> Iterator[Finding]:
+def _unstable(table: SentTable, column: SentColumn) -> Iterator[LintFinding]:
     types = sorted(set(column.types), key=str)
     if len(types) < 2 or column.declared:
         return
     meet = reduce(_both, types)
     lost = isinstance(meet, String) and not all(isinstance(t, String) for t in types)
     late = ", or string if its first float comes after a checkpoint" if _mixed(types) else ""
-    yield Finding(
+    yield LintFinding(
         "warn" if lost else "note", "column.unstable", f"{table.path}.{column.name}",
         f"has values of types {', '.join(map(str, types))}: it becomes {meet}{late}",
         f"declare its type in schema(){' (DOUBLE)' if late else ''}, or send values of one type",

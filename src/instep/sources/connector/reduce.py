@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from instep.sources.connector.scan import BATCH, Scan, canonical
+from instep.sources.connector.scan import BATCH, ConnectorScan, canonical
 from instep.sources.connector.segment import DELETE, GIVEN, OP, UPDATE, UPSERT
 from instep.stage.casts.text import plain
 
@@ -35,7 +35,7 @@ class Ends:
     mixed: bool
 
 
-def reduce(db: duckdb.DuckDBPyConnection, scan: Scan) -> Ends:
+def reduce(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> Ends:
     """Reads the keys of all operations; makes the table `parts` of those that updates touch."""
     keys = [f"k{i}" for i in range(len(scan.key))]
     total = _load(db, scan, keys)
@@ -59,7 +59,7 @@ def reduce(db: duckdb.DuckDBPyConnection, scan: Scan) -> Ends:
     return Ends(whole, gone, total, mixed)
 
 
-def _load(db: duckdb.DuckDBPyConnection, scan: Scan, keys: Sequence[str]) -> int:
+def _load(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, keys: Sequence[str]) -> int:
     """The table `ops`; answers its rows. Keys are compared by their texts."""
     schema = pa.schema([("n", pa.int64()), ("op", pa.int8()), *((k, pa.string()) for k in keys)])
     total = 0
@@ -91,7 +91,7 @@ def among(numbers: pa.Array, wanted: Numbers) -> pa.Array:
     return pa.array(wanted[at] == own)
 
 
-def mixed(db: duckdb.DuckDBPyConnection, scan: Scan, *, loose: bool) -> Iterator[pa.RecordBatch]:
+def mixed(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, *, loose: bool) -> Iterator[pa.RecordBatch]:
     """Rows made of several operations: those that rest on an upsert, or (`loose`) on a row of the destination. The
     last column is the JSON list of the columns given."""
     _load_raw(db, scan)
@@ -109,7 +109,7 @@ def mixed(db: duckdb.DuckDBPyConnection, scan: Scan, *, loose: bool) -> Iterator
         )
 
 
-def _load_raw(db: duckdb.DuckDBPyConnection, scan: Scan) -> None:
+def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
     """The table `raw`: the values of the operations in `parts`; `given` are places of columns."""
     wanted: Numbers = np.asarray(db.execute("SELECT n FROM parts ORDER BY n").fetchnumpy()["n"], np.int64)
     kinds = _kinds(scan)
@@ -131,7 +131,7 @@ def _load_raw(db: duckdb.DuckDBPyConnection, scan: Scan) -> None:
     db.unregister("coming")
 
 
-def _places(given: pa.Array, scan: Scan) -> pa.Array:
+def _places(given: pa.Array, scan: ConnectorScan) -> pa.Array:
     """Places of the columns that each operation gave and that are read."""
     places = {name: at for at, name in enumerate(scan.columns)}
     known: dict[str | None, list[int]] = {None: []}
@@ -141,7 +141,7 @@ def _places(given: pa.Array, scan: Scan) -> pa.Array:
     return pa.array([known[text] for text in texts], pa.list_(pa.int32()))
 
 
-def _kinds(scan: Scan) -> list[pa.DataType]:
+def _kinds(scan: ConnectorScan) -> list[pa.DataType]:
     """The type that holds a column's values of all files: their own where they agree, else text."""
     found: dict[str, set[pa.DataType]] = {name: set() for name in scan.columns}
     for _, batch in scan.batches(scan.columns):

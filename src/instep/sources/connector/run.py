@@ -21,8 +21,15 @@ from instep.sources.connector.child import not_done
 from instep.sources.connector.cluster.runner import Cluster, RemoteSegments
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.sealed import key_of, new_half, seal, unseal
-from instep.sources.connector.seen import Seen
-from instep.sources.connector.segment import Counts, LogLine, Segment, SegmentTable, read_manifest, write_manifest
+from instep.sources.connector.seen import SeenTables
+from instep.sources.connector.segment import (
+    LogLine,
+    OperationCounts,
+    Segment,
+    SegmentTable,
+    read_manifest,
+    write_manifest,
+)
 from instep.sources.connector.snapshot import brought
 from instep.sources.connector.spool import Segments
 from instep.sources.stream import Brought
@@ -70,7 +77,7 @@ class ConnectorRun:
         salt: bytes,
         *,
         anew: bool,
-        told: Callable[[Counts], None],
+        told: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
         on: Cluster | None = None,
     ) -> None:
@@ -78,7 +85,7 @@ class ConnectorRun:
         self.config, self.memory, self.salt = config, memory, salt
         self.root = Path(folder)
         self.place = self.root / f"run-{uuid4().hex[:12]}"
-        self.seen = self.before = Seen.from_dict(memory.shape())
+        self.seen = self.before = SeenTables.from_dict(memory.shape())
         self.group: tuple[Segment, ...] = ()
         self.number = 0
         self.held: list[HeldOperations] = memory.held()

@@ -28,7 +28,7 @@ BATCH = 65_536
 
 
 @dataclass(frozen=True)
-class Part:
+class SegmentScan:
     """A table's files of one segment; `cut` is the place of its last truncate, -1 without."""
 
     files: tuple[str, ...]
@@ -36,20 +36,20 @@ class Part:
     updates: int = 0
 
     @classmethod
-    def of(cls, folder: str, table: SegmentTable) -> Part:
+    def of(cls, folder: str, table: SegmentTable) -> SegmentScan:
         files = tuple(str(Path(folder) / f.path) for f in table.files)
         return cls(files, max(table.truncates, default=-1), table.updates)
 
 
 @dataclass(frozen=True)
-class Scan:
+class ConnectorScan:
     """`columns` of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
 
     table: str
     what: What
     key: tuple[str, ...]
     columns: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentScan, ...]
 
     def to_text(self) -> str:
         """As a chunk's query."""
@@ -57,9 +57,9 @@ class Scan:
         return json.dumps([self.table, self.what, self.key, self.columns, parts])
 
     @classmethod
-    def from_text(cls, text: str) -> Scan:
+    def from_text(cls, text: str) -> ConnectorScan:
         table, what, key, columns, parts = json.loads(text)
-        return cls(table, what, tuple(key), tuple(columns), tuple(Part(tuple(f), c, u) for f, c, u in parts))
+        return cls(table, what, tuple(key), tuple(columns), tuple(SegmentScan(tuple(f), c, u) for f, c, u in parts))
 
     @property
     def cut(self) -> int:

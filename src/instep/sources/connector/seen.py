@@ -60,13 +60,13 @@ class SeenTable:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenTables:
     """`left`: tables of which operations were neither taken nor held, and that have not been asked for again since."""
 
     tables: Mapping[Ref, SeenTable] = field(default_factory=dict)
     left: frozenset[Ref] = frozenset()
 
-    def after(self, told: Iterable[SegmentTable]) -> Seen:
+    def after(self, told: Iterable[SegmentTable]) -> SeenTables:
         """With what a segment or a declaration has told, which names every declared table."""
         now = {(t.schema, t.name): t for t in told}
         kept = {
@@ -85,7 +85,7 @@ class Seen:
         """Columns that are there only because they were sent once, and do not come any more."""
         return self._named(lambda ref, name, c: c.silent and not c.declared)
 
-    def begun(self, before: Seen) -> dict[Ref, frozenset[str]]:
+    def begun(self, before: SeenTables) -> dict[Ref, frozenset[str]]:
         """Columns, of tables that were there `before`, whose first value has come since."""
 
         def is_first(ref: Ref, name: str, column: SeenColumn) -> bool:
@@ -101,7 +101,7 @@ class Seen:
         }
         return {ref: names for ref, names in found.items() if names}
 
-    def without(self, ref: Ref, column: str) -> Seen:
+    def without(self, ref: Ref, column: str) -> SeenTables:
         """As if the column had never come."""
         if (table := self.tables.get(ref)) is None:
             return self
@@ -113,7 +113,7 @@ class Seen:
         return {"tables": tables, "left": [list(ref) for ref in sorted(self.left)]}
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> Seen:
+    def from_dict(cls, said: Mapping[str, Any]) -> SeenTables:
         left = frozenset((schema, name) for schema, name in said.get("left", ()))
         return cls(dict(_from_dict(t) for t in said.get("tables", ())), left)
 

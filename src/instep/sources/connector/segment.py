@@ -107,7 +107,7 @@ class SegmentTable:
 
 
 @dataclass(frozen=True)
-class Counts:
+class OperationCounts:
     """Operations."""
 
     upserts: int = 0
@@ -116,8 +116,8 @@ class Counts:
     truncates: int = 0
     checkpoints: int = 0
 
-    def __add__(self, more: Counts) -> Counts:
-        return Counts(
+    def __add__(self, more: OperationCounts) -> OperationCounts:
+        return OperationCounts(
             self.upserts + more.upserts, self.updates + more.updates, self.deletes + more.deletes,
             self.truncates + more.truncates, self.checkpoints + more.checkpoints,
         )  # fmt: skip
@@ -148,9 +148,9 @@ class Segment:
     digest: str = ""
 
     @property
-    def counts(self) -> Counts:
-        tables = (Counts(t.upserts, t.updates, t.deletes, len(t.truncates)) for t in self.tables)
-        return sum(tables, Counts(checkpoints=int(self.state is not None)))
+    def counts(self) -> OperationCounts:
+        tables = (OperationCounts(t.upserts, t.updates, t.deletes, len(t.truncates)) for t in self.tables)
+        return sum(tables, OperationCounts(checkpoints=int(self.state is not None)))
 
     def table(self, name: str, schema: str = "") -> SegmentTable | None:
         return next((t for t in self.tables if (t.schema, t.name) == (schema, name)), None)

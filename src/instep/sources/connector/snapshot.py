@@ -17,8 +17,8 @@ from instep.schema.planning.naming import ROW_ID
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
 from instep.sources.connector.reduce import Ends, among, mixed, reduce
-from instep.sources.connector.scan import Part, Scan, What
-from instep.sources.connector.seen import Seen
+from instep.sources.connector.scan import ConnectorScan, SegmentScan, What
+from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import SegmentTable
 from instep.sources.connector.uploads import COLUMN, publish
 from instep.sources.query import wanted
@@ -45,7 +45,7 @@ class ConnectorSession:
         self._last: tuple[object, duckdb.DuckDBPyConnection, Ends] | None = None
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        scan = Scan.from_text(chunk.query)
+        scan = ConnectorScan.from_text(chunk.query)
         db, ends = self._ends(scan)
         if scan.what == "changed":
             yield from _in_order(scan, mixed(db, scan, loose=True), given=True) if ends.mixed else ()
@@ -59,7 +59,7 @@ class ConnectorSession:
         if scan.what == "rows" and ends.mixed:
             yield from _in_order(scan, mixed(db, scan, loose=False), given=False)
 
-    def _ends(self, scan: Scan) -> tuple[duckdb.DuckDBPyConnection, Ends]:
+    def _ends(self, scan: ConnectorScan) -> tuple[duckdb.DuckDBPyConnection, Ends]:
         known = (scan.table, scan.key, scan.parts)
         if self._last is None or self._last[0] != known:
             self._stack.close()
@@ -68,7 +68,7 @@ class ConnectorSession:
         return self._last[1], self._last[2]
 
 
-def _in_order(scan: Scan, batches: Iterator[pa.RecordBatch], *, given: bool) -> Iterator[pa.RecordBatch]:
+def _in_order(scan: ConnectorScan, batches: Iterator[pa.RecordBatch], *, given: bool) -> Iterator[pa.RecordBatch]:
     names = [*([GIVEN] if given else []), *scan.columns]
     for batch in batches:
         yield batch.select(names)
@@ -93,11 +93,11 @@ class ConnectorSnapshot:
 
     def __init__(
         self,
-        seen: Seen,
+        seen: SeenTables,
         folders: Folders,
         readable: Callable[[str], str] = str,
         uploads: Path = Path(),
-        before: Seen | None = None,
+        before: SeenTables | None = None,
     ) -> None:
         self.seen, self.folders, self.readable, self._uploads = seen, folders, readable, uploads
         self.begun = seen.begun(before) if before is not None else {}
@@ -126,9 +126,9 @@ class ConnectorSnapshot:
 
     def _chunk(self, read: TableRead, key: str, what: What, columns: Sequence[str]) -> list[Chunk]:
         found = self.folders.get(read.source.ref, ())
-        parts = tuple(Part.of(self.readable(folder), table) for folder, table in found)
+        parts = tuple(SegmentScan.of(self.readable(folder), table) for folder, table in found)
         names = tuple(c.name for c in wanted(read, columns))
-        scan = Scan(read.source.path, what, read.source.key, names, parts)
+        scan = ConnectorScan(read.source.path, what, read.source.key, names, parts)
         rows, size = sum(t.rows for _, t in found), sum(f.bytes for _, t in found for f in t.files)
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]
 

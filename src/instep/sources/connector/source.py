@@ -18,8 +18,8 @@ from instep.model import Check
 from instep.schema.catalog.types import Unknown, parse
 from instep.sources.base import WholeCatalog
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.seen import Seen
-from instep.sources.connector.segment import Counts, LogLine, SegmentColumn, SegmentTable, stored_name
+from instep.sources.connector.seen import SeenTables
+from instep.sources.connector.segment import LogLine, OperationCounts, SegmentColumn, SegmentTable, stored_name
 from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.uploads import tidy
 from instep.store.catalogs.connector_states import ConnectorState, HeldOperations
@@ -119,14 +119,14 @@ class ConnectorSource(WholeCatalog):
             run = self._run
             yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before)
         else:
-            seen = Seen.from_dict(self.memory.shape()).after(self.declared)
+            seen = SeenTables.from_dict(self.memory.shape()).after(self.declared)
             yield ConnectorSnapshot(seen, {})
 
     def waits(self, ref: tuple[str, str]) -> bool:
         return any(held.table == ref for held in self.memory.held())
 
     def forget(self, ref: tuple[str, str], column: str) -> None:
-        seen = self._run.seen if self._run is not None else Seen.from_dict(self.memory.shape())
+        seen = self._run.seen if self._run is not None else SeenTables.from_dict(self.memory.shape())
         left = seen.without(ref, column)
         self.memory.keep_shape(left.to_dict())
         if self._run is not None:
@@ -134,7 +134,7 @@ class ConnectorSource(WholeCatalog):
 
     @contextmanager
     def stream(
-        self, *, anew: bool, told: Callable[[Counts], None], log: Callable[[LogLine], None]
+        self, *, anew: bool, told: Callable[[OperationCounts], None], log: Callable[[LogLine], None]
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
 

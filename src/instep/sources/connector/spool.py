@@ -16,15 +16,15 @@ from typing import Any
 
 from instep.errors import ReadError, StageError
 from instep.schema.catalog.types import parse
-from instep.sources.connector.child import HERE, Child, Ended, Host, failed, line_of
+from instep.sources.connector.child import HERE, Child, ChildEnd, Host, failed, line_of
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
     DELETE,
     UPDATE,
     UPSERT,
-    Counts,
     LogLine,
+    OperationCounts,
     Segment,
     segment_folder,
     stored_name,
@@ -40,7 +40,7 @@ _ROWS, _BYTES, _STEPS = 20_000, 8 << 20, 100
 
 
 @dataclass
-class Part:
+class SegmentPart:
     """`number` is that of the segment that it becomes, if no other one takes it. `since`: when its first checkpoint
     came, monotonic."""
 
@@ -65,14 +65,14 @@ class Part:
         few = sum(s.rows for s in spools) < _ROWS and sum(s.bytes for s in spools) < _BYTES
         return few and all(s.steps < _STEPS for s in spools)
 
-    def takes(self, later: Part) -> bool:
+    def takes(self, later: SegmentPart) -> bool:
         """True if both make the segment that they would be one after the other. A part that deletes from a table in
         which this one has written is apart: its rows land, and are marked as deleted."""
         return all(ref not in self.tables or self.tables[ref].takes(spool) for ref, spool in later.tables.items()) and (
             not any(spool.is_on_disk for spool in later.tables.values())
         )
 
-    def add(self, later: Part, spool_of: Callable[[Part, Declaration], TableSpool]) -> None:
+    def add(self, later: SegmentPart, spool_of: Callable[[SegmentPart, Declaration], TableSpool]) -> None:
         """Take the operations of a part that it `takes`. `spool_of` makes a table that this one does not have yet."""
         for spool in later.tables.values():
             if spool.operations:
@@ -134,7 +134,7 @@ class Segments:
         config: ConnectorConfig,
         folder: str,
         state: Mapping[str, Any],
-        told: Callable[[Counts], None],
+        told: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
         host: Host = HERE,
         *,
@@ -149,19 +149,19 @@ class Segments:
         self._failure: BaseException | None = None
         self._declared: list[Declaration] = []
         self._names: dict[int, Declaration] = {}
-        self._part = Part(1)
-        self._open: Part | None = None
+        self._part = SegmentPart(1)
+        self._open: SegmentPart | None = None
         self._ready: deque[Segment] = deque()
         self._made: set[int] = set()
         self._uploads = Uploads(config.name, self._folder, config.limits.file_bytes)
         self._renamed: set[tuple[tuple[str, str], str]] = set()
-        self._counts, self._at = Counts(), 0.0
+        self._counts, self._at = OperationCounts(), 0.0
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
         self._child = Child(config, self._log, host)
         self._child.start("update", state)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> OperationCounts:
         """Of the sync so far."""
         return self._counts
 
@@ -233,7 +233,7 @@ class Segments:
         """From another thread: next() raises soon."""
         self._child.stop()
 
-    def close(self) -> Ended | None:
+    def close(self) -> ChildEnd | None:
         """Ends the connector's process, if it has not ended."""
         for part in filter(None, (self._part, self._open)):
             part.discard()
@@ -251,7 +251,7 @@ class Segments:
             self._made.add(number)
         return folder
 
-    def _spool(self, part: Part, said: Declaration) -> TableSpool:
+    def _spool(self, part: SegmentPart, said: Declaration) -> TableSpool:
         if (spool := part.tables.get(said.ref)) is None:
             spool = part.tables[said.ref] = TableSpool(self._folder_of(part.number), len(part.tables) + 1, said)
         return spool
@@ -265,13 +265,13 @@ class Segments:
             case "rows":
                 counts = self._table(head).add(frame)
                 self._report_renamed(self._names[head["table"]], head["columns"])
-                self._count(Counts(counts[UPSERT], counts[UPDATE], counts[DELETE]))
+                self._count(OperationCounts(counts[UPSERT], counts[UPDATE], counts[DELETE]))
             case "file":
                 if upload := self._uploads.take(frame, self._folder_of(self._part.number)):
                     self._table(head).uploads.append(upload)
             case "truncate":
                 self._table(head).truncates.append(int(head["number"]))
-                self._count(Counts(truncates=1))
+                self._count(OperationCounts(truncates=1))
             case "table":
                 self._name(int(head["number"]), str(head["schema"]), str(head["table"]))
             case "schema":
@@ -315,7 +315,7 @@ class Segments:
                 self._part.warnings.append(text)
                 self._log(LogLine("warning", text, "instep"))
 
-    def _count(self, more: Counts) -> None:
+    def _count(self, more: OperationCounts) -> None:
         self._counts += more
         if time.monotonic() - self._at >= _TOLD_EVERY:
             self._at = time.monotonic()
@@ -325,14 +325,14 @@ class Segments:
         state = json.loads(text)
         self._check_progress(state)
         self._child.hidden.note_state(state)
-        self._count(Counts(checkpoints=1))
+        self._count(OperationCounts(checkpoints=1))
         part = self._part
         if self._open is not None and (part.is_empty or self._open.takes(part)):
             self._open.add(part, self._spool)
-            self._part = Part(part.number)
+            self._part = SegmentPart(part.number)
         else:
             self._emit_open()
-            self._open, self._part = part, Part(part.number + 1)
+            self._open, self._part = part, SegmentPart(part.number + 1)
             part.since = time.monotonic()
         self._open.state = state
         if not self._gather or not self._open.left:
@@ -368,7 +368,7 @@ class Segments:
             part, self._open = self._open, None
             self._emit(part, ends=False)
 
-    def _emit(self, part: Part, *, ends: bool) -> None:
+    def _emit(self, part: SegmentPart, *, ends: bool) -> None:
         """Writes the segment."""
         folder = self._folder_of(part.number)
         declared = {said.ref: self._spool(part, said) for said in self._declared}

@@ -8,13 +8,13 @@ from dataclasses import replace
 from instep.schema.catalog.catalog import Column, Table
 from instep.sources.base import CursorRange
 from instep.sources.files.config import NUMBER
-from instep.sources.files.read import Scan
+from instep.sources.files.read import FileScan
 from instep.sources.files.seen import File
-from instep.sources.files.shape import Part
+from instep.sources.files.shape import FilePart
 from instep.stage.spec import Chunk
 
 CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 256 << 20
-Piece = tuple[File, Part | None]
+Piece = tuple[File, FilePart | None]
 
 
 def scans(
@@ -24,7 +24,7 @@ def scans(
     """The chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a column
     `_file_number` is ours and not one of the files."""
     key = {k: table.by_name[k].type for k in table.key}
-    scan = Scan(table.name, {n: table.by_name[n].type for n in wanted}, (), key=key)
+    scan = FileScan(table.name, {n: table.by_name[n].type for n in wanted}, (), key=key)
     if numbered and bound is not None and bound.name == NUMBER and (rows.lower or rows.upper):
         files = [f for f in files if _between(f.number, rows)]
     elif bound is not None and (rows.lower is not None or rows.upper is not None):
@@ -52,9 +52,9 @@ def _pieces(files: Sequence[File]) -> Iterator[Piece]:
             yield file, None
 
 
-def _joined(groups: Sequence[Part]) -> Iterator[Part]:
+def _joined(groups: Sequence[FilePart]) -> Iterator[FilePart]:
     """Row groups side by side, up to the size of a chunk."""
-    whole: Part | None = None
+    whole: FilePart | None = None
     for group in groups:
         if whole is None:
             whole = group
@@ -62,7 +62,7 @@ def _joined(groups: Sequence[Part]) -> Iterator[Part]:
             yield whole
             whole = group
         else:
-            whole = Part(whole.start, group.end, whole.line, whole.rows + group.rows, whole.bytes + group.bytes)
+            whole = FilePart(whole.start, group.end, whole.line, whole.rows + group.rows, whole.bytes + group.bytes)
     if whole is not None:
         yield whole
 

@@ -20,7 +20,7 @@ Format = Literal["auto", "parquet", "csv", "jsonl"]
 
 
 @dataclass(frozen=True)
-class Options:
+class FileOptions:
     """How the files of a table are written. `nulls` are texts of a CSV file that stand for NULL unless they are quoted.
     `types` are declared types (text forms) by column, `key` the columns of which the newest row counts."""
 
@@ -60,11 +60,11 @@ class FilesConfig:
     metadata: tuple[str, ...] = ()
     settle: float = 5.0
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    options: Options = field(default_factory=Options)
+    options: FileOptions = field(default_factory=FileOptions)
     by_table: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     links: bool = True
 
-    def options_of(self, table: str) -> Options:
+    def options_of(self, table: str) -> FileOptions:
         """Those of a table: of several patterns the first that sets an option decides it."""
         said: dict[str, Any] = {}
         for pattern, more in self.by_table.items():

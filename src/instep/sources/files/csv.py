@@ -13,9 +13,9 @@ from pyarrow import csv
 
 from instep.errors import ReadError
 from instep.schema.catalog.types import DataType, String
-from instep.sources.files.config import Options
+from instep.sources.files.config import FileOptions
 from instep.sources.files.infer import NOTHING, infer
-from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, distinct
+from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, RefusedRecord, distinct
 
 _FIRST, _ESCAPED = 0x10FE80, 0xDC80
 """The character for 0x80, and Python's own (`surrogateescape`), which is no UTF-8."""
@@ -26,7 +26,7 @@ _OUT = {_ESCAPED + n: _FIRST + n for n in range(128)}
 _BACK = {ours: escaped for escaped, ours in _OUT.items()}
 
 
-class Carried:
+class CarriedBytes:
     """A stream of UTF-8 made of one of bytes; `some`: bytes were carried in what was read so far."""
 
     def __init__(self, stream: Any) -> None:
@@ -87,12 +87,12 @@ WIDEST = 20_000
 """Columns that a file may have."""
 
 
-def inspect(stream: Any, options: Options, reserved: Sequence[str], name: str) -> Shape:
+def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: str) -> FileShape:
     """Reads the whole file once. A file without a record has no columns."""
     try:
         reader = _open(stream, options, None, name)
     except _Nothing:
-        return Shape()
+        return FileShape()
     header: list[str | None] | None = None
     kinds: list[DataType] = [NOTHING] * len(reader.names)
     rows = 0
@@ -109,10 +109,10 @@ def inspect(stream: Any, options: Options, reserved: Sequence[str], name: str) -
     if not options.header:
         names = [(n, "") for n, _ in names]
     columns = tuple(FileColumn(n, kind, "text", note) for (n, note), kind in zip(names, kinds, strict=False))
-    return Shape(columns, rows, len(reader.bad))
+    return FileShape(columns, rows, len(reader.bad))
 
 
-def pieces(stream: Any, options: Options, shape: Shape, part: Part | None, wanted: Sequence[str], name: str
+def pieces(stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
 ) -> Iterator[Piece]:  # fmt: skip
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
     if not shape.columns:
@@ -137,8 +137,8 @@ def _moved(numbers: pa.Array, offset: int) -> pa.Array:
     return pc.add(numbers, offset) if offset else numbers
 
 
-def _shifted(refused: Refused, offset: int) -> Refused:
-    return Refused(refused.line + offset, refused.text, refused.reason)
+def _shifted(refused: RefusedRecord, offset: int) -> RefusedRecord:
+    return RefusedRecord(refused.line + offset, refused.text, refused.reason)
 
 
 class _Nothing(Exception):
@@ -150,7 +150,7 @@ class _Aside:
     quoted text is open at the end."""
 
     def __init__(self) -> None:
-        self.bad: list[Refused] = []
+        self.bad: list[RefusedRecord] = []
         self.whole = False
 
     def __call__(self, row: csv.InvalidRow) -> str:
@@ -158,14 +158,14 @@ class _Aside:
             self.whole = True
             return "skip"
         why = f"{row.actual_columns} values where {row.expected_columns} columns are"
-        self.bad.append(Refused(row.number, shown(row.text), why))
+        self.bad.append(RefusedRecord(row.number, shown(row.text), why))
         return "skip"
 
 
 class _Reader:
     """Batches of text columns f0, f1, ...; `bad` grows while they are read."""
 
-    def __init__(self, reader: csv.CSVStreamingReader, text: Carried, aside: _Aside, name: str) -> None:
+    def __init__(self, reader: csv.CSVStreamingReader, text: CarriedBytes, aside: _Aside, name: str) -> None:
         self.reader, self.text, self.aside, self.bad, self.name = reader, text, aside, aside.bad, name
         self.names = reader.schema.names
 
@@ -204,7 +204,7 @@ class _Unsplit:
 
     closed = False
 
-    def __init__(self, stream: Carried, options: Options) -> None:
+    def __init__(self, stream: CarriedBytes, options: FileOptions) -> None:
         self._stream = stream
         self._kept = b""
         self._last = options.delimiter.encode() * (WIDEST + 1) + b"\n"
@@ -231,7 +231,7 @@ class _Unsplit:
         """The stream is its owner's."""
 
 
-def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reader:
+def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _Reader:
     aside = _Aside()
     names = None if width is None else [f"f{at}" for at in range(width)]
     read = csv.ReadOptions(
@@ -244,7 +244,7 @@ def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reade
     )  # fmt: skip
     native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "r")
     try:
-        text = Carried(pa.transcoding_input_stream(native, options.encoding, "utf8"))
+        text = CarriedBytes(pa.transcoding_input_stream(native, options.encoding, "utf8"))
         return _Reader(csv.open_csv(_Unsplit(text, options), read, parse, _texts(options, width)), text, aside, name)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
@@ -254,7 +254,7 @@ def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reade
         raise broken(name, error) from None
 
 
-def _texts(options: Options, width: int | None) -> csv.ConvertOptions:
+def _texts(options: FileOptions, width: int | None) -> csv.ConvertOptions:
     """Bytes that are no text are kept: each value is looked at when it is cast."""
     known = WIDEST if width is None else width
     return csv.ConvertOptions(
@@ -266,10 +266,10 @@ def _texts(options: Options, width: int | None) -> csv.ConvertOptions:
 class _Lines:
     """Numbers the records of batches in a row: those that were set aside are counted as well."""
 
-    def __init__(self, bad: list[Refused]) -> None:
+    def __init__(self, bad: list[RefusedRecord]) -> None:
         self.bad, self.at, self.told = bad, 1, 0
 
-    def take(self, rows: int) -> tuple[pa.Array, list[Refused]]:
+    def take(self, rows: int) -> tuple[pa.Array, list[RefusedRecord]]:
         """The numbers of the next `rows` records, and those that were set aside between them."""
         end, last = self.at + rows, self.told
         while last < len(self.bad) and self.bad[last].line < end:
@@ -280,7 +280,7 @@ class _Lines:
         self.at = end
         return pa.array(numbers, pa.int64()), between
 
-    def rest(self) -> list[Refused]:
+    def rest(self) -> list[RefusedRecord]:
         """Those after the last row."""
         left, self.told = self.bad[self.told :], len(self.bad)
         return left

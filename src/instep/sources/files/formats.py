@@ -12,18 +12,22 @@ import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
 from instep.sources.files import csv, jsonl, parquet
-from instep.sources.files.config import FilesConfig, Options
+from instep.sources.files.config import FileOptions, FilesConfig
 from instep.sources.files.listing import FileState
-from instep.sources.files.shape import Part, Piece, Shape
-from instep.stage.files.place import Place
+from instep.sources.files.shape import FilePart, FileShape, Piece
+from instep.stage.files.place import StorageFolder
 
 PART_BYTES = 64 << 20
 _BLOCK = 8 << 20
 
 
 def divided(
-    shape: Shape, opened: Callable[[], AbstractContextManager[Any]], state: FileState, options: Options, kind: str
-) -> Shape:
+    shape: FileShape,
+    opened: Callable[[], AbstractContextManager[Any]],
+    state: FileState,
+    options: FileOptions,
+    kind: str,
+) -> FileShape:
     """The shape with parts, where each line is a record: always in JSON lines, in CSV if no text is quoted and no
     record was set aside. Files that are compressed or in an encoding with longer units are read as a whole."""
     single = options.encoding.lower().replace("-", "") in ("utf8", "ascii", "latin1", "iso88591", "cp1252")
@@ -40,7 +44,7 @@ def divided(
     return replace(shape, parts=tuple(replace(p, rows=rows) for p in parts))
 
 
-def _parts(file: Any, size: int, quote: bytes) -> Iterator[Part]:
+def _parts(file: Any, size: int, quote: bytes) -> Iterator[FilePart]:
     """Parts that end with a line; nothing if the file holds a quote or a carriage return alone, or blank lines."""
     start = lines = before = 0
     at, found = 0, []
@@ -49,7 +53,7 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[Part]:
         if (quote and quote in block) or _odd(last + block):
             return
         if at + len(block) - start >= PART_BYTES and (cut := block.rfind(b"\n") + 1):
-            found.append(Part(start, at + cut, before, bytes=at + cut - start))
+            found.append(FilePart(start, at + cut, before, bytes=at + cut - start))
             lines += block.count(b"\n", 0, cut)
             start, before = at + cut, lines
             lines += block.count(b"\n", cut)
@@ -59,7 +63,7 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[Part]:
     if last == b"\r":
         return
     if start < size:
-        found.append(Part(start, size, before, bytes=size - start))
+        found.append(FilePart(start, size, before, bytes=size - start))
     yield from found
 
 
@@ -69,11 +73,11 @@ def _odd(text: bytes) -> bool:
     return alone or b"\n\n" in text or b"\n\r" in text
 
 
-def inspect(config: FilesConfig, options: Options, state: FileState) -> Shape:
+def inspect(config: FilesConfig, options: FileOptions, state: FileState) -> FileShape:
     """What is in the file; raises ReadError, which names it."""
     kind = state.format(options.format)
     if not state.size and kind != "parquet":
-        return Shape()
+        return FileShape()
     with _opened(config, state, None, whole=kind == "parquet") as stream:
         if kind == "parquet":
             return parquet.inspect(stream, config.metadata)
@@ -83,7 +87,7 @@ def inspect(config: FilesConfig, options: Options, state: FileState) -> Shape:
     return divided(shape, lambda: _opened(config, state, None, whole=True), state, options, kind)
 
 
-def _check_mark(config: FilesConfig, options: Options, state: FileState) -> None:
+def _check_mark(config: FilesConfig, options: FileOptions, state: FileState) -> None:
     """Raises ReadError for a text that begins with the mark of another encoding."""
     if options.encoding.lower() not in ("utf-8", "utf8"):
         return
@@ -93,7 +97,12 @@ def _check_mark(config: FilesConfig, options: Options, state: FileState) -> None
 
 
 def pieces(
-    config: FilesConfig, options: Options, state: FileState, shape: Shape, part: Part | None, wanted: Sequence[str]
+    config: FilesConfig,
+    options: FileOptions,
+    state: FileState,
+    shape: FileShape,
+    part: FilePart | None,
+    wanted: Sequence[str],
 ) -> Iterator[Piece]:
     """The records of a part of the file (None: all of it), columns by name; raises ReadError, which names the file."""
     kind = state.format(options.format)
@@ -107,7 +116,7 @@ def pieces(
             yield from room.pieces(stream, options_for(options, state), shape, part, wanted, state.name)
 
 
-def options_for(options: Options, state: FileState) -> Options:
+def options_for(options: FileOptions, state: FileState) -> FileOptions:
     """Those of the table; a `.tsv` file is one with tabs unless another delimiter is said."""
     from dataclasses import replace
 
@@ -115,9 +124,9 @@ def options_for(options: Options, state: FileState) -> Options:
 
 
 @contextmanager
-def _opened(config: FilesConfig, state: FileState, part: Part | None, *, whole: bool) -> Iterator[Any]:
+def _opened(config: FilesConfig, state: FileState, part: FilePart | None, *, whole: bool) -> Iterator[Any]:
     """A file that can be read at any place (`whole`), or a stream of its contents or of a part of them."""
-    filesystem, path = Place(config.path, config.properties).resolve(state.name)
+    filesystem, path = StorageFolder(config.path, config.properties).resolve(state.name)
     try:
         if whole or part is not None:
             with filesystem.open_input_file(path) as file:

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from instep.errors import ReadError
 from instep.schema.catalog.types import Boolean, DataType, Json, String
-from instep.sources.files.config import Options
+from instep.sources.files.config import FileOptions
 from instep.sources.files.infer import NOTHING, infer, join
-from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, distinct
+from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, RefusedRecord, distinct
 
 BATCH_ROWS = 16_384
 BATCH_CHARACTERS = 16 << 20
@@ -24,7 +24,7 @@ class Number(str):
     """A number as it is written."""
 
 
-def inspect(stream: Any, options: Options, reserved: Sequence[str], name: str) -> Shape:
+def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: str) -> FileShape:
     """Reads the whole file once; columns stand in the order in which they appear."""
     kinds: dict[str, DataType] = {}
     rows = refused = 0
@@ -38,10 +38,10 @@ def inspect(stream: Any, options: Options, reserved: Sequence[str], name: str) -
         FileColumn(n, kinds[said], "json", note, said if note else "")
         for said, (n, note) in zip(kinds, found, strict=True)
     )
-    return Shape(columns, rows, refused)
+    return FileShape(columns, rows, refused)
 
 
-def pieces(stream: Any, options: Options, shape: Shape, part: Part | None, wanted: Sequence[str], name: str
+def pieces(stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
 ) -> Iterator[Piece]:  # fmt: skip
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
     said = {c.name: c.said if c.note else c.name for c in shape.columns if c.name in wanted}
@@ -51,15 +51,15 @@ def pieces(stream: Any, options: Options, shape: Shape, part: Part | None, wante
 
 
 def _records(
-    stream: Any, options: Options, name: str, line: int
-) -> Iterator[tuple[list[int], list[dict[str, Any]], list[Refused]]]:
+    stream: Any, options: FileOptions, name: str, line: int
+) -> Iterator[tuple[list[int], list[dict[str, Any]], list[RefusedRecord]]]:
     """(line numbers, objects, lines that are none) of some thousand lines at a time; blank lines are passed over."""
     texts = io.TextIOWrapper(stream, encoding=_encoding(options), errors="surrogateescape", newline="\n")
     try:
         for some in _some(texts):
             numbers: list[int] = []
             objects: list[dict[str, Any]] = []
-            bad: list[Refused] = []
+            bad: list[RefusedRecord] = []
             for text in some:
                 line += 1
                 if not (text := text.strip()):
@@ -69,7 +69,7 @@ def _records(
                     numbers.append(line)
                     objects.append(found)
                 else:
-                    bad.append(Refused(line, text.encode("utf-8", "replace").decode(), found))
+                    bad.append(RefusedRecord(line, text.encode("utf-8", "replace").decode(), found))
             yield numbers, objects, bad
     except (UnicodeError, LookupError, EOFError, OSError) as error:
         raise ReadError(
@@ -90,7 +90,7 @@ def _some(texts: Iterable[str]) -> Iterator[list[str]]:
         yield found
 
 
-def _encoding(options: Options) -> str:
+def _encoding(options: FileOptions) -> str:
     return "utf-8-sig" if options.encoding.lower() in ("utf-8", "utf8") else options.encoding
 
 

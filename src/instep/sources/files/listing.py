@@ -13,7 +13,7 @@ from typing import Any
 
 from instep.errors import ConnectError, InstepError, ProjectError
 from instep.sources.files.config import FilesConfig
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 
 FORMATS = {
     "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl",
@@ -49,16 +49,16 @@ class FileState:
 
 
 @dataclass(frozen=True)
-class Listing:
+class FileListing:
     """Files by table in order of their names; `unsettled` are tables with files that are being written."""
 
     files: Mapping[str, tuple[FileState, ...]]
     unsettled: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
 
 
-def listing(config: FilesConfig, now: float | None = None) -> Listing:
+def listing(config: FilesConfig, now: float | None = None) -> FileListing:
     """What is there now; raises ConnectError."""
-    place = Place(config.path, config.properties)
+    place = StorageFolder(config.path, config.properties)
     latest = (time.time() if now is None else now) - config.settle if place.local is not None else float("inf")
     files: dict[str, list[FileState]] = {}
     unsettled: dict[str, list[FileState]] = {}
@@ -66,10 +66,10 @@ def listing(config: FilesConfig, now: float | None = None) -> Listing:
         table = table_of(config, state)
         if table is not None and config.is_selected(table):
             (files if modified <= latest else unsettled).setdefault(table, []).append(state)
-    return Listing({t: tuple(f) for t, f in files.items()}, {t: tuple(f) for t, f in unsettled.items()})
+    return FileListing({t: tuple(f) for t, f in files.items()}, {t: tuple(f) for t, f in unsettled.items()})
 
 
-def _all(config: FilesConfig, place: Place) -> Iterable[tuple[FileState, float]]:
+def _all(config: FilesConfig, place: StorageFolder) -> Iterable[tuple[FileState, float]]:
     """Files with the time of their last change in seconds; hidden ones and those of unfinished jobs are left out."""
     from pyarrow import fs
 

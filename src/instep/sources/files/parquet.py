@@ -28,14 +28,14 @@ from instep.schema.catalog.types import (
     Unknown,
     Uuid,
 )
-from instep.sources.files.shape import FileColumn, Part, Piece, Shape, distinct
+from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, distinct
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 << 20
 types = pa.types
 
 
-def inspect(file: Any, reserved: Sequence[str]) -> Shape:
+def inspect(file: Any, reserved: Sequence[str]) -> FileShape:
     """From the footer alone. `file` is a random-access file."""
     parquet = pq.ParquetFile(file)
     schema, footer = parquet.schema_arrow, parquet.metadata
@@ -44,9 +44,9 @@ def inspect(file: Any, reserved: Sequence[str]) -> Shape:
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     parts, line = [], 0
     for at, group in enumerate(groups):
-        parts.append(Part(at, at + 1, line, group.num_rows, group.total_byte_size))
+        parts.append(FilePart(at, at + 1, line, group.num_rows, group.total_byte_size))
         line += group.num_rows
-    return Shape(tuple(columns), footer.num_rows, parts=tuple(parts))
+    return FileShape(tuple(columns), footer.num_rows, parts=tuple(parts))
 
 
 def _batch_rows(footer: pq.FileMetaData, groups: range) -> int:
@@ -56,7 +56,7 @@ def _batch_rows(footer: pq.FileMetaData, groups: range) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
-def pieces(file: Any, shape: Shape, part: Part | None, wanted: Sequence[str]) -> Iterator[Piece]:
+def pieces(file: Any, shape: FileShape, part: FilePart | None, wanted: Sequence[str]) -> Iterator[Piece]:
     """The rows of the part's row groups (None: all); columns that the file lacks are left out."""
     parquet = pq.ParquetFile(file)
     groups = range(parquet.metadata.num_row_groups) if part is None else range(part.start, part.end)

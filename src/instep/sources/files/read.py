@@ -16,22 +16,22 @@ from instep.sources.files.config import FILE, NUMBER, FilesConfig
 from instep.sources.files.formats import pieces
 from instep.sources.files.listing import FileState
 from instep.sources.files.seen import File
-from instep.sources.files.shape import Part, Piece, Shape
+from instep.sources.files.shape import FilePart, FileShape, Piece
 from instep.sources.files.values import integers, rows_of, within
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.origin import told
 from instep.stage.spec import Chunk
 
 
 @dataclass(frozen=True)
-class Scan:
+class FileScan:
     """What one chunk reads: `columns` with their types, of parts of files (None: a file as a whole), of the rows with
     `where` = (column, type, lower, upper) only. Of rows with the same `key` (columns with their types) the newest
     counts: the chunks of such a table have the newest file first and are read in order."""
 
     table: str
     columns: Mapping[str, DataType]
-    files: tuple[tuple[File, Part | None], ...]
+    files: tuple[tuple[File, FilePart | None], ...]
     where: tuple[str, DataType, str | None, str | None] | None = None
     key: Mapping[str, DataType] = field(default_factory=dict)
 
@@ -46,10 +46,13 @@ class Scan:
         return json.dumps({"table": self.table, "columns": columns, "files": files, "where": where, "key": key})
 
     @classmethod
-    def from_text(cls, text: str) -> Scan:
+    def from_text(cls, text: str) -> FileScan:
         said = json.loads(text)
         files = tuple(
-            (File(FileState(**state), number, kind, Shape.from_dict(shape)), None if part is None else Part(*part))
+            (
+                File(FileState(**state), number, kind, FileShape.from_dict(shape)),
+                None if part is None else FilePart(*part),
+            )
             for state, number, kind, shape, part in said["files"]
         )
         where = said["where"] and (said["where"][0], parse(said["where"][1]), *said["where"][2:])
@@ -79,7 +82,7 @@ class FilesSession:
         """Batches with the origin of each row (see stage/origin.py); raises ReadError for a file that has changed."""
         if chunk.number == 0:
             self.keys[chunk.table] = set()
-        scan = Scan.from_text(chunk.query)
+        scan = FileScan.from_text(chunk.query)
         for file, part in scan.files:
             self._check(file)
             for piece in self._pieces(scan, file, part, chunk.table):
@@ -88,7 +91,7 @@ class FilesSession:
 
     def _check(self, file: File) -> None:
         """Raises ReadError unless the file is as it was listed."""
-        filesystem, path = Place(self.config.path, self.config.properties).resolve(file.state.name)
+        filesystem, path = StorageFolder(self.config.path, self.config.properties).resolve(file.state.name)
         try:
             now = filesystem.get_file_info(path)
         except OSError as error:
@@ -99,7 +102,7 @@ class FilesSession:
                 hint="nothing was loaded from its table: sync again",
             )
 
-    def _pieces(self, scan: Scan, file: File, part: Part | None, table: str) -> Iterator[Piece]:
+    def _pieces(self, scan: FileScan, file: File, part: FilePart | None, table: str) -> Iterator[Piece]:
         wanted = {*scan.columns, *scan.key, *([scan.where[0]] if scan.where else [])}
         found = records(self.config, scan.table, file, part, wanted)
         if scan.key:
@@ -112,7 +115,7 @@ class FilesSession:
                 yield piece.filter(within(piece.arrays[column], kind, lower, upper))
 
     def _newest(
-        self, scan: Scan, file: File, found: Iterator[Piece], taken: set[tuple[object, ...]]
+        self, scan: FileScan, file: File, found: Iterator[Piece], taken: set[tuple[object, ...]]
     ) -> Iterator[Piece]:
         """The rows whose key is in no newer file and in no later row of this one; those without a key stay, to be
         refused. Keys are read first, then rows."""
@@ -150,7 +153,7 @@ def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapp
     return len(distinct) + keyless
 
 
-def records(config: FilesConfig, table: str, file: File, part: Part | None, wanted: set[str]) -> Iterator[Piece]:
+def records(config: FilesConfig, table: str, file: File, part: FilePart | None, wanted: set[str]) -> Iterator[Piece]:
     """The records of a file with all columns that are wanted: NULL where the file lacks them."""
     about = wanted & set(config.metadata)
     own = sorted(wanted - about)
@@ -168,7 +171,7 @@ def _about(name: str, file: File, piece: Piece) -> pa.Array:
     return pa.repeat(pa.scalar(file.number, pa.int64()), rows) if name == NUMBER else piece.lines
 
 
-def _batch(scan: Scan, file: File, piece: Piece) -> pa.RecordBatch:
+def _batch(scan: FileScan, file: File, piece: Piece) -> pa.RecordBatch:
     columns: Sequence[pa.Array] = [integers(piece.arrays[n], kind) for n, kind in scan.columns.items()]
     batch = pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))])
     return told(batch, file.state.name, piece.lines, [(r.line, r.text, r.reason) for r in piece.refused])

@@ -12,11 +12,11 @@ from instep.errors import ReadError
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.formats import inspect
 from instep.sources.files.listing import FileState, listing
-from instep.sources.files.shape import Shape
+from instep.sources.files.shape import FileShape
 from instep.store.catalogs.source_files import SeenFile
 
 
-class Records(Protocol):
+class FileRecords(Protocol):
     """Where files and what is in them are recorded (see store/catalogs/source_files.py)."""
 
     def of(self, source: str) -> list[SeenFile]: ...
@@ -31,11 +31,11 @@ class File:
     state: FileState
     number: int
     format: str
-    shape: Shape
+    shape: FileShape
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenFiles:
     """The files of each table in the order in which they were first seen. `broken` tells why a table cannot be read;
     `history` has every version that was ever seen, by path, in order."""
 
@@ -45,7 +45,7 @@ class Seen:
     history: Mapping[str, tuple[SeenFile, ...]] = field(default_factory=dict)
 
 
-def look(config: FilesConfig, records: Records, now: float | None = None) -> Seen:
+def look(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:
     """What the folder holds now. New and changed files are read once and recorded."""
     listed = listing(config, now)
     known = _by_path(records.of(config.name))
@@ -63,7 +63,7 @@ def look(config: FilesConfig, records: Records, now: float | None = None) -> See
         if again := [f.name for f in files if f.name in known]:
             broken[table] = f"{again[0]} is being written: it is read once it has not changed for {config.settle:g} s"
     tables = {t: _files(config, t, files, found[t]) for t, files in listed.files.items() if t not in broken}
-    return Seen(tables, broken, listed.unsettled, known)
+    return SeenFiles(tables, broken, listed.unsettled, known)
 
 
 def _by_path(seen: Sequence[SeenFile]) -> dict[str, tuple[SeenFile, ...]]:
@@ -92,12 +92,12 @@ def _digest(config: FilesConfig, table: str) -> str:
 
 def _inspected(
     config: FilesConfig, fresh: Sequence[tuple[str, FileState]], broken: dict[str, str]
-) -> list[tuple[tuple[str, FileState], Shape]]:
+) -> list[tuple[tuple[str, FileState], FileShape]]:
     """What is in these files; why a table cannot be read goes into `broken`."""
     if not fresh:
         return []
 
-    def one(file: tuple[str, FileState]) -> Shape | ReadError:
+    def one(file: tuple[str, FileState]) -> FileShape | ReadError:
         try:
             return inspect(config, config.options_of(file[0]), file[1])
         except ReadError as error:
@@ -108,7 +108,7 @@ def _inspected(
     for (table, _), shape in zip(fresh, shapes, strict=True):
         if isinstance(shape, ReadError):
             broken.setdefault(table, told(shape))
-    return [(f, s) for f, s in zip(fresh, shapes, strict=True) if isinstance(s, Shape)]
+    return [(f, s) for f, s in zip(fresh, shapes, strict=True) if isinstance(s, FileShape)]
 
 
 def told(error: ReadError) -> str:
@@ -116,7 +116,7 @@ def told(error: ReadError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
-def _record(config: FilesConfig, table: str, state: FileState, shape: Shape) -> SeenFile:
+def _record(config: FilesConfig, table: str, state: FileState, shape: FileShape) -> SeenFile:
     return SeenFile(state.name, state.size, state.version, 0, _digest(config, table), shape.to_dict())
 
 
@@ -124,5 +124,5 @@ def _files(
     config: FilesConfig, table: str, files: Sequence[FileState], found: Mapping[str, SeenFile]
 ) -> tuple[File, ...]:
     said = config.options_of(table).format
-    made = [File(f, found[f.name].number, f.format(said), Shape.from_dict(found[f.name].shape)) for f in files]
+    made = [File(f, found[f.name].number, f.format(said), FileShape.from_dict(found[f.name].shape)) for f in files]
     return tuple(sorted(made, key=lambda f: f.number))

@@ -24,7 +24,7 @@ class FileColumn:
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """A part that can be read by itself: row groups `start` to `end` of a Parquet file, or bytes of a text file.
     `line` records come before it."""
 
@@ -36,13 +36,13 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Shape:
+class FileShape:
     """`rows` can be read, `refused` records cannot. Without `parts` the file is read as a whole."""
 
     columns: tuple[FileColumn, ...] = ()
     rows: int = 0
     refused: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FilePart, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dict."""
@@ -54,13 +54,13 @@ class Shape:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Shape:
+    def from_dict(cls, data: Mapping[str, Any]) -> FileShape:
         columns = tuple(FileColumn(name, parse(kind), *more) for name, kind, *more in data["columns"])
-        return cls(columns, data["rows"], data["refused"], tuple(Part(*p) for p in data["parts"]))
+        return cls(columns, data["rows"], data["refused"], tuple(FilePart(*p) for p in data["parts"]))
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRecord:
     """A record that is no row: its place, its text and why."""
 
     line: int
@@ -74,7 +74,7 @@ class Piece:
 
     arrays: Mapping[str, pa.Array]
     lines: pa.Array
-    refused: Sequence[Refused] = ()
+    refused: Sequence[RefusedRecord] = ()
 
     def filter(self, mask: pa.Array) -> Piece:
         """Those for which the mask is true."""

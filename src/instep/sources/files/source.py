@@ -23,11 +23,11 @@ from instep.schema.catalog.types import DataType, parse
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
 from instep.sources.files.chunks import scans
-from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig, Options
+from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FileOptions, FilesConfig
 from instep.sources.files.infer import join, settled
 from instep.sources.files.listing import FileState, table_of
 from instep.sources.files.read import FilesReader, count_keys, records
-from instep.sources.files.seen import File, Records, Seen, look, told
+from instep.sources.files.seen import File, FileRecords, SeenFiles, look, told
 from instep.sources.files.shape import FileColumn
 from instep.sources.files.values import comparable
 from instep.sources.query import cursor_source, digest, moved_back, wanted
@@ -49,7 +49,7 @@ def table_of_files(config: FilesConfig, name: str, files: Sequence[File]) -> Tab
     return Table(SCHEMA, name, tuple(_keyed([*columns, *own], name, options)))
 
 
-def _column(name: str, seen: Sequence[tuple[File, FileColumn]], options: Options) -> Column:
+def _column(name: str, seen: Sequence[tuple[File, FileColumn]], options: FileOptions) -> Column:
     natives = list(dict.fromkeys(c.native for _, c in seen))
     notes = dict.fromkeys(c.note for _, c in seen if c.note)
     if declared := options.types.get(name):
@@ -72,7 +72,7 @@ def _joined(seen: Sequence[tuple[File, FileColumn]]) -> tuple[DataType, str]:
     return settled(kind) if seen[0][1].native in _TEXTS or texts else kind, why
 
 
-def _keyed(columns: Sequence[Column], table: str, options: Options) -> list[Column]:
+def _keyed(columns: Sequence[Column], table: str, options: FileOptions) -> list[Column]:
     missing = [k for k in options.key if k not in {c.name for c in columns}]
     if missing:
         raise ReadError(
@@ -93,7 +93,7 @@ class _Past:
 
 
 def number_bounds(
-    config: FilesConfig, seen: Seen, table: Table, after: str | None, lookback: float
+    config: FilesConfig, seen: SeenFiles, table: Table, after: str | None, lookback: float
 ) -> tuple[str | None, CursorBounds]:
     """From the number behind `after` on, or from that of the earliest version that was read and is another one by now:
     rows from there on are replaced. The rows of files that are gone stay, and those that came after them are not
@@ -125,7 +125,7 @@ def number_bounds(
     return str(lower), CursorBounds(upper, 0, notes=tuple(notes), fresh=lower > reached)
 
 
-def _past(config: FilesConfig, seen: Seen, table: str, files: tuple[File, ...], reached: int) -> _Past:
+def _past(config: FilesConfig, seen: SeenFiles, table: str, files: tuple[File, ...], reached: int) -> _Past:
     now = {f.state.name: f for f in files}
     replaced: dict[str, int] = {}
     gone: dict[str, int] = {}
@@ -147,7 +147,7 @@ class FilesSource(WholeCatalog):
     kind = "files"
     default_schema = SCHEMA
 
-    def __init__(self, config: FilesConfig, records: Records) -> None:
+    def __init__(self, config: FilesConfig, records: FileRecords) -> None:
         self.config, self.records = config, records
 
     def test(self) -> list[Check]:
@@ -176,7 +176,7 @@ class FilesSource(WholeCatalog):
 class FilesSnapshot:
     """The files as of one listing."""
 
-    def __init__(self, source: FilesSource, seen: Seen) -> None:
+    def __init__(self, source: FilesSource, seen: SeenFiles) -> None:
         self.source, self.config, self.seen = source, source.config, seen
         self.reader = FilesReader(source.config)
 

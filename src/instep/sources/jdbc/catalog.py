@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from instep.errors import ReadError
 from instep.schema.catalog.catalog import Column, Table
 from instep.sources.jdbc.config import JdbcConfig
-from instep.sources.jdbc.types import Native, column_type
+from instep.sources.jdbc.types import JdbcType, column_type
 from instep.sources.patterns import selects
-from instep.spark.jdbc import Connection
+from instep.spark.jdbc import JdbcConnection
 
 Row = tuple[str | None, ...]
 KINDS: Mapping[str, str] = {
@@ -28,7 +28,7 @@ _TABLE_COLUMNS, _COLUMN_COLUMNS, _KEY_COLUMNS = 5, 18, 5
 
 
 @dataclass(frozen=True)
-class Place:
+class JdbcPlace:
     """Where tables are: `catalog` and `schema` as the driver takes them (None: it has none), and what we call it."""
 
     catalog: str | None
@@ -36,7 +36,7 @@ class Place:
     name: str
 
 
-def places(connection: Connection, config: JdbcConfig) -> list[Place]:
+def places(connection: JdbcConnection, config: JdbcConfig) -> list[JdbcPlace]:
     """The schemas that are read: the ones that are named, or the login's own. Databases without schemas have catalogs,
     and those without either have one nameless place, which bears the default schema's name."""
     with connection.describing("reading its schemas"):
@@ -45,13 +45,13 @@ def places(connection: Connection, config: JdbcConfig) -> list[Place]:
         with suppress(Exception):  # drivers older than JDBC 4.1
             schema = connection.raw.getSchema() or None
         if config.dialect.untyped or (schema is None and catalog is None):
-            return [Place(None, None, config.default_schema)]
+            return [JdbcPlace(None, None, config.default_schema)]
         if schema is None and not connection.metadata().supportsSchemasInDataManipulation():
-            return [Place(name, None, name) for name in config.schemas or (str(catalog),)]
-        return [Place(catalog, name, name) for name in config.schemas or ([schema] if schema else _all(connection))]
+            return [JdbcPlace(name, None, name) for name in config.schemas or (str(catalog),)]
+        return [JdbcPlace(catalog, name, name) for name in config.schemas or ([schema] if schema else _all(connection))]
 
 
-def _all(connection: Connection) -> list[str]:
+def _all(connection: JdbcConnection) -> list[str]:
     """Every schema but those of the system; for a login that has none of its own."""
     found = (row[0] for row in connection.table(connection.metadata().getSchemas(), 1))
     return [name for name in found if name and name.upper() not in ("INFORMATION_SCHEMA", "SYS", "SYSTEM")]
@@ -60,7 +60,7 @@ def _all(connection: Connection) -> list[str]:
 Denied = dict[tuple[str, ...], str]
 
 
-def tables(connection: Connection, config: JdbcConfig) -> tuple[list[Table], Denied]:
+def tables(connection: JdbcConnection, config: JdbcConfig) -> tuple[list[Table], Denied]:
     """(the selected tables of all places, why the driver cannot describe others)."""
     wanted, denied = selects(config.include, config.exclude), Denied()
     found = [t for place in places(connection, config) for t in _tables(connection, config, place, wanted, denied)]
@@ -68,7 +68,7 @@ def tables(connection: Connection, config: JdbcConfig) -> tuple[list[Table], Den
 
 
 def _tables(
-    connection: Connection, config: JdbcConfig, place: Place, wanted: Callable[[str, str], bool], denied: Denied
+    connection: JdbcConnection, config: JdbcConfig, place: JdbcPlace, wanted: Callable[[str, str], bool], denied: Denied
 ) -> Iterable[Table]:
     meta = connection.metadata()
     with connection.describing(f"listing the tables of {place.name or 'the database'}"):
@@ -89,7 +89,9 @@ def _tables(
     ]
 
 
-def _columns(connection: Connection, place: Place, names: Sequence[str], denied: Denied) -> dict[str, list[Row]]:
+def _columns(
+    connection: JdbcConnection, place: JdbcPlace, names: Sequence[str], denied: Denied
+) -> dict[str, list[Row]]:
     """The rows of each table's columns: by one call, or, where the driver trips over some table, by one a table."""
     try:
         return _described(connection, place, "%", frozenset(names))
@@ -105,7 +107,9 @@ def _columns(connection: Connection, place: Place, names: Sequence[str], denied:
     return found
 
 
-def _described(connection: Connection, place: Place, pattern: str, names: frozenset[str]) -> dict[str, list[Row]]:
+def _described(
+    connection: JdbcConnection, place: JdbcPlace, pattern: str, names: frozenset[str]
+) -> dict[str, list[Row]]:
     meta, found = connection.metadata(), defaultdict[str, list[Row]](list)
     with connection.describing(f"asking for the columns of {place.name or 'the database'}"):
         schema = _as_pattern(place.schema, meta.getSearchStringEscape())
@@ -115,7 +119,7 @@ def _described(connection: Connection, place: Place, pattern: str, names: frozen
     return found
 
 
-def _is_in(row: Row, place: Place) -> bool:
+def _is_in(row: Row, place: JdbcPlace) -> bool:
     """Patterns that a driver takes loosely can list another schema's tables."""
     return place.schema is None or row[1] == place.schema
 
@@ -129,7 +133,9 @@ def _as_pattern(name: str | None, escape: str | None) -> str | None:
     return name
 
 
-def _keys(connection: Connection, config: JdbcConfig, place: Place, names: Sequence[str]) -> dict[str, dict[str, int]]:
+def _keys(
+    connection: JdbcConnection, config: JdbcConfig, place: JdbcPlace, names: Sequence[str]
+) -> dict[str, dict[str, int]]:
     """Table to column to position in the primary key; one call for all where the driver takes that."""
     meta, found = connection.metadata(), defaultdict[str, dict[str, int]](dict)
     rows: list[Row] = []
@@ -148,7 +154,7 @@ def _ranked(columns: Mapping[str, int]) -> dict[str, int]:
 
 
 def _table(
-    config: JdbcConfig, place: Place, name: str, kind: str, comment: str | None, rows: Sequence[Row],
+    config: JdbcConfig, place: JdbcPlace, name: str, kind: str, comment: str | None, rows: Sequence[Row],
     key: Mapping[str, int],
 ) -> Table:  # fmt: skip
     ordered = sorted(rows, key=lambda row: int(row[16] or 0))
@@ -157,7 +163,7 @@ def _table(
 
 
 def _column(row: Row, key: int, untyped: bool) -> Column:
-    native = Native(int(row[4] or 0), row[5] or "", _number(row[6]), _number(row[8]))
+    native = JdbcType(int(row[4] or 0), row[5] or "", _number(row[6]), _number(row[8]))
     kind, note = column_type(native, untyped)
     return Column(
         str(row[3]),

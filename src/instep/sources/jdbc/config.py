@@ -10,7 +10,7 @@ from pathlib import Path
 
 from instep.errors import ProjectError, SetupError
 from instep.project.sections.jdbc_address import address, check_options, properties, subprotocol_of
-from instep.project.sections.jdbc_dialects import DIALECTS, Dialect, dialect_of
+from instep.project.sections.jdbc_dialects import DIALECTS, JdbcDialect, dialect_of
 from instep.spark.jars import Jar, ensure
 from instep.spark.jdbc import Login
 
@@ -70,7 +70,7 @@ class JdbcConfig:
         return subprotocol_of(self.url) if self.url else self.subprotocol.lower()
 
     @cached_property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> JdbcDialect:
         return dialect_of(self.kind)
 
     @cached_property

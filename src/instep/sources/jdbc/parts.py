@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True)
-class Measure:
+class NumberScale:
     """Values as whole numbers and back to texts."""
 
     number: Callable[[str], int]
@@ -36,12 +36,12 @@ def _microseconds(text: str) -> int:
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
-_WHOLE = Measure(lambda text: int(text.partition(".")[0]), str)
-_DAYS = Measure(lambda text: date.fromisoformat(text[:10]).toordinal(), lambda n: date.fromordinal(n).isoformat())
-_MOMENTS = Measure(_microseconds, _moment)
+_WHOLE = NumberScale(lambda text: int(text.partition(".")[0]), str)
+_DAYS = NumberScale(lambda text: date.fromisoformat(text[:10]).toordinal(), lambda n: date.fromordinal(n).isoformat())
+_MOMENTS = NumberScale(_microseconds, _moment)
 
 
-def measure(kind: DataType) -> Measure | None:
+def measure(kind: DataType) -> NumberScale | None:
     """How a column's values are counted; None for a type that ranges are not made of."""
     if isinstance(kind, Int) or (isinstance(kind, Decimal) and not kind.scale):
         return _WHOLE

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from instep.schema.catalog.types import Boolean, DataType, Int, TimestampTz, parse
 from instep.sources.jdbc.types import form_of
-from instep.spark.jdbc import Connection, Login, Scan, connect, frame, running, said
-from instep.stage.spec import Chunk, Limits
+from instep.spark.jdbc import JdbcConnection, JdbcScan, Login, connect, frame, running, said
+from instep.stage.spec import Chunk, SourceLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ class JdbcReader:
     quote: str
     fetch: int
     timeout: float
-    limits: Limits
+    limits: SourceLimits
 
     @contextmanager
     def open(self) -> Iterator[JdbcSession]:
@@ -59,12 +59,12 @@ class JdbcReader:
         """One partition a chunk, in their order, of one table and query."""
         return frame(spark, self.login, self.scan(chunks))
 
-    def scan(self, chunks: Sequence[Chunk]) -> Scan:
+    def scan(self, chunks: Sequence[Chunk]) -> JdbcScan:
         queries = [Query.of(chunk) for chunk in chunks]
         first = queries[0]
         forms = tuple(form_of(kind, first.untyped) for kind in first.types)
         columns = tuple(f"{self.quote}c{n}{self.quote}" for n in range(len(forms)))
-        return Scan(first.select, columns, forms, tuple(q.part for q in queries), self.fetch, self.timeout)
+        return JdbcScan(first.select, columns, forms, tuple(q.part for q in queries), self.fetch, self.timeout)
 
     @property
     def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
@@ -80,7 +80,7 @@ class JdbcReader:
 class JdbcSession:
     """One connection in the driver's process."""
 
-    connection: Connection
+    connection: JdbcConnection
     reader: JdbcReader
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:

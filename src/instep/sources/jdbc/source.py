@@ -28,8 +28,8 @@ from instep.sources.jdbc.read import JdbcReader, Query
 from instep.sources.jdbc.sql import Sql, cursor_column
 from instep.sources.jdbc.types import query_type
 from instep.sources.query import differing, digest, filters, moved_back, wanted
-from instep.spark.jdbc import Connection, connect
-from instep.stage.spec import Chunk, Limits
+from instep.spark.jdbc import JdbcConnection, connect
+from instep.stage.spec import Chunk, SourceLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ _TLS = {
 _TRIED = 200
 
 
-def checks(config: JdbcConfig, connection: Connection, found: Discovery) -> list[Check]:
+def checks(config: JdbcConfig, connection: JdbcConnection, found: Discovery) -> list[Check]:
     """One line for the driver, the login, TLS where it is a server's, the tables, and each table that refuses."""
     meta = connection.metadata()
     driver = f"{meta.getDriverName()} {meta.getDriverVersion()}"
@@ -85,7 +85,7 @@ def _tls(config: JdbcConfig) -> Iterator[Check]:
         yield Check("tls", False, "the connection may be in clear, or to anybody", hint, needed=False)
 
 
-def _unreadable(connection: Connection, sql: Sql, catalog: Catalog) -> Iterator[Check]:
+def _unreadable(connection: JdbcConnection, sql: Sql, catalog: Catalog) -> Iterator[Check]:
     """Tables that cannot be read, of the first ones; a driver lists what the login may not read, too."""
     for table in catalog.tables[:_TRIED]:
         try:
@@ -137,7 +137,7 @@ class JdbcSnapshot:
     one_moment = False
     note = "JDBC has no read point that connections can share: tables are as of the moments when they were read"
 
-    def __init__(self, config: JdbcConfig, connection: Connection) -> None:
+    def __init__(self, config: JdbcConfig, connection: JdbcConnection) -> None:
         self.config, self.connection = config, connection
 
     @cached_property
@@ -148,7 +148,7 @@ class JdbcSnapshot:
     @cached_property
     def reader(self) -> JdbcReader:
         config = self.config
-        limits = Limits(config.max_connections, config.rows_per_second)
+        limits = SourceLimits(config.max_connections, config.rows_per_second)
         return JdbcReader(config.login, self.sql.quote.strip(), config.fetch_size, config.query_timeout, limits)
 
     def discover(self) -> Discovery:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instep.errors import ReadError
-from instep.project.sections.jdbc_dialects import Dialect
+from instep.project.sections.jdbc_dialects import JdbcDialect
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Binary, DataType, Date, Decimal, Float, Int, Json, Time, Timestamp
 from instep.schema.planning.projection import TableRead
@@ -23,7 +23,7 @@ class Sql:
     """`quote` is what the driver says names are quoted with, "" or a space if the database quotes none. `catalogs`:
     what we call schemas are its catalogs."""
 
-    dialect: Dialect
+    dialect: JdbcDialect
     quote: str = '"'
     separator: str = "."
 

@@ -66,7 +66,7 @@ _MOST = 1 << 24
 
 
 @dataclass(frozen=True)
-class Native:
+class JdbcType:
     """A column's type as a driver describes it; `size` and `digits` None where it says nothing."""
 
     code: int
@@ -84,7 +84,7 @@ class Native:
         return f"{self.name}({self.size})" if self.code in _SIZED | _BYTES else self.name
 
 
-def column_type(native: Native, untyped: bool = False) -> tuple[DataType, str]:
+def column_type(native: JdbcType, untyped: bool = False) -> tuple[DataType, str]:
     """(the type, a note why it is looser than it looks or "")."""
     if untyped:
         return declared(_declaration(native))
@@ -102,7 +102,7 @@ def column_type(native: Native, untyped: bool = False) -> tuple[DataType, str]:
     return String(), f"{native.name} as the driver prints it"
 
 
-def _declaration(native: Native) -> str:
+def _declaration(native: JdbcType) -> str:
     """A type as SQLite's table declares it. Its driver cuts the sizes off, and adds the digits after the point to the
     size."""
     if not native.size or native.size >= _MOST or "(" in native.name:
@@ -111,7 +111,7 @@ def _declaration(native: Native) -> str:
     return f"{native.name}({native.size - digits},{digits})" if digits else f"{native.name}({native.size})"
 
 
-def _sized(native: Native, plain: str) -> tuple[DataType, str]:
+def _sized(native: JdbcType, plain: str) -> tuple[DataType, str]:
     kind = CODES[native.code][1]
     assert kind is not None
     length = native.size if native.size and native.size < _MOST else None

@@ -17,7 +17,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
 from instep.sources.mysql.connect import MySqlConfig, driver, first, is_mariadb, run
 from instep.sources.mysql.sql import literal, matches
-from instep.sources.mysql.types import Native, column_type
+from instep.sources.mysql.types import MySqlType, column_type
 from instep.sources.mysql.wire import MALFORMED, RowStream, spoken
 from instep.stage import timeouts
 
@@ -185,7 +185,7 @@ def _denied(ref: Ref, rows: Sequence[Row]) -> dict[tuple[str, ...], str]:
 
 def _column(row: Row, key: int, checked: bool) -> Column:
     name, base, full, length, nullable, default, comment = row[2:9]
-    kind, note = column_type(Native(base, full, None if length is None else int(length), checked))
+    kind, note = column_type(MySqlType(base, full, None if length is None else int(length), checked))
     return Column(
         name,
         kind,

@@ -15,7 +15,7 @@ from instep.errors import InstepError, LockYielded
 from instep.schema.catalog.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
 from instep.sources.mysql.connect import BEGIN, MySqlConfig, connect, driver, is_mariadb, run, transaction, translated
 from instep.sources.mysql.wire import RowStream
-from instep.stage.spec import Chunk, Limits
+from instep.stage.spec import Chunk, SourceLimits
 
 if TYPE_CHECKING:
     import pymysql
@@ -31,7 +31,7 @@ LOCKED = 1205
 """The error of a lock that was waited for in vain."""
 
 
-class Watch:
+class LockWatch:
     """Watches over one session. `probe` is a query that needs what the session has locked, "" while that is nothing;
     `ended` tells that the session had to go."""
 
@@ -87,15 +87,15 @@ class MySqlReader:
     config: MySqlConfig
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SourceLimits:
         """Each session that reads has another one beside it that watches for who waits, if three are allowed."""
         most = self.config.max_connections
-        return Limits(1 + (most - 1) // 2 if most > 2 else most, self.config.rows_per_second)
+        return SourceLimits(1 + (most - 1) // 2 if most > 2 else most, self.config.rows_per_second)
 
     @contextmanager
     def open(self) -> Iterator[MySqlSession]:
         with transaction(self.config) as connection:
-            watch = Watch(self.config, connection)
+            watch = LockWatch(self.config, connection)
             with watch.begun():
                 yield MySqlSession(self.config, connection, watch)
 
@@ -107,7 +107,7 @@ class MySqlSession:
 
     config: MySqlConfig
     connection: pymysql.Connection[Any]
-    watch: Watch
+    watch: LockWatch
     lane: str | None = None
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:

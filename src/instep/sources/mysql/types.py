@@ -59,7 +59,7 @@ _SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
 @dataclass(frozen=True)
-class Native:
+class MySqlType:
     """A column's type in the words of information_schema: `base` is `decimal`, `full` `decimal(12,2) unsigned`.
     `length` is in characters or bytes, `checked` says that MariaDB checks the text to be JSON."""
 
@@ -69,7 +69,7 @@ class Native:
     checked: bool = False
 
 
-def column_type(native: Native) -> tuple[DataType, str]:
+def column_type(native: MySqlType) -> tuple[DataType, str]:
     """(the type, a note why it is looser than the native one or "")."""
     base, full = native.base.lower(), native.full.lower()
     if base in _INTEGERS:

@@ -57,7 +57,7 @@ PIECE = 16 << 20
 
 
 @dataclass(frozen=True)
-class Storage:
+class HeapStorage:
     """A table, or a part of one, with pages of its own. `name` is quoted; `density` is rows per page, -1 if unknown."""
 
     name: str
@@ -75,10 +75,10 @@ class Storage:
         return int(self.pages * self.density) if self.density >= 0 else self.bytes // _ROW_BYTES
 
 
-def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list[Storage]:
+def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list[HeapStorage]:
     """The table itself, then the partitions and inheriting tables below it."""
     statement = _STORAGE.replace("{table}", literal(quote_table(schema, name)))
-    return [Storage(quote_table(r[0], r[1]), *r[2:]) for r in connection.execute(statement.encode()).fetchall()]
+    return [HeapStorage(quote_table(r[0], r[1]), *r[2:]) for r in connection.execute(statement.encode()).fetchall()]
 
 
 def rewritten(connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
@@ -91,7 +91,7 @@ def rewritten(connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str
 
 
 @dataclass(frozen=True)
-class Part:
+class QueryPart:
     """What one query reads: `source` is the text after FROM, `where` a condition or "". `pieces` are conditions that
     divide it, for queries that are short."""
 
@@ -102,23 +102,23 @@ class Part:
     pieces: tuple[str, ...] = ()
 
 
-def parts(found: Sequence[Storage], version: int) -> list[Part]:
+def parts(found: Sequence[HeapStorage], version: int) -> list[QueryPart]:
     """The table's parts. Leaves are read one by one only where that gives the same rows as reading the parent:
     each is a readable heap, and no row-level security applies."""
     top, *below = found
     leaves = [s for s in found if s.kind != "p"]
     alone = all(s.heap and s.readable and not s.secured and s.kind in "rm" for s in leaves)
     if not (alone and leaves and not top.secured):
-        return [Part(top.name, "", sum(s.rows for s in leaves), sum(s.bytes for s in leaves))]
+        return [QueryPart(top.name, "", sum(s.rows for s in leaves), sum(s.bytes for s in leaves))]
     return [part for leaf in leaves for part in _cut(leaf, version, "ONLY " if below else "")]
 
 
-def _cut(leaf: Storage, version: int, only: str) -> list[Part]:
+def _cut(leaf: HeapStorage, version: int, only: str) -> list[QueryPart]:
     count = _count(leaf) if version >= TID_RANGES else 1
     edges = [leaf.pages * i // count for i in range(count)]
     fine = 1 if version < TID_RANGES else -(-leaf.bytes // count // PIECE)
     return [
-        Part(
+        QueryPart(
             only + leaf.name, _range(start, end), leaf.rows // count, leaf.bytes // count,
             _pieces(start, end, leaf.pages, fine),
         )
@@ -132,7 +132,7 @@ def _pieces(start: int, end: int | None, pages: int, count: int) -> tuple[str, .
     return tuple(_range(low, high) for low, high in zip([start, *edges], [*edges, end], strict=True))
 
 
-def _count(leaf: Storage) -> int:
+def _count(leaf: HeapStorage) -> int:
     by_size = max(-(-leaf.rows // CHUNK_ROWS), -(-leaf.bytes // CHUNK_BYTES), 1)
     spread = min(max(leaf.rows // (CHUNK_ROWS // 4), 2), 8) if leaf.rows > LARGE else 1
     return min(max(by_size, spread), max(leaf.pages, 1))
@@ -143,7 +143,9 @@ def _range(start: int, end: int | None) -> str:
     return " AND ".join([*terms, f"ctid < '({end},0)'"] if end is not None else terms)
 
 
-def chunk_list(key: str, what: str, found: Sequence[Part], condition: str, lane: str, size: str = "") -> list[Chunk]:
+def chunk_list(
+    key: str, what: str, found: Sequence[QueryPart], condition: str, lane: str, size: str = ""
+) -> list[Chunk]:
     """The chunks, largest first; `what` is the text between SELECT and FROM, `size` that for a row's key and size."""
     return [
         _chunk(key, number, what, part, condition, lane, size)
@@ -151,7 +153,7 @@ def chunk_list(key: str, what: str, found: Sequence[Part], condition: str, lane:
     ]
 
 
-def _chunk(key: str, number: int, what: str, part: Part, condition: str, lane: str, size: str) -> Chunk:
+def _chunk(key: str, number: int, what: str, part: QueryPart, condition: str, lane: str, size: str) -> Chunk:
     largest = f"{select(size, part.source, part.where, condition)} ORDER BY 2 DESC LIMIT 1" if size else ""
     pieces = tuple(select(what, part.source, piece, condition) for piece in part.pieces)
     query = select(what, part.source, part.where, condition)

@@ -101,7 +101,7 @@ def _taken(turn: Any) -> Iterator[None]:
         yield
 
 
-class Watch:
+class SessionWatch:
     """Watches over the sessions of one read point. It looks through the read point's own connection while that has
     nothing to do (`turn`), else through another one."""
 

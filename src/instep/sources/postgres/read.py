@@ -18,7 +18,7 @@ from instep.sources.postgres.connect import LOCKED, PostgresConfig, dial, set_st
 from instep.sources.postgres.locks import LANE, PAUSE, TASK, marking
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.types import DIMENSIONS
-from instep.stage.spec import Chunk, Limits
+from instep.stage.spec import Chunk, SourceLimits
 from instep.stage.timeouts import Patience, Silence, within
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class PostgresReader:
     key: int = 0
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.config.max_connections, self.config.rows_per_second)
+    def limits(self) -> SourceLimits:
+        return SourceLimits(self.config.max_connections, self.config.rows_per_second)
 
     @contextmanager
     def open(self) -> Iterator[PostgresReadSession]:

@@ -14,7 +14,7 @@ from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprin
 from instep.sources.postgres.chunks import chunk_list, parts, rewritten, storage
 from instep.sources.postgres.connect import PostgresConfig, connect, dial, set_statement, settings, translated
 from instep.sources.postgres.cursor import bounds_statement, condition, cursor_column, moved_back
-from instep.sources.postgres.locks import MAIN, Watch, marking, new_key, unlocked
+from instep.sources.postgres.locks import MAIN, SessionWatch, marking, new_key, unlocked
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.sql import literal, quote, quote_table, select
 from instep.sources.postgres.types import expression, octets, yielded
@@ -40,10 +40,10 @@ class PostgresSnapshot:
         connection: psycopg.Connection[Any],
         exported: str,
         note: str,
-        watch: Watch | None = None,
+        watch: SessionWatch | None = None,
     ) -> None:
         self._config, self._connection, self.note = config, connection, note
-        self._watch = watch or Watch(config, connection, new_key())
+        self._watch = watch or SessionWatch(config, connection, new_key())
         self._lane = "" if exported else LANE
         self._seen: Discovery | None = None
         self.reader = PostgresReader(
@@ -176,7 +176,7 @@ def open_snapshot(config: PostgresConfig) -> Iterator[PostgresSnapshot]:
     with nearest(config, connect) as at:
         exported, why = export(at.config, at.connection)
         alone = f"the read point cannot be shared ({why}): the tables are read one after another" if why else ""
-        note, watch = "; ".join(filter(None, (at.note, alone))), Watch(at.config, at.connection, new_key())
+        note, watch = "; ".join(filter(None, (at.note, alone))), SessionWatch(at.config, at.connection, new_key())
         with translated(at.config):
             at.connection.execute(f"SELECT {marking(watch.key, MAIN)}".encode())
         snapshot = PostgresSnapshot(at.config, at.connection, exported, note, watch)

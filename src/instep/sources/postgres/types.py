@@ -81,7 +81,7 @@ _NESTED_PLAIN = (Boolean, Int, Float, String, Binary, Date, Timestamp, Timestamp
 
 
 @dataclass(frozen=True)
-class Mapping:
+class MappedType:
     """The type a column maps to, and why it is looser than the source's (empty when it is not)."""
 
     type: DataType
@@ -89,48 +89,48 @@ class Mapping:
 
 
 @lru_cache(maxsize=4096)
-def map_type(native: str, kind: str, dimensions: int) -> Mapping:
+def map_type(native: str, kind: str, dimensions: int) -> MappedType:
     """The mapping of a base type. `kind` is pg_type.typtype of the type, or of the element for an array;
     `dimensions` is pg_attribute.attndims."""
     if native.endswith("[]"):
         return _map_array(native[:-2], kind, dimensions)
     if kind == COMPOSITE:
-        return Mapping(Json(), f"composite {native} is kept as json")
+        return MappedType(Json(), f"composite {native} is kept as json")
     return _map_plain(native)
 
 
-def _map_plain(native: str) -> Mapping:
+def _map_plain(native: str) -> MappedType:
     native = _PRECISION.sub(r"\1\2", native)
     if native in _PLAIN:
-        return Mapping(_PLAIN[native])
+        return MappedType(_PLAIN[native])
     if native in _LOOSE:
-        return Mapping(*_LOOSE[native])
+        return MappedType(*_LOOSE[native])
     if match := _SIZED.match(native):
-        return Mapping(String(int(match[2])))
+        return MappedType(String(int(match[2])))
     if match := _NUMERIC.match(native):
         return _map_numeric(int(match[1]), int(match[2]))
     if _INTERVAL.match(native):
-        return Mapping(*_LOOSE["interval"])
-    return Mapping(String(), f"{native} is kept as text")
+        return MappedType(*_LOOSE["interval"])
+    return MappedType(String(), f"{native} is kept as text")
 
 
-def _map_numeric(precision: int, scale: int) -> Mapping:
+def _map_numeric(precision: int, scale: int) -> MappedType:
     if scale < 0:
-        return Mapping(String(), f"numeric({precision},{scale}) has a negative scale")
+        return MappedType(String(), f"numeric({precision},{scale}) has a negative scale")
     if max(precision, scale) > MAX_PRECISION:
-        return Mapping(String(), f"numeric({precision},{scale}) has more than {MAX_PRECISION} digits")
-    return Mapping(Decimal(max(precision, scale), scale))
+        return MappedType(String(), f"numeric({precision},{scale}) has more than {MAX_PRECISION} digits")
+    return MappedType(Decimal(max(precision, scale), scale))
 
 
-def _map_array(element: str, kind: str, dimensions: int) -> Mapping:
+def _map_array(element: str, kind: str, dimensions: int) -> MappedType:
     if dimensions > 1:
-        return Mapping(Json(), f"an array of {dimensions} dimensions is kept as json")
+        return MappedType(Json(), f"an array of {dimensions} dimensions is kept as json")
     if kind == COMPOSITE or element in ("json", "jsonb"):
-        return Mapping(Json(), f"{element}[] is kept as json")
+        return MappedType(Json(), f"{element}[] is kept as json")
     mapped = _map_plain(element)
     if isinstance(mapped.type, _NESTED_PLAIN) and not mapped.note:
-        return Mapping(Array(String() if isinstance(mapped.type, String) else mapped.type))
-    return Mapping(Array(String()), f"the elements of {element}[] are kept as text")
+        return MappedType(Array(String() if isinstance(mapped.type, String) else mapped.type))
+    return MappedType(Array(String()), f"the elements of {element}[] are kept as text")
 
 
 def yielded(mapped: DataType) -> DataType:

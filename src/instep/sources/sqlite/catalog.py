@@ -42,7 +42,7 @@ _DEFINITIONS = (
 
 
 @dataclass(frozen=True)
-class Storage:
+class RowidStorage:
     """How a table keeps its rows. `rowid`: the name that reaches the row id, "" where there is none or it is
     hidden by columns of that name."""
 
@@ -54,7 +54,7 @@ class Contents:
     """The selected tables, how each is stored, and the objects that exist and cannot be described."""
 
     tables: tuple[Table, ...]
-    storage: Mapping[str, Storage]
+    storage: Mapping[str, RowidStorage]
     broken: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
 
@@ -78,7 +78,7 @@ def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
         kind, without_rowid = objects[name]
         alias = next((c[0] for c in columns if c[6]), "")
         rowid = _rowid({c[0].lower() for c in columns}, alias) if kind == "table" and not without_rowid else ""
-        storage[name] = Storage(rowid)
+        storage[name] = RowidStorage(rowid)
         tables.append(_table(name, kind, bool(without_rowid), columns))
     return Contents(tuple(tables), storage, broken)
 

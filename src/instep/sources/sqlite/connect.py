@@ -121,7 +121,7 @@ def in_wal_mode(connection: sqlite3.Connection, path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class FileState:
+class DatabaseFileState:
     """What tells that a file was replaced, or a table in it altered.
 
     Found by `stat`, never by opening the file: closing a second descriptor would drop this process's locks.
@@ -131,11 +131,11 @@ class FileState:
     inode: int
 
 
-def file_state(connection: sqlite3.Connection, path: str) -> FileState:
+def file_state(connection: sqlite3.Connection, path: str) -> DatabaseFileState:
     """The state of the open transaction's database."""
     with describing(path, ReadError):
         version = int(connection.execute("PRAGMA schema_version").fetchone()[0])
-        return FileState(version, Path(path).stat().st_ino)
+        return DatabaseFileState(version, Path(path).stat().st_ino)
 
 
 STEP = 64 << 20

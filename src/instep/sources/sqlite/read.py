@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from instep.errors import ReadError
 from instep.schema.catalog.types import Binary, DataType, Float, Int, Json, String, Uuid, parse
-from instep.sources.sqlite.connect import FileState, SqliteConfig, describing, file_state, transaction
+from instep.sources.sqlite.connect import DatabaseFileState, SqliteConfig, describing, file_state, transaction
 from instep.stage.spec import Chunk
 
 BATCH_ROWS = 65_536
@@ -37,7 +37,7 @@ class SqliteReader:
     writes to."""
 
     config: SqliteConfig
-    state: FileState
+    state: DatabaseFileState
     copy: str = ""
 
     @contextmanager
@@ -47,7 +47,7 @@ class SqliteReader:
                 self._check(file_state(connection, self.config.path))
             yield SqliteSession(connection, self.config.path)
 
-    def _check(self, now: FileState) -> None:
+    def _check(self, now: DatabaseFileState) -> None:
         if now != self.state:
             what = "its tables were altered" if now.schema_version != self.state.schema_version else "it was changed"
             raise ReadError(

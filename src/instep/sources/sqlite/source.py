@@ -25,7 +25,7 @@ from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.query import cursor_source, differing, filters, moved_back, ranges, rows_where, wanted
 from instep.sources.sqlite.catalog import (
     Contents,
-    Storage,
+    RowidStorage,
     contents,
     fingerprint,
     literal,
@@ -217,7 +217,7 @@ class SqliteSnapshot:
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         return differing(catalog, SqliteSource(self.config).discover().catalog)
 
-    def _storage(self, read: TableRead) -> Storage:
+    def _storage(self, read: TableRead) -> RowidStorage:
         try:
             return self._contents.storage[read.source.name]
         except KeyError:
@@ -225,7 +225,7 @@ class SqliteSnapshot:
                 f"SQLite file {self.config.path} has no table {read.source.name}", hint="run `instep detect`"
             ) from None
 
-    def _bounds(self, read: TableRead, storage: Storage) -> tuple[int, list[int]]:
+    def _bounds(self, read: TableRead, storage: RowidStorage) -> tuple[int, list[int]]:
         """(rows, the row ids at which chunks begin, without the first): a table is counted only when its row ids
         are spread over more than one chunk."""
         if not storage.rowid:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ConnectError, StageError
-from instep.stage.files.place import Place, local
+from instep.stage.files.place import StorageFolder, local
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
@@ -182,7 +182,7 @@ class ObjectPath:
 
     def open(self) -> Any:
         """A pyarrow file to read from; FileNotFoundError if there is none."""
-        filesystem, path = Place(self.parent.uri, self.io).resolve(self.name)
+        filesystem, path = StorageFolder(self.parent.uri, self.io).resolve(self.name)
         return filesystem.open_input_file(path)
 
 

@@ -26,7 +26,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageFolder:
     """A folder. `io` may hold credentials (`s3.access-key-id`, ...) and is never shown."""
 
     uri: str
@@ -74,7 +74,7 @@ class Place:
 class NewFile:
     """A file being written through `sink`: either finished or dropped."""
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, place: StorageFolder, name: str) -> None:
         self.uri = place.child(name)
         with clear_errors(self.uri):
             if place.local is not None:
@@ -110,7 +110,7 @@ def remove(uri: str, io: Mapping[str, str]) -> None:
     """Deletes a folder and what is in it; one that is not there is fine. Best effort: what stays is an orphan."""
     from pyarrow import fs
 
-    filesystem, path = Place(uri, io).resolve("")
+    filesystem, path = StorageFolder(uri, io).resolve("")
     with suppress(OSError):
         if filesystem.get_file_info(path.rstrip("/")).type == fs.FileType.Directory:
             filesystem.delete_dir(path.rstrip("/"))
@@ -120,7 +120,7 @@ def children(uri: str, io: Mapping[str, str]) -> list[str]:
     """The names in a folder; none if it is not there or cannot be listed."""
     from pyarrow import fs
 
-    filesystem, path = Place(uri, io).resolve("")
+    filesystem, path = StorageFolder(uri, io).resolve("")
     with suppress(OSError):
         listed = filesystem.get_file_info(fs.FileSelector(path.rstrip("/"), allow_not_found=True))
         return sorted(str(info.base_name) for info in listed)
@@ -129,7 +129,7 @@ def children(uri: str, io: Mapping[str, str]) -> list[str]:
 
 def keep_only(uri: str, io: Mapping[str, str], kept: Collection[str]) -> None:
     """Deletes the files of a folder whose URIs are not among `kept`, and the folder if none is. Best effort."""
-    place = Place(uri, io)
+    place = StorageFolder(uri, io)
     names = {file.rsplit("/", 1)[-1] for file in kept}
     if not names:
         remove(uri, io)

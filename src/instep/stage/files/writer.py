@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from instep.errors import StageError
 from instep.stage.files.names import file_name, stored_name, stored_schema
-from instep.stage.files.place import Place, clear_errors
+from instep.stage.files.place import StorageFolder, clear_errors
 from instep.stage.partition import Partition
 from instep.stage.spec import StagedFile, StageSpec
 
@@ -36,7 +36,7 @@ class Buffering(ABC):
 
     def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
         self.spec, self.chunk, self.attempt = spec, chunk, attempt
-        self.place = Place(spec.location, spec.io)
+        self.place = StorageFolder(spec.location, spec.io)
         self.files: list[StagedFile] = []
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -112,7 +112,7 @@ class ChunkWriter(Buffering):
 class ParquetFile:
     """One Parquet file being written."""
 
-    def __init__(self, spec: StageSpec, place: Place, name: str, repetitive: list[str]) -> None:
+    def __init__(self, spec: StageSpec, place: StorageFolder, name: str, repetitive: list[str]) -> None:
         self.spec, self.uri = spec, place.child(name)
         self._file = place.create(name)
         self._schema = stored_schema(spec.schema)

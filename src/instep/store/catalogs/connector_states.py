@@ -20,7 +20,7 @@ from instep.errors import Fenced, ProjectError
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.engine.keyring import Keyring
-from instep.store.engine.seal import Place, Sealed, rewrap, seal, unseal
+from instep.store.engine.seal import Sealed, SecretPlace, rewrap, seal, unseal
 from instep.store.tables.catalogs import connector_held, connector_states
 
 Ref = tuple[str, str]
@@ -226,5 +226,5 @@ def _text(connection: str, state: Mapping[str, Any]) -> str:
         ) from None
 
 
-def _place(connection: str) -> Place:
-    return Place("connector", connection, "/state", 1)
+def _place(connection: str) -> SecretPlace:
+    return SecretPlace("connector", connection, "/state", 1)

@@ -13,7 +13,7 @@ from instep.store.tables.catalogs import mappings
 
 
 @dataclass(frozen=True)
-class Mapping:
+class DeclaredRename:
     """`table` is the accepted one; `old` and `new` are names of its columns. Without `old` it is about the table
     itself: `new` is the (schema, name) of the source's, as JSON."""
 
@@ -29,7 +29,7 @@ class Mappings:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def want(self, connection: str, table: tuple[str, str], old: str, new: str, who: str) -> Mapping:
+    def want(self, connection: str, table: tuple[str, str], old: str, new: str, who: str) -> DeclaredRename:
         """Records a mapping that begins now; one that is under way already is answered as it is."""
         known = (m for m in self.waiting(connection) if (m.table, m.old, m.new) == (table, old, new))
         if (found := next(known, None)) is not None:
@@ -39,7 +39,7 @@ class Mappings:
             ensure(transaction, connection, self._db.now())
             query = insert(mappings).values(connection=connection, at=self._db.now(), **values)
             number = transaction.execute(query.returning(mappings.c.number)).scalar_one()
-        return Mapping(number, connection, table, old, new, who)
+        return DeclaredRename(number, connection, table, old, new, who)
 
     def end(self, number: int) -> None:
         """It is carried out, or given up."""
@@ -47,7 +47,7 @@ class Mappings:
             where = (mappings.c.number == number, mappings.c.ended.is_(None))
             transaction.execute(update(mappings).where(*where).values(ended=self._db.now()))
 
-    def waiting(self, connection: str) -> list[Mapping]:
+    def waiting(self, connection: str) -> list[DeclaredRename]:
         """Those that are not carried out, oldest first."""
         where = (mappings.c.connection == connection, mappings.c.ended.is_(None))
         with self._db.read() as transaction:
@@ -56,5 +56,5 @@ class Mappings:
             ]
 
 
-def _mapping(row: Row[Any]) -> Mapping:
-    return Mapping(row.number, row.connection, (row.table_schema, row.table_name), row.old, row.new, row.who)
+def _mapping(row: Row[Any]) -> DeclaredRename:
+    return DeclaredRename(row.number, row.connection, (row.table_schema, row.table_name), row.old, row.new, row.who)

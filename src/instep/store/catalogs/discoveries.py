@@ -31,7 +31,7 @@ class CachedDiscovery:
 
 
 @dataclass(frozen=True)
-class Detection:
+class RecordedDetection:
     """`counts` is what was found, by name (added, removed, unchanged...)."""
 
     connection: str
@@ -126,14 +126,14 @@ class Detections:
             transaction.execute(insert(detections).values(**values, at=self._db.now()))
             return True
 
-    def latest(self, connection: str) -> Detection | None:
+    def latest(self, connection: str) -> RecordedDetection | None:
         found = self.history(connection, limit=1)
         return found[0] if found else None
 
-    def history(self, connection: str, limit: int = 50) -> list[Detection]:
+    def history(self, connection: str, limit: int = 50) -> list[RecordedDetection]:
         """Newest first."""
         c = detections.c
         query = select(c.connection, c.run, c.at, c.fingerprint, c.counts).where(c.connection == connection)
         with self._db.read() as transaction:
             rows = transaction.execute(query.order_by(c.number.desc()).limit(limit)).mappings()
-            return [Detection(**row) for row in rows]
+            return [RecordedDetection(**row) for row in rows]

@@ -18,7 +18,7 @@ What = Literal["key", "cursor"]
 
 
 @dataclass(frozen=True)
-class Choice:
+class KeyChoice:
     """`table` is the accepted one. `value`: the key's columns, or the cursor's one (none: the table has no cursor).
     `start`: where the first read by a new cursor begins, "" for the whole table."""
 
@@ -50,7 +50,7 @@ class Choices:
         with self._db.write() as transaction:
             transaction.execute(delete(table_choices).where(*_of(connection, table), table_choices.c.what == what))
 
-    def of(self, connection: str) -> dict[tuple[Ref, What], Choice]:
+    def of(self, connection: str) -> dict[tuple[Ref, What], KeyChoice]:
         """All that was chosen in a connection, by table and what it is about."""
         query = select(table_choices).where(table_choices.c.connection == connection)
         with self._db.read() as transaction:
@@ -72,6 +72,6 @@ def _of(connection: str, table: Ref) -> tuple[ColumnElement[bool], ...]:
     return c.connection == connection, c.table_schema == table[0], c.table_name == table[1]
 
 
-def _choice(row: Row[Any]) -> Choice:
+def _choice(row: Row[Any]) -> KeyChoice:
     table = row.table_schema, row.table_name
-    return Choice(table, row.what, tuple(row.value), row.start, row.who, row.at)
+    return KeyChoice(table, row.what, tuple(row.value), row.start, row.who, row.at)

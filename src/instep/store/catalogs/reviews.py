@@ -25,7 +25,7 @@ STANDING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 
 
 @dataclass(frozen=True)
-class Finding:
+class DetectedChange:
     """A change as one detection saw it, with what was decided about it. `key` is the change's content key."""
 
     key: str
@@ -53,7 +53,7 @@ class Reviews:
     def record(
         self,
         connection: str,
-        findings: Sequence[Finding],
+        findings: Sequence[DetectedChange],
         source_fingerprint: str,
         *,
         count: bool = True,
@@ -80,7 +80,7 @@ class Reviews:
             now = {r.key: r for r in self._select(transaction, connection, STANDING)}
             return [now[finding.key] for finding in findings]
 
-    def _open(self, transaction: Connection, connection: str, finding: Finding, source: str) -> None:
+    def _open(self, transaction: Connection, connection: str, finding: DetectedChange, source: str) -> None:
         now = self._db.now()
         row = {
             "id": _new_id(transaction, connection, finding.key), "connection": connection, "status": "open",
@@ -88,7 +88,7 @@ class Reviews:
         }  # fmt: skip
         transaction.execute(insert(reviews).values(**row, **_columns(finding)))
 
-    def _see(self, transaction: Connection, known: Review, finding: Finding, source: str, count: bool) -> None:
+    def _see(self, transaction: Connection, known: Review, finding: DetectedChange, source: str, count: bool) -> None:
         values: dict[str, Any] = {"source_fingerprint": source, "last_seen": self._db.now()}
         if known.status == "open":
             values |= _columns(finding)
@@ -114,7 +114,7 @@ class Reviews:
             transaction.execute(update(reviews).where(reviews.c.id == review.id).values(**values))
             return self._one(transaction, review.id)
 
-    def open_approved(self, connection: str, finding: Finding, who: str) -> Review:
+    def open_approved(self, connection: str, finding: DetectedChange, who: str) -> Review:
         """A change that a person has named, rather than a detection found; the one that stands, if there is one."""
         with self._db.write() as transaction:
             standing = {r.key: r for r in self._select(transaction, connection, STANDING)}
@@ -243,7 +243,7 @@ def _new_id(transaction: Connection, connection: str, key: str) -> str:
     raise InstepError(f"change {key} of {connection} is already recorded")
 
 
-def _columns(finding: Finding) -> dict[str, Any]:
+def _columns(finding: DetectedChange) -> dict[str, Any]:
     values = {k: v for k, v in vars(finding).items() if k not in ("table", "column")}
     schema, name = finding.table
     return values | {

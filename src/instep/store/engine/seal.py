@@ -18,7 +18,7 @@ NONCE = 12
 
 
 @dataclass(frozen=True)
-class Place:
+class SecretPlace:
     """Where a secret stands: the JSON pointer `field` in the document of an object, and which write of it this is."""
 
     kind: str
@@ -43,26 +43,26 @@ class Sealed:
     value: str
 
 
-def seal(keys: Keyring, place: Place, secret: str) -> Sealed:
+def seal(keys: Keyring, place: SecretPlace, secret: str) -> Sealed:
     data_key, current = os.urandom(BYTES), keys.current
     value = _encrypt(data_key, secret.encode(), place.bound())
     return Sealed(current, _wrap(keys.key(current), current, place, data_key), value)
 
 
-def unseal(keys: Keyring, place: Place, sealed: Sealed) -> str:
+def unseal(keys: Keyring, place: SecretPlace, sealed: Sealed) -> str:
     """The secret. ProjectError for a missing master key, InstepError if the seal does not fit."""
     data_key = _decrypt(keys.key(sealed.key), sealed.wrapped, place.bound(sealed.key), place)
     return _decrypt(data_key, sealed.value, place.bound(), place).decode()
 
 
-def rewrap(keys: Keyring, place: Place, sealed: Sealed) -> Sealed:
+def rewrap(keys: Keyring, place: SecretPlace, sealed: Sealed) -> Sealed:
     """The same secret under the current master key; the secret itself is not opened."""
     data_key = _decrypt(keys.key(sealed.key), sealed.wrapped, place.bound(sealed.key), place)
     current = keys.current  # once: another thread may read the keys again meanwhile
     return replace(sealed, key=current, wrapped=_wrap(keys.key(current), current, place, data_key))
 
 
-def _wrap(key: bytes, id: str, place: Place, data_key: bytes) -> str:
+def _wrap(key: bytes, id: str, place: SecretPlace, data_key: bytes) -> str:
     return _encrypt(key, data_key, place.bound(id))
 
 
@@ -73,7 +73,7 @@ def _encrypt(key: bytes, plain: bytes, bound: bytes) -> str:
     return base64.b64encode(nonce + AESGCM(key).encrypt(nonce, plain, bound)).decode()
 
 
-def _decrypt(key: bytes, text: str, bound: bytes, place: Place) -> bytes:
+def _decrypt(key: bytes, text: str, bound: bytes, place: SecretPlace) -> bytes:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

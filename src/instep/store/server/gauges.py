@@ -16,7 +16,7 @@ from instep.store.work.workers import Workers
 
 
 @dataclass(frozen=True)
-class Standing:
+class Gauges:
     """`queued`: jobs that wait and are due, `running`: those that a worker does, both by kind; `stuck`: running, and
     their lease has ended. `notifications`: deliveries on record that have ended, by (channel, result)."""
 
@@ -37,14 +37,14 @@ class Standings:
     def __init__(self, database: Database, workers: Workers, outbox: Outbox) -> None:
         self._db, self._workers, self._outbox = database, workers, outbox
 
-    def now(self) -> Standing:
+    def now(self) -> Gauges:
         j, now = jobs.c, self._db.now()
         with self._db.read() as transaction:
             waiting = select(func.count(), func.min(reviews.c.first_seen)).where(reviews.c.status == "open")
             count, oldest = transaction.execute(waiting).one()
             whole = (pauses.c.ended.is_(None), pauses.c.table_name == "", pauses.c.table_schema == "")
             due = (j.status == "queued", j.due <= now)
-            return Standing(
+            return Gauges(
                 now,
                 count,
                 oldest,

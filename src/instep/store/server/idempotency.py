@@ -20,7 +20,7 @@ _SALT = hashlib.blake2b.SALT_SIZE
 
 
 @dataclass(frozen=True)
-class Given:
+class StoredAnswer:
     """The answer to a request, of which no more is kept than a digest with a salt of its own: it may hold secrets, and
     two that are the same must not look it."""
 
@@ -38,13 +38,13 @@ class Idempotency:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def find(self, caller: str, token: str) -> Given | None:
+    def find(self, caller: str, token: str) -> StoredAnswer | None:
         """What `caller` was told the first time it sent this token, within a day."""
         c = idempotency.c
         query = select(idempotency).where(c.caller == caller, c.token == token, c.at > self._db.now() - KEPT)
         with self._db.read() as transaction:
             row = transaction.execute(query).first()
-        return Given(row.request, row.status, row.body) if row else None
+        return StoredAnswer(row.request, row.status, row.body) if row else None
 
     def keep(self, caller: str, token: str, request: bytes, status: int, body: Mapping[str, Any]) -> None:
         """In the transaction of what was done. Answers older than a day are let go."""

@@ -54,7 +54,7 @@ class Called:
     destinations: tuple[str, ...] = ()
 
 
-class Objects:
+class StoredResources:
     def __init__(self, database: Database) -> None:
         self._db = database
 

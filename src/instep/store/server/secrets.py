@@ -13,7 +13,7 @@ from instep.crash import crashpoint
 from instep.errors import InstepError, ProjectError
 from instep.store.engine.database import Database
 from instep.store.engine.keyring import Keyring
-from instep.store.engine.seal import Place, Sealed, rewrap, seal, unseal
+from instep.store.engine.seal import Sealed, SecretPlace, rewrap, seal, unseal
 from instep.store.server.resources import new_id
 from instep.store.tables.server import secrets
 
@@ -25,7 +25,7 @@ class SecretRecord:
     """What is known of a secret without opening it. `origin` is the reference that it came from, "" if none."""
 
     id: str
-    place: Place
+    place: SecretPlace
     key: str
     origin: str
     at: datetime
@@ -52,7 +52,7 @@ class Secrets:
         lets them go."""
         with self._db.write() as transaction:
             last = select(func.max(secrets.c.version)).where(*_of(kind, name), secrets.c.field == field)
-            place = Place(kind, name, field, (transaction.execute(last).scalar() or 0) + 1)
+            place = SecretPlace(kind, name, field, (transaction.execute(last).scalar() or 0) + 1)
             made, id = seal(self.keys, place, value), new_id()
             row = {"id": id, **vars(place), "key": made.key, "wrapped": made.wrapped, "sealed": made.value}
             transaction.execute(insert(secrets).values(**row, origin=origin, at=self._db.now(), who=who))
@@ -117,5 +117,5 @@ def _of(kind: str, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]
 
 
 def _record(row: Row[Any]) -> SecretRecord:
-    place = Place(row.kind, row.name, row.field, row.version)
+    place = SecretPlace(row.kind, row.name, row.field, row.version)
     return SecretRecord(row.id, place, row.key, row.origin, row.at, row.who, Sealed(row.key, row.wrapped, row.sealed))

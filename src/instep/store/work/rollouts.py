@@ -25,7 +25,7 @@ _FREE = {"host": "", "pid": 0, "pid_started": "", "lease_until": None}
 
 
 @dataclass(frozen=True)
-class Draft:
+class RolloutDraft:
     """A rollout that is about to be made: see `Rollout`."""
 
     what: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Rollouts:
         self._db = database
         self.lease = lease
 
-    def add(self, draft: Draft) -> Rollout:
+    def add(self, draft: RolloutDraft) -> Rollout:
         """A new one, which has touched nothing yet."""
         now = self._db.now()
         id = f"w-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

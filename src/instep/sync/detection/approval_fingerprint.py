@@ -19,7 +19,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.changes.diff import WEAK
 from instep.schema.policy.policy import Decision
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 
 _HEX = 16
 _OF_THEIR_OWN = ("column.nullability", "column.default", "column.comment")
@@ -32,7 +32,7 @@ class ApprovalFingerprint:
 
     source: Catalog
     accepted: Catalog
-    places: Places
+    places: TableRenames
     added: Catalog = field(default_factory=Catalog)
     """Tables as they are about to be accepted: a column that waits beside its new table is judged as if it were."""
 
@@ -41,7 +41,7 @@ class ApprovalFingerprint:
         changes = list(changes)
         renames = {c.after.ref: (c.before.ref, False) for c in changes if isinstance(c, TableRenamed)}
         added = Catalog.of(c.after for c in changes if isinstance(c, TableAdded))
-        return cls(source, accepted, Places(renames), added)
+        return cls(source, accepted, TableRenames(renames), added)
 
     def fingerprint(self, change: Change) -> str:
         """`source:accepted`, with `-` where there is no such table; empty for a change of a schema."""

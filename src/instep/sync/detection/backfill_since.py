@@ -16,7 +16,7 @@ from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
 from instep.store.catalogs.watermarks import Seen
 from instep.sync.context import SyncContext
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 
 NO_CURSOR = "{}"
 """Noted where nothing is known: the cursor of no column, so that the whole table is read."""
@@ -34,7 +34,7 @@ def note_cursors(pipe: SyncContext, decisions: Iterable[Decision], accepted: Cat
     held = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
     if not held:
         return
-    places, cursors = Places.of(decisions), pipe.store.cursors.of(pipe.name)
+    places, cursors = TableRenames.of(decisions), pipe.store.cursors.of(pipe.name)
     found: dict[Seen, str] = {}
     for change in held:
         assert isinstance(change, ColumnAdded)

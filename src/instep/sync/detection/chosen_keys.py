@@ -8,10 +8,10 @@ from dataclasses import replace
 from instep.model import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.diff import pair_columns
-from instep.store.catalogs.key_choices import Choice, What
+from instep.store.catalogs.key_choices import KeyChoice, What
 from instep.sync.context import Ref, SyncContext
 
-Chosen = Mapping[tuple[Ref, What], Choice]
+Chosen = Mapping[tuple[Ref, What], KeyChoice]
 
 
 def with_choices(source: Table, accepted: Table | None, chosen: Chosen, settings: TableSettings) -> Table:
@@ -32,7 +32,7 @@ def with_choices(source: Table, accepted: Table | None, chosen: Chosen, settings
     return source
 
 
-def _today(choice: Choice, accepted: tuple[str, ...]) -> tuple[str, ...]:
+def _today(choice: KeyChoice, accepted: tuple[str, ...]) -> tuple[str, ...]:
     """The chosen columns by their accepted names."""
     return accepted if len(accepted) == len(choice.value) else choice.value
 

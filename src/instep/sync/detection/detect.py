@@ -62,7 +62,7 @@ from instep.sources.base import Discovery, Snapshot, TableStats
 from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.catalogs.discoveries import CachedDiscovery
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.access import Access, restrict
 from instep.sync.detection.approval_fingerprint import ApprovalFingerprint, asked_again
@@ -71,13 +71,13 @@ from instep.sync.detection.chosen_keys import with_choices
 from instep.sync.detection.drift import Drift, compare, remembered
 from instep.sync.detection.four_eyes import out_of_sight, own_word, second_person
 from instep.sync.detection.ineffective_settings import missing_columns, missing_includes, unheeded
-from instep.sync.detection.new_objects import Listing, left_out_at_birth, listing_of, record_listing
+from instep.sync.detection.new_objects import NewObjects, left_out_at_birth, listing_of, record_listing
 from instep.sync.detection.pii import hold as hold_personal
 from instep.sync.detection.pii import split, suspects
-from instep.sync.detection.privacy import Guard
+from instep.sync.detection.privacy import PrivacyGuard
 from instep.sync.detection.refused import state_of, still_refused
 from instep.sync.detection.rename_inference import Opened, RenameCandidate, suspect
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import with_settings
 
 
@@ -122,7 +122,7 @@ KEYS = ("key.changed", "key.removed")
 
 
 @dataclass(frozen=True)
-class Detection:
+class DetectionResult:
     """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
     what was accepted as `version`; `denied` the accepted tables that fail, because they may no longer be read or could
     not be changed, `hidden` what could never be read, or has a name that no destination can hold. `rebound`: the source
@@ -166,14 +166,14 @@ class Detection:
     @property
     def replaced(self) -> frozenset[Ref]:
         """Accepted tables whose replacement under the same name is not accepted."""
-        places = Places.of(self.decisions)
+        places = TableRenames.of(self.decisions)
         held = (d.change for d in self.decisions if d.change.kind == "table.replaced" and not d.applied)
         return frozenset(map(places.before, held))
 
     def unkeyed(self, *, moved: bool) -> Mapping[Ref, str]:
         """Accepted tables whose key is not the source's any more, which has not been let in: rows that differ would
         meet as one. `moved`: by the names that renames give them, once they are applied."""
-        places = Places.of(self.decisions)
+        places = TableRenames.of(self.decisions)
         held = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
         keyed = [d for d in held if (t := self.accepted.get(places.before(d.change))) and t.key]
         place = places.after if moved else places.before
@@ -202,7 +202,7 @@ def detect(
     assumed: Mapping[str, Review] | None = None,
     snapshot: Snapshot | None = None,
     recalled: bool = False,
-) -> Detection:
+) -> DetectionResult:
     """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal.
     `stored`: the discovery is the one that the store has. `assumed`: reviews by content key as if they were answered
     so, for looking at what an answer leads to. Samples for suspected renames are read in `snapshot`, else in one that
@@ -258,11 +258,11 @@ def detect(
         return decide(fact, pipe.policy, explicit=explicit(fact), tags=pipe.tags)
 
     met = collide(decisions, accepted, source, pipe.naming, name, asked)
-    decisions = hold_personal(Guard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
+    decisions = hold_personal(PrivacyGuard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
     decisions = explained(_bounded(pipe, decisions, answers), kept, f"{pipe.naming.prefix}extra")
     decisions = second_person(pipe, met.settled(settle(decisions, accepted)), answers)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
-    return Detection(
+    return DetectionResult(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
         _unmatched(pipe, discovery, switches), stale,
         counts=counts(*compared, changes),
@@ -364,7 +364,7 @@ def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
     return Catalog.of(select_columns(selection, t) for t in catalog.tables)
 
 
-def _answer(change: Change, review: Review | None, listing: Listing) -> Explicit | None:
+def _answer(change: Change, review: Review | None, listing: NewObjects) -> Explicit | None:
     """What a person has said: in a review, or by selecting the tables of a connection that has none yet."""
     if beside := listing.beside_schema(change):
         return beside
@@ -373,7 +373,7 @@ def _answer(change: Change, review: Review | None, listing: Listing) -> Explicit
     return "on" if listing.lets_in(change) and change.kind.endswith(".added") else None
 
 
-def record(pipe: SyncContext, detection: Detection, *, count: bool = True) -> dict[str, Review]:
+def record(pipe: SyncContext, detection: DetectionResult, *, count: bool = True) -> dict[str, Review]:
     """Stores the detection with its reviews and events in one transaction and answers the reviews by content key.
 
     The same detection twice adds nothing but its count (`count` false: not even that). What tables that may not be
@@ -417,25 +417,25 @@ def record(pipe: SyncContext, detection: Detection, *, count: bool = True) -> di
     return {r.key: r for r in reviews}
 
 
-def asked(pipe: SyncContext, detection: Detection, reviews: Mapping[str, Review]) -> tuple[str, ...]:
+def asked(pipe: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
     """The ids of the changes that wait for a person now; snoozed ones wait later."""
     held = [reviews[key(d.change)] for d in detection.waiting]
     held += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
     return tuple(r.id for r in held if not pipe.store.reviews.is_asleep(r))
 
 
-def remember(pipe: SyncContext, detection: Detection) -> None:
+def remember(pipe: SyncContext, detection: DetectionResult) -> None:
     """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
     pipe.store.discoveries.save(pipe.name, _cached(detection.discovery), run=pipe.run.id if pipe.run else "")
 
 
-def look(pipe: SyncContext, *, count: bool = True) -> Detection:
+def look(pipe: SyncContext, *, count: bool = True) -> DetectionResult:
     """Detects without reading the source's catalog, if the source says that it is the stored one."""
     known = None if isinstance(pipe.source, Streams) else _known(pipe)  # what is silent is not stored
     return detect(pipe, known or pipe.source.discover(), count=count, stored=known is not None)
 
 
-def look_at(pipe: SyncContext, known: CachedDiscovery) -> Detection:
+def look_at(pipe: SyncContext, known: CachedDiscovery) -> DetectionResult:
     """Detects in what another connection of the same source has seen just now."""
     same = pipe.store.discoveries.fingerprint(pipe.name) == known.fingerprint and not has_weak_ids(known.catalog)
     if same:
@@ -465,7 +465,7 @@ def seen_then(known: CachedDiscovery) -> Discovery:
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
 
 
-def recall(pipe: SyncContext, assumed: Mapping[str, Review]) -> Detection | None:
+def recall(pipe: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
     """The last detection over again, without the source, under `assumed` answers; None before the first."""
     known = pipe.store.discoveries.get(pipe.name)
     return detect(pipe, seen_then(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
@@ -476,10 +476,10 @@ def _cached(seen: Discovery) -> CachedDiscovery:
     return CachedDiscovery(seen.catalog, seen.fingerprint, stats, seen.denied, seen.identity, seen.proves_absence)
 
 
-def _finding(decision: Decision, sight: ApprovalFingerprint, doubt: RenameCandidate) -> Finding:
+def _finding(decision: Decision, sight: ApprovalFingerprint, doubt: RenameCandidate) -> DetectedChange:
     """What policy applies by itself is nobody's approval and needs no fingerprint."""
     change = decision.change
-    return Finding(
+    return DetectedChange(
         key=key(change),
         kind=change.kind,
         table=table_of(change) or ("", ""),

@@ -50,7 +50,7 @@ NO_ROWS = Sample(note="no rows at the destination to compare with yet")
 
 
 @dataclass(frozen=True)
-class Sides:
+class CatalogSides:
     """The two catalogs of a detection: `source` with the keys of the settings, `raw` as the source tells its types."""
 
     source: Catalog
@@ -60,7 +60,7 @@ class Sides:
     selection: Selection
 
 
-def gather(pipe: SyncContext, sides: Sides, snapshot: Snapshot, found: Sequence[Candidate]) -> dict[str, Sample]:
+def gather(pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Sequence[Candidate]) -> dict[str, Sample]:
     """What the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
     Reads in `snapshot`. A failure here is no failure of the detection."""
     by_table: dict[Ref, list[Candidate]] = {}
@@ -86,7 +86,9 @@ def _tried(pairs: Sequence[Candidate], read: Any) -> dict[str, Sample]:
     return {key(c.rename): s for c, s in zip(pairs, samples, strict=True)}
 
 
-def _columns(pipe: SyncContext, sides: Sides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]) -> list[Sample]:
+def _columns(
+    pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]
+) -> list[Sample]:
     """One sample for each pair of one table."""
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
@@ -262,7 +264,7 @@ def _range(old: Sequence[Any], new: Sequence[Any]) -> bool | None:
         return None
 
 
-def _table(pipe: SyncContext, sides: Sides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
+def _table(pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
     """How many sampled rows of the new table stand in the old one with the same values in all columns of one name."""
     assert isinstance(one.removed, TableRemoved)
     assert isinstance(one.added, TableAdded)

@@ -30,7 +30,7 @@ Decides = Callable[[Change], Decision]
 
 
 @dataclass(frozen=True)
-class Listing:
+class NewObjects:
     """What stands about new objects before a detection decides. `first` is None once something is accepted."""
 
     first: FirstLook | None
@@ -95,11 +95,11 @@ def listing_of(
     version: int,
     switches: Sequence[Switch],
     answers: Mapping[str, Review],
-) -> Listing:
+) -> NewObjects:
     """Return what the store knows about new objects of the source."""
     off = listed_off(switches, discovery.catalog, discovery.identity)
     first = first_look(pipe.store, pipe.name, discovery.catalog, discovery.identity) if version == 0 else None
-    return Listing(first, off, answers, tuple(t for t in source.tables if t.path in pipe.selection.on))
+    return NewObjects(first, off, answers, tuple(t for t in source.tables if t.path in pipe.selection.on))
 
 
 def is_for_tables(
@@ -123,7 +123,7 @@ def left_out_at_birth(
     last: CachedDiscovery | None,
     discovery: Discovery,
     accepted: Catalog,
-    listing: Listing,
+    listing: NewObjects,
     decisions: Sequence[Decision],
 ) -> tuple[Decision, ...]:
     """Return the decisions about objects that came since the last look and are not among the `decisions` made already.

@@ -9,17 +9,17 @@ from instep.model import Review
 from instep.schema.changes.describe import describe, key
 from instep.schema.policy.policy import OPTION
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import Detection, look, recall, record
+from instep.sync.detection.detect import DetectionResult, look, recall, record
 from instep.sync.detection.refused import RULE as REFUSED
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 
 
-def hold(pipe: SyncContext, detection: Detection, reviews: Mapping[str, Review]) -> None:
+def hold(pipe: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
     """Pauses what decisions say, and resumes what an obsolete change had paused.
 
     A table is paused under its accepted name.
     """
-    places = Places.of(detection.decisions)
+    places = TableRenames.of(detection.decisions)
     with pipe.transaction():
         let_in = {key(d.change) for d in detection.decisions if d.applied}
         still = {r.id for k, r in reviews.items() if r.status == "open" and k not in let_in}

@@ -13,18 +13,18 @@ from instep.model import Review
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.changes.describe import Change, ColumnAdded, ColumnRenamed, TableAdded, TableRenamed, key
 from instep.schema.policy.policy import Decision
-from instep.schema.selection.overrides import Sides
+from instep.schema.selection.overrides import SelectionSides
 from instep.schema.selection.selection import column_is_on, hashed
 
 RULE = "privacy"
 
 
 @dataclass(frozen=True)
-class Guard:
+class PrivacyGuard:
     """`accepted` and `last` (the source as it was seen before) tell the old names, `answers` are the standing reviews
     by content key: what has been held once stays held until it is answered."""
 
-    chosen: Sides
+    chosen: SelectionSides
     source: Catalog
     accepted: Catalog
     last: Catalog

@@ -11,7 +11,7 @@ from instep.schema.changes.describe import describe, key
 from instep.schema.policy.policy import Decision
 from instep.schema.policy.removal import follow_keys
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 
 RULE = "destination"
 """Who decided, where the destination refuses what policy or a person has let in."""
@@ -29,7 +29,7 @@ def hold_tables(
     that of a `drifted` one waits for the answer to the drift."""
     if not refused:
         return tuple(decisions)
-    places = Places.of(decisions)
+    places = TableRenames.of(decisions)
 
     def one(decision: Decision) -> Decision:
         ref = places.before(decision.change)
@@ -68,7 +68,7 @@ def record_refused(pipe: SyncContext, decisions: Sequence[Decision], reviews: Ma
 def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list[str]:
     """One sentence for each change that the destination refuses alone: its table, which is not refused as a `whole`,
     goes on with the others."""
-    places = Places.of(decisions)
+    places = TableRenames.of(decisions)
     held = [d for d in decisions if d.rule == RULE and places.before(d.change) not in whole]
     return [f"{'.'.join(filter(None, places.before(d.change)))}: {d.why}" for d in held]
 

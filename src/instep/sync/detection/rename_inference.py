@@ -49,7 +49,7 @@ from instep.schema.policy.similarity import (
     weigh,
 )
 from instep.sources.base import Discovery, Snapshot
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.approval_fingerprint import ApprovalFingerprint
 
@@ -90,7 +90,7 @@ class RenameCandidate:
         found = self.applied.get(key(change))
         return to_json(found) if found else {}
 
-    def findings(self, sight: ApprovalFingerprint) -> list[Finding]:
+    def findings(self, sight: ApprovalFingerprint) -> list[DetectedChange]:
         """Of the proposals, to be recorded beside those of the decisions."""
         return [_finding(s, sight) for s in (*self.proposals, *self.rejected)]
 
@@ -155,13 +155,15 @@ def _samples(
     unread = [c for c in found if key(c.rename) not in known]
     if not unread or opened is None:
         return known
-    from instep.sync.detection.evidence import Sides, gather
+    from instep.sync.detection.evidence import CatalogSides, gather
 
     accepted = pair_tables(sight.accepted.tables, sight.source)
     by_now = {now.ref: sight.accepted.by_ref[ref] for ref, now in accepted.items()}
     try:
         with opened() as snapshot:
-            read = gather(pipe, Sides(sight.source, discovery.catalog, by_now, pipe.selected_before), snapshot, unread)
+            read = gather(
+                pipe, CatalogSides(sight.source, discovery.catalog, by_now, pipe.selected_before), snapshot, unread
+            )
     except ConnectError as error:
         note = Sample(note=f"its rows could not be compared: {error.message}")
         read = {key(c.rename): note for c in unread}
@@ -255,9 +257,9 @@ def to_json(found: RenameInference) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _finding(found: RenameInference, sight: ApprovalFingerprint) -> Finding:
+def _finding(found: RenameInference, sight: ApprovalFingerprint) -> DetectedChange:
     rename = found.rename
-    return Finding(
+    return DetectedChange(
         key=key(rename),
         kind=rename.kind,
         table=table_of(rename) or ("", ""),

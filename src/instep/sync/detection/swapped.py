@@ -13,8 +13,8 @@ from instep.schema.changes.describe import Change, ColumnAdded, ColumnRemoved, C
 from instep.schema.policy.policy import Decision
 from instep.sync.context import SyncContext
 from instep.sync.detection.chosen_keys import settings_of
-from instep.sync.detection.detect import Detection
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.detect import DetectionResult
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose
 
 WHY = "the order of its columns is another one, and without column ids names may have been swapped"
@@ -30,9 +30,9 @@ def may_be_swapped(pipe: SyncContext, change: Change, table: Table | None) -> bo
         return False
 
 
-def swap_notes(pipe: SyncContext, detection: Detection, accepted: Catalog) -> Iterator[str]:
+def swap_notes(pipe: SyncContext, detection: DetectionResult, accepted: Catalog) -> Iterator[str]:
     """One sentence a table that is read anew for that."""
-    places = Places.of(detection.decisions)
+    places = TableRenames.of(detection.decisions)
     for decision in detection.applied:
         table = accepted.get(places.after(decision.change))
         if table is not None and may_be_swapped(pipe, decision.change, table):

@@ -11,13 +11,13 @@ from instep.sync.context import Ref
 
 
 @dataclass(frozen=True)
-class Places:
+class TableRenames:
     """`renames` are by their new name: (the old name, whether it is applied)."""
 
     renames: Mapping[Ref, tuple[Ref, bool]]
 
     @classmethod
-    def of(cls, decisions: Iterable[Decision]) -> Places:
+    def of(cls, decisions: Iterable[Decision]) -> TableRenames:
         found = ((d.change, d.applied) for d in decisions)
         return cls({c.after.ref: (c.before.ref, applied) for c, applied in found if isinstance(c, TableRenamed)})
 

@@ -31,16 +31,16 @@ from instep.stage.field_metadata import value_of
 from instep.stage.files.place import disk_error, remove
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import Detection, detect
+from instep.sync.detection.detect import DetectionResult, detect
 from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
 from instep.sync.loading.plan_loads import holds_of, misfits_of
-from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_columns
 from instep.sync.loading.unique_keys import check_unique
 from instep.sync.progress import Progress
-from instep.sync.schema_changes.backfill_plan import Wish, fill_size, gone, whole_tables, wishes
+from instep.sync.schema_changes.backfill_plan import PendingBackfill, fill_size, gone, whole_tables, wishes
 from instep.sync.schema_changes.selected import selected_reads
 from instep.sync.staging_cleanup import dead_runs, sweep
 from instep.sync.table_mode import choose
@@ -52,7 +52,7 @@ MODE = "column"
 class _Work:
     """A wish that is carried out: `load` is how its columns are read, `spec` how they are staged."""
 
-    wish: Wish
+    wish: PendingBackfill
     load: Load
     spec: StageSpec
     ref: Ref
@@ -66,8 +66,8 @@ class Filling:
     run: Run
     engine: Engine
     told: Progress
-    outcome: Outcome
-    wanted: Wanted
+    outcome: RunOutcome
+    wanted: RunScope
     begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -87,7 +87,7 @@ class Filling:
         if self.by_person and not self.outcome.filled:
             raise Blocked("nothing was filled: the whole table has to be read first", hint="run `instep sync`")
 
-    def _carry_out_all(self, found: Sequence[Wish]) -> None:
+    def _carry_out_all(self, found: Sequence[PendingBackfill]) -> None:
         crashpoint("fill.before")
         self.told.step("reading new columns")
         works, staged, moved = self._read(found)
@@ -103,7 +103,7 @@ class Filling:
                 self._leave(work.wish, "that was cancelled")
                 self._clear(work)
 
-    def _may(self, wish: Wish) -> bool:
+    def _may(self, wish: PendingBackfill) -> bool:
         ref, path = wish.table.ref, wish.table.path
         if self.wanted.tables and path not in self.wanted.tables:
             return False
@@ -125,7 +125,7 @@ class Filling:
             return False
         return True
 
-    def _leave(self, wish: Wish, why: str) -> None:
+    def _leave(self, wish: PendingBackfill, why: str) -> None:
         """It waits; who has asked for it by a command is told so by a failure."""
         if self.by_person:
             self.outcome.filled[wish.table.ref] = self._result(
@@ -134,10 +134,12 @@ class Filling:
         else:
             self._note(wish, f"is not filled: {why}")
 
-    def _note(self, wish: Wish, text: str) -> None:
+    def _note(self, wish: PendingBackfill, text: str) -> None:
         self.outcome.note(f"{wish.table.path}: {wish.names} {text}")
 
-    def _read(self, found: Sequence[Wish]) -> tuple[dict[int, _Work], dict[int, Staged | InstepError], frozenset[Ref]]:
+    def _read(
+        self, found: Sequence[PendingBackfill]
+    ) -> tuple[dict[int, _Work], dict[int, Staged | InstepError], frozenset[Ref]]:
         """Works by number with their verified files, and the source tables whose schema has moved meanwhile."""
         pipe = self.pipe
         with pipe.source.snapshot() as snapshot:
@@ -151,7 +153,9 @@ class Filling:
         pipe.store.runs.check(self.run)
         return works, staged, moved
 
-    def _works(self, found: Sequence[Wish], detection: Detection, snapshot: Snapshot) -> dict[int, _Work]:
+    def _works(
+        self, found: Sequence[PendingBackfill], detection: DetectionResult, snapshot: Snapshot
+    ) -> dict[int, _Work]:
         reads = {r.table.ref: r for r in selected_reads(self.pipe, detection)[0]}
         drifted = detection.drift.held(detection.decisions)
         paused = self.pipe.store.pauses.tables(self.pipe.name)
@@ -171,7 +175,9 @@ class Filling:
                 sweep(self.pipe, dead, ref, self.pipe.destination.state(ref))
         return works
 
-    def _work(self, number: int, wish: Wish, read: TableRead, detection: Detection, snapshot: Snapshot) -> _Work:
+    def _work(
+        self, number: int, wish: PendingBackfill, read: TableRead, detection: DetectionResult, snapshot: Snapshot
+    ) -> _Work:
         pipe, table = self.pipe, wish.table
         ref, settings = destination_ref(table, pipe.naming), pipe.settings(table)
         target, meta = pipe.destination.target(ref), f"{pipe.naming.prefix}meta"
@@ -257,11 +263,11 @@ class Filling:
         commit = Commit(self.run.id, self.run.fence)
         return pipe.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(wish))
 
-    def _go_on(self, wish: Wish) -> bool:
+    def _go_on(self, wish: PendingBackfill) -> bool:
         minutes = 0.0 if self.by_person else self.pipe.backfill_limits.max_minutes
         return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_wanted(wish)
 
-    def _is_wanted(self, wish: Wish) -> bool:
+    def _is_wanted(self, wish: PendingBackfill) -> bool:
         """Somebody may cancel it at any time."""
         waiting = {b.number for b in self.pipe.store.backfills.waiting(self.pipe.name)}
         return any(b.number in waiting for b in wish.backfills)
@@ -276,11 +282,11 @@ class Filling:
         result = self._result(wish, "done", read=staged.read, updated=done.rows, misfits=staged.misfits, bytes=size)
         self.outcome.filled.setdefault(wish.table.ref, replace(result, seconds=seconds))
 
-    def _result(self, wish: Wish, status: str, **more: object) -> TableRun:
+    def _result(self, wish: PendingBackfill, status: str, **more: object) -> TableRun:
         return TableRun(self.run.id, wish.table.ref, status, MODE, **more)  # type: ignore[arg-type]
 
 
-def _rows(detection: Detection, work: _Work) -> int:
+def _rows(detection: DetectionResult, work: _Work) -> int:
     stats = detection.discovery.stats.get(work.load.read.source.ref)
     return stats.rows if stats else 0
 

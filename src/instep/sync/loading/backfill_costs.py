@@ -14,22 +14,22 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.drift import reloads
 from instep.sync.detection.swapped import may_be_swapped
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.backfill import MODE
 from instep.sync.schema_changes.apply import backfill_of
-from instep.sync.schema_changes.backfill_plan import Estimate, estimate_new, why_whole
-from instep.sync.schema_changes.evolve import Preview
+from instep.sync.schema_changes.backfill_plan import FillEstimate, estimate_new, why_whole
+from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.table_mode import choose
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedBackfill:
     """A backfill of the accepted table `ref`, of some columns or of all of it. `mode`: how the runs call it that did
     such a thing; `changes` are the ids of what asks for it."""
 
     ref: Ref
     mode: str
-    size: Estimate
+    size: FillEstimate
     changes: tuple[str, ...]
 
 
@@ -45,10 +45,10 @@ class _Table:
     changes: list[str] = field(default_factory=list)
 
 
-def asked(pipe: SyncContext, found: Preview) -> tuple[Asked, ...]:
+def asked(pipe: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
     """By table. Rows that only a cursor has left behind (detection/backfill_since.py) are part of the next sync."""
     tables: dict[Ref, _Table] = {}
-    places = Places.of(found.plan.decisions)
+    places = TableRenames.of(found.plan.decisions)
     for decision in found.plan.decisions:
         place, was = places.after(decision.change), places.before(decision.change)
         table, source = found.plan.after.get(place), table_of(decision.change)
@@ -61,7 +61,7 @@ def asked(pipe: SyncContext, found: Preview) -> tuple[Asked, ...]:
     return tuple(a for one in tables.values() for a in _sized(pipe, found, one))
 
 
-def _add(pipe: SyncContext, found: Preview, decision: Decision, one: _Table) -> bool:
+def _add(pipe: SyncContext, found: PlanPreview, decision: Decision, one: _Table) -> bool:
     """Whether the decision asks for anything."""
     review = found.reviews.get(key(decision.change))
     if review is None:
@@ -79,7 +79,7 @@ def _add(pipe: SyncContext, found: Preview, decision: Decision, one: _Table) -> 
     return True
 
 
-def _sized(pipe: SyncContext, found: Preview, one: _Table) -> Iterator[Asked]:
+def _sized(pipe: SyncContext, found: PlanPreview, one: _Table) -> Iterator[RequestedBackfill]:
     state = pipe.destination.state(destination_ref(one.before, pipe.naming)) if one.before else None
     if state is None or not state.rows:
         return
@@ -88,7 +88,7 @@ def _sized(pipe: SyncContext, found: Preview, one: _Table) -> Iterator[Asked]:
     columns = () if one.whole else tuple(one.columns)
     made = estimate_new(one.table, columns, rows, size)
     made = replace(made, files=state.files, of=state.files, rewritten=state.bytes)
-    yield Asked(one.table.ref, MODE if columns else _mode(pipe, one.table), made, tuple(one.changes))
+    yield RequestedBackfill(one.table.ref, MODE if columns else _mode(pipe, one.table), made, tuple(one.changes))
 
 
 def _mode(pipe: SyncContext, table: Table) -> str:

@@ -20,10 +20,10 @@ from instep.errors import Blocked, InstepError, ProjectError
 from instep.model import Run
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import ChangeLog, Followed, LogRead, Logs, LogState, LogUnreadable
+from instep.sources.log import ChangeLog, FollowedTable, LogRead, Logs, LogState, LogUnreadable
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
-from instep.sync.loading.load_table import Loaded
+from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.table_load import Load
 from instep.sync.table_mode import choose
 
@@ -48,7 +48,7 @@ class Following:
     _trouble: InstepError | None = None
     _records: dict[Ref, str] = field(default_factory=dict)
     _reads: dict[Ref, TableRead] = field(default_factory=dict)
-    _followed: dict[Ref, Followed] = field(default_factory=dict)
+    _followed: dict[Ref, FollowedTable] = field(default_factory=dict)
     _found: LogRead | None = None
     _at: dict[Ref, str] = field(default_factory=dict)
     _base: dict[Ref, str] = field(default_factory=dict)
@@ -201,7 +201,9 @@ class Following:
         """Whether the log knows of no change."""
         return load.changed is not None and load.table.ref in self._idle
 
-    def _position(self, ref: Ref, state: LoadState | None, said: Followed, *, whole: bool) -> tuple[str | None, str]:
+    def _position(
+        self, ref: Ref, state: LoadState | None, said: FollowedTable, *, whole: bool
+    ) -> tuple[str | None, str]:
         """Up to where the destination's table has the log, None and why if that is not known."""
         assert self.log is not None
         assert self._state is not None
@@ -249,7 +251,7 @@ class Following:
             return None, f"{what} from {since} only, and it was at {at.partition('@')[0] if self._state.ours else at}"
         return at, ""
 
-    def _cursor(self, said: Followed) -> str:
+    def _cursor(self, said: FollowedTable) -> str:
         assert self._found is not None
         assert self._state is not None
         assert self.pipe.log is not None
@@ -270,7 +272,7 @@ class Following:
         found = map(_log, self._records.values())
         return {r["base"]: r["seen"] for r in found if r and "base" in r}
 
-    def settle(self, done: Sequence[Loaded]) -> frozenset[Ref]:
+    def settle(self, done: Sequence[TableResult]) -> frozenset[Ref]:
         """After the commits of a pass: notes where the tables are, then lets the server forget what all of them have.
         Answers the tables that another pass has to read."""
         if self.log is None or self._found is None:

@@ -25,9 +25,9 @@ from instep.sources.base import Snapshot
 from instep.sources.stream import Operations, Stream, Streams
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import Detection
-from instep.sync.loading.load_table import Loaded
-from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.detection.detect import DetectionResult
+from instep.sync.loading.load_table import TableResult
+from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
 from instep.sync.progress import FollowsConnector, Progress
 from instep.sync.schema_changes.apply import rebuilds
@@ -38,7 +38,7 @@ LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def sent_again(pipe: SyncContext, wanted: Wanted, outcome: Outcome) -> bool:
+def sent_again(pipe: SyncContext, wanted: RunScope, outcome: RunOutcome) -> bool:
     """Whether some table waits for all of its rows, which only a run from the start brings. Not while it is off, nor
     for one that is to be built anew while it is paused: nothing of these would be taken."""
     accepted = pipe.store.accepted.catalog(pipe.name)
@@ -66,8 +66,8 @@ class Streaming:
 
     pipe: SyncContext
     run: Run
-    wanted: Wanted
-    outcome: Outcome
+    wanted: RunScope
+    outcome: RunOutcome
     told: Progress
     anew: bool
     saved: Mapping[Ref, str] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class Streaming:
             return replace(load, action="overwrite", complete=True, cursor=cursor, brought=brought)
         return replace(load, action="merge", complete=brought.truncated, cursor=cursor, brought=brought)
 
-    def settle(self, done: Sequence[Loaded], detection: Detection) -> None:
+    def settle(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
         """After the commits of a pass: keeps what waits and saves the state, or ends the run where a table failed."""
         crashpoint("connector.segment.committed")
         loaded = {d.load.read.source.ref for d in done if d.error is None}
@@ -266,7 +266,7 @@ class Streaming:
             for ref in left
         )
 
-    def _waits(self, ref: Ref, detection: Detection) -> bool:
+    def _waits(self, ref: Ref, detection: DetectionResult) -> bool:
         """Whether somebody will decide about the table: what is off is not kept."""
         if (read := self._reads.get(ref)) is not None:
             return read.table.ref in self._stopped and read.table.ref not in rebuilds(self.pipe)

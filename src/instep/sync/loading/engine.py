@@ -144,7 +144,7 @@ class Auto:
 
 
 @dataclass
-class LocalBackend(Auto):
+class DriverEngine(Auto):
     """In this process, whatever the size, because the rows are on this machine's disk and Spark may be on others. What
     only Spark can do is done there: it reads what was staged, never what it was staged from."""
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 from instep.sync.context import SyncContext
-from instep.sync.loading.history_versions import COUNTS, Plan
+from instep.sync.loading.history_versions import COUNTS, VersionPlan
 from instep.sync.loading.row_matching import (
     BATCH,
     MOMENT,
@@ -38,24 +38,24 @@ from instep.sync.loading.table_load import Load
 if TYPE_CHECKING:
     import duckdb
 
-MergeBy = Callable[[Sequence[StagedFile], Merge, Commit], Outcome]
+MergeBy = Callable[[Sequence[StagedFile], Merge, Commit], LoadOutcome]
 
 
 @dataclass(frozen=True)
-class Fresh:
+class FreshColumns:
     """Columns whose values a load may bring into current versions: see `versions.Plan`."""
 
     again: frozenset[str] = frozenset()
     filled: frozenset[str] = frozenset()
 
 
-def fresh_columns(pipe: SyncContext, load: Load) -> Fresh:
+def fresh_columns(pipe: SyncContext, load: Load) -> FreshColumns:
     """By their names at the destination."""
     known = {c.name: c.read for c in pipe.store.loaded.of(pipe.name, [load.table.ref]).get(load.table.ref, ())}
     waiting = {b.column for b in pipe.store.backfills.waiting(pipe.name) if b.table == load.table.ref}
     names = {c.column.name: c.column.alias or c.column.name for c in load.read.columns if c.source is not None}
     again = frozenset(alias for name, alias in names.items() if known and not known.get(name))
-    return Fresh(again, frozenset(alias for name, alias in names.items() if name in waiting))
+    return FreshColumns(again, frozenset(alias for name, alias in names.items() if name in waiting))
 
 
 def merge_versions(
@@ -66,7 +66,7 @@ def merge_versions(
     spec: StageSpec,
     commit: Commit,
     merge: MergeBy,
-) -> Outcome:
+) -> LoadOutcome:
     """Merges staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
     rows themselves would be."""
     return _Versions(pipe, load, tuple(files), how, spec, commit, merge).all()
@@ -90,7 +90,7 @@ class _Versions:
     def system(self) -> SystemColumns:
         return self.spec.system
 
-    def all(self) -> Outcome:
+    def all(self) -> LoadOutcome:
         last, before = self.look()
         if before:
             self.begin(last)
@@ -106,13 +106,13 @@ class _Versions:
         self.merge(made, Merge((*self.how.key, self.system.valid_from), deletes="ignore"), self.commit)
         count = {what: counts.get(what, 0) for what in COUNTS}
         updated = count["changed"] + count["filled"]
-        return Outcome(count["begun"], updated, count["gone"], int(absent), count["returned"])
+        return LoadOutcome(count["begun"], updated, count["gone"], int(absent), count["returned"])
 
-    def plan(self, at: int) -> Plan:
+    def plan(self, at: int) -> VersionPlan:
         choice, names = self.load.choice, {c.name: c.alias or c.name for c in self.load.table.columns}
         fresh = fresh_columns(self.pipe, self.load)
         cursor = names[choice.cursor] if choice.cursor else ""
-        return Plan(
+        return VersionPlan(
             tuple(self.spec.schema.names), self.how, self.system, cursor, fresh.again, fresh.filled, at,
             self.spec.synced,
         )  # fmt: skip
@@ -167,7 +167,7 @@ class _Versions:
             if len(kept):
                 yield kept
 
-    def fill(self, db: duckdb.DuckDBPyConnection, plan: Plan) -> None:
+    def fill(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> None:
         """Makes `staged`, `known` and `met`."""
         schema = numbered(self.spec.schema)
         tabled(db, "staged", staged_rows(self.files, self.spec, self.spec.schema.names), schema)
@@ -195,7 +195,7 @@ class _Versions:
             return current
         return pc.or_(current, pc.fill_null(self.of(batch, self.system.deleted), False))
 
-    def return_only_gone(self, db: duckdb.DuckDBPyConnection, plan: Plan, schema: pa.Schema) -> None:
+    def return_only_gone(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan, schema: pa.Schema) -> None:
         columns = [*self.how.key, self.system.current]
         some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
 

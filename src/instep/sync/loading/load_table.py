@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Merge, Outcome, Ref, RowUpdate
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, RowUpdate
 from instep.errors import Blocked, DestinationError, Fenced, InstepError, SparkNeeded, StageError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import table_fingerprint
@@ -73,7 +73,7 @@ class KeyHeld(Blocked):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class TableResult:
     """What became of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
     many rows the source has that the destination has not, and that this load did not read."""
 
@@ -166,7 +166,7 @@ def _held_key(load: Load, rows: int) -> KeyHeld | None:
     )
 
 
-def settled(pipe: SyncContext, load: Load, future: Future[Loaded], run: Run) -> Loaded:
+def settled(pipe: SyncContext, load: Load, future: Future[TableResult], run: Run) -> TableResult:
     try:
         return future.result()
     except InstepError as error:
@@ -180,14 +180,14 @@ def settled(pipe: SyncContext, load: Load, future: Future[Loaded], run: Run) -> 
         return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {text}"))
 
 
-def failed(load: Load, run: Run, error: InstepError) -> Loaded:
+def failed(load: Load, run: Run, error: InstepError) -> TableResult:
     """A load that changed nothing, with its reason."""
     status = "paused" if isinstance(error, KeyHeld) else "failed"
     result = TableRun(run.id, load.table.ref, status, load.choice.mode, error=str(error))
-    return Loaded(load, result, error=error)
+    return TableResult(load, result, error=error)
 
 
-def commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+def commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> TableResult:
     with span("commit", table=load.table.path, mode=load.choice.mode):
         done = _commit(pipe, engine, load, staged, run, progress)
         result = done.result
@@ -195,7 +195,7 @@ def commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: R
         return done
 
 
-def _commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+def _commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> TableResult:
     begun = time.monotonic()
     if load.declared and staged.every:
         check_unique(load, _spec(staged), staged.files, () if load.asks else staged.keys)
@@ -210,7 +210,7 @@ def _commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: 
         outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),
         time.monotonic() - begun,
     )  # fmt: skip
-    return Loaded(load, result, staged.misfits + staged.rejected, staged.casts, unread=load.unread(outcome))
+    return TableResult(load, result, staged.misfits + staged.rejected, staged.casts, unread=load.unread(outcome))
 
 
 def clear(load: Load, staged: Staged) -> None:
@@ -231,7 +231,7 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
 
 def _publish(
     pipe: SyncContext, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress
-) -> Outcome:
+) -> LoadOutcome:
     ref: Ref = load.ref
     if staged.altered:
         staged = replace(staged, files=(*staged.files, *altered_rows(pipe, load, staged.altered, _spec(staged))))
@@ -277,7 +277,7 @@ def _merge(
     files: Sequence[StagedFile],
     how: Merge,
     commit: Commit,
-) -> Outcome:
+) -> LoadOutcome:
     """Spark is started once it is needed."""
     try:
         return pipe.destination.merge(engine.session, ref, files, how, commit)

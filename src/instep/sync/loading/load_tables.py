@@ -22,7 +22,7 @@ from instep.spans import span, within
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine
-from instep.sync.loading.load_table import Loaded, Staged, clear, commit, failed, placed, settled, specs_of, verify
+from instep.sync.loading.load_table import Staged, TableResult, clear, commit, failed, placed, settled, specs_of, verify
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import chunks_of
 from instep.sync.progress import Progress
@@ -42,14 +42,14 @@ class Loading:
     loads: Sequence[Load]
     run: Run
     progress: Progress
-    loaded: Callable[[Loaded], None]
-    done: list[Loaded] = field(default_factory=list)
+    loaded: Callable[[TableResult], None]
+    done: list[TableResult] = field(default_factory=list)
     moved: list[Load] = field(default_factory=list)
     _specs: dict[int, list[StageSpec]] = field(default_factory=dict)
     _planned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _results: dict[str, dict[int, ChunkResult]] = field(default_factory=lambda: defaultdict(dict))
     _staged: dict[int, Staged | InstepError] = field(default_factory=dict)
-    _running: dict[Future[Loaded], Load] = field(default_factory=dict)
+    _running: dict[Future[TableResult], Load] = field(default_factory=dict)
     _begun: set[int] = field(default_factory=set)
 
     def read(self, snapshot: Snapshot) -> None:
@@ -193,6 +193,6 @@ class Loading:
             self._end(settled(self.pipe, load, future, self.run))
             self.progress.table(load.table.path, step=self.done[-1].result.status)
 
-    def _end(self, one: Loaded) -> None:
+    def _end(self, one: TableResult) -> None:
         self.done.append(one)
         self.loaded(one)

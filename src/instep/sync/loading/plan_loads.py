@@ -18,12 +18,12 @@ from instep.stage.spec import InvalidValue
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import noted
 from instep.sync.detection.chosen_keys import settings_of
-from instep.sync.detection.detect import Detection
+from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import faulty_filters
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.cdc import Following
 from instep.sync.loading.connector_stream import Streaming
-from instep.sync.loading.results import Outcome, Wanted
+from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load, keep_rows, plan_load
 from instep.sync.named_tables import unknown_table
 from instep.sync.schema_changes.apply import rebuilds
@@ -38,15 +38,15 @@ _SENT_AGAIN = "the next sync lets the connector send everything again"
 
 
 @dataclass(frozen=True)
-class Pass:
+class LoadPass:
     """One pass of a run over the tables; `only` these (None: all) in a later one, whose number is `attempt`."""
 
     pipe: SyncContext
     run: Run
-    wanted: Wanted
+    wanted: RunScope
     snapshot: Snapshot
-    detection: Detection
-    outcome: Outcome
+    detection: DetectionResult
+    outcome: RunOutcome
     only: frozenset[Ref] | None = None
     attempt: int = 0
     follow: Following | Streaming | None = None
@@ -180,23 +180,23 @@ class Pass:
         return said if said != "quarantine" else decided
 
 
-def misfits_of(detection: Detection) -> Mapping[Ref, InvalidValue]:
+def misfits_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
     """What is done with values that do not fit a column whose new type was not let in."""
-    places = Places.of(detection.decisions)
+    places = TableRenames.of(detection.decisions)
     return {places.after(d.change): d.modifiers.misfit for d in _held(detection)}
 
 
-def _held(detection: Detection) -> list[Decision]:
+def _held(detection: DetectionResult) -> list[Decision]:
     kinds = ("column.retyped", "column.narrowed", "column.widened")
     return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
 
 
-def holds_of(pipe: SyncContext, detection: Detection) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
+def holds_of(pipe: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
     """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
     decisions = _held(detection)
     if not decisions:
         return {}
-    places, reviews = Places.of(detection.decisions), pipe.store.reviews.standing(pipe.name)
+    places, reviews = TableRenames.of(detection.decisions), pipe.store.reviews.standing(pipe.name)
     found: dict[Ref, dict[str, tuple[str, str]]] = {}
     for decision in decisions:
         review = reviews.get(key(decision.change))
@@ -207,7 +207,7 @@ def holds_of(pipe: SyncContext, detection: Detection) -> Mapping[Ref, Mapping[st
     return found
 
 
-def rows_of(detection: Detection, loads: Sequence[Load]) -> dict[str, int]:
+def rows_of(detection: DetectionResult, loads: Sequence[Load]) -> dict[str, int]:
     """Estimated rows by path, for progress."""
     stats = detection.discovery.stats
     return {load.table.path: s.rows if (s := stats.get(load.read.source.ref)) else 0 for load in loads}

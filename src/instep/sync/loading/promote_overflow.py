@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.overflow import Hashing, Kept, Promotes
+from instep.destinations.overflow import Hashing, OverflowColumn, Promotes
 from instep.errors import InstepError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Column, Table
@@ -22,13 +22,13 @@ from instep.schema.selection.selection import Selection, hashed
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import Detection
-from instep.sync.loading.results import Outcome
+from instep.sync.detection.detect import DetectionResult
+from instep.sync.loading.results import RunOutcome
 from instep.sync.schema_changes.overflow_columns import EXTRA, is_read, waiting
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 
 
-def promote_first(pipe: SyncContext, run: Run, detection: Detection, outcome: Outcome) -> None:
+def promote_first(pipe: SyncContext, run: Run, detection: DetectionResult, outcome: RunOutcome) -> None:
     """Before the loads: what the source does not have any more, or does not send again."""
     if wanted := waiting(pipe):
         once = isinstance(pipe.source, Streams)
@@ -38,7 +38,7 @@ def promote_first(pipe: SyncContext, run: Run, detection: Detection, outcome: Ou
         _promote(pipe, run, only_here, outcome)
 
 
-def promote_rest(pipe: SyncContext, run: Run, outcome: Outcome) -> None:
+def promote_rest(pipe: SyncContext, run: Run, outcome: RunOutcome) -> None:
     """After the loads and the fills: rows that these did not reach. What waits for a fill waits for it here, too."""
     if not (wanted := waiting(pipe)):
         return
@@ -49,7 +49,7 @@ def promote_rest(pipe: SyncContext, run: Run, outcome: Outcome) -> None:
     _promote(pipe, run, rest, outcome)
 
 
-def _promote(pipe: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: Outcome) -> None:
+def _promote(pipe: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: RunOutcome) -> None:
     """One table after the other; the failure of one leaves the others alone, and its wish waiting."""
     tables: dict[Ref, list[Backfill]] = {}
     for backfill in wanted:
@@ -65,7 +65,7 @@ def _promote(pipe: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: O
                 outcome.filled[ref] = TableRun(run.id, ref, "failed", EXTRA, error=f"kept values: {error}")
 
 
-def _table(pipe: SyncContext, run: Run, table: Table, backfills: Collection[Backfill], outcome: Outcome) -> None:
+def _table(pipe: SyncContext, run: Run, table: Table, backfills: Collection[Backfill], outcome: RunOutcome) -> None:
     destination, ref = pipe.destination, destination_ref(table, pipe.naming)
     if not isinstance(destination, Promotes):
         return
@@ -84,7 +84,7 @@ def _table(pipe: SyncContext, run: Run, table: Table, backfills: Collection[Back
     crashpoint("promote.done")
 
 
-def _columns(pipe: SyncContext, table: Table, backfills: Iterable[Backfill]) -> dict[str, Kept]:
+def _columns(pipe: SyncContext, table: Table, backfills: Iterable[Backfill]) -> dict[str, OverflowColumn]:
     """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
     wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(pipe).before
     types = _types_at_source(pipe, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
@@ -99,13 +99,13 @@ def _types_at_source(pipe: SyncContext, table: Table) -> dict[str, DataType]:
 
 def _kept(
     pipe: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
-) -> Kept:
+) -> OverflowColumn:
     """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
     name = _name(pipe, backfill)
     if not hashed(on, table.ref, column.name):
-        return Kept(name, column.type)
+        return OverflowColumn(name, column.type)
     late = _hashed_since(pipe, on, table, column, backfill)
-    return Kept(name, column.type, Hashing(types.get(name, String()), pipe.salt, late))
+    return OverflowColumn(name, column.type, Hashing(types.get(name, String()), pipe.salt, late))
 
 
 def _hashed_since(pipe: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from instep.model import RunKind, TableRun
 from instep.sync.context import Ref
-from instep.sync.loading.load_table import Loaded
+from instep.sync.loading.load_table import TableResult
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RunScope:
     """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
     source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
     the tables."""
@@ -24,12 +24,12 @@ class Wanted:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
     new columns got their values (see sync/loading/backfill.py), `missing` what is to be
     synced and is not there, `late` the tables that a later pass was to read and has not read yet."""
 
-    loaded: list[Loaded] = field(default_factory=list)
+    loaded: list[TableResult] = field(default_factory=list)
     others: dict[Ref, TableRun] = field(default_factory=dict)
     filled: dict[Ref, TableRun] = field(default_factory=dict)
     missing: dict[Ref, TableRun] = field(default_factory=dict)

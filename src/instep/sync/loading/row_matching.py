@@ -15,7 +15,7 @@ from instep.errors import StageError
 from instep.stage.casts.text import plain
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.files.names import stored_name
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.spec import StagedFile, StageSpec
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def staged_rows(files: Sequence[StagedFile], spec: StageSpec, names: Sequence[st
     labels = [f"c{i}" for i in range(len(fields))]
     for file in sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path)):
         folder, _, name = file.path.rpartition("/")
-        filesystem, path = Place(folder, spec.io).resolve(name)
+        filesystem, path = StorageFolder(folder, spec.io).resolve(name)
         with filesystem.open_input_file(path) as source:
             stored = [stored_name(f) for f in fields]
             for batch in pq.ParquetFile(source).iter_batches(BATCH, columns=stored):

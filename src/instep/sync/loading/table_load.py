@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
-from instep.destinations.base import LoadState, Outcome, Ref
+from instep.destinations.base import LoadOutcome, LoadState, Ref
 from instep.errors import Blocked
 from instep.model import TableSettings
 from instep.schema.catalog.catalog import Table
@@ -17,11 +17,11 @@ from instep.schema.catalog.promotion import same_order
 from instep.schema.planning.overflow import gone
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
-from instep.sources.log import Changed, ChangeLog
+from instep.sources.log import ChangedKeys, ChangeLog
 from instep.sources.stream import Brought
 from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
-from instep.sync.table_mode import Choice, choose
+from instep.sync.table_mode import TableMode, choose
 
 Action = Literal["append", "overwrite", "merge"]
 
@@ -42,7 +42,7 @@ class Load:
     number: int
     read: TableRead
     ref: Ref
-    choice: Choice
+    choice: TableMode
     action: Action
     rows: CursorRange = field(default_factory=CursorRange)
     cursor: str = ""
@@ -56,14 +56,14 @@ class Load:
     extra: tuple[ColumnRead, ...] = ()
     serves: tuple[int, ...] = ()
     only_copies: tuple[str, ...] = ()
-    changed: Changed | None = None
+    changed: ChangedKeys | None = None
     log: ChangeLog | None = None
     read_at: int = 0
     brought: Brought | None = None
     asked: frozenset[tuple[int, datetime]] = frozenset()
     one_moment: bool = True
 
-    def unread(self, outcome: Outcome) -> int:
+    def unread(self, outcome: LoadOutcome) -> int:
         """How many rows the source has below the cursor that the destination has not, or as deleted only. What a log
         tells comes with the log, and a key that was read later than the rows may be that of a new one."""
         if self.rows.column is None or not self.keys:

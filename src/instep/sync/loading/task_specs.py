@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from instep.destinations.base import Target
+from instep.destinations.base import StagingTarget
 from instep.schema.catalog.types import DataType, String
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorRange, Snapshot
@@ -60,7 +60,7 @@ def stage_columns(
 
 
 def stage_spec(
-    pipe: SyncContext, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+    pipe: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
     """How the rows of a load become files of the destination table."""
     kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
@@ -95,7 +95,7 @@ def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageCol
 
 
 def key_spec(
-    pipe: SyncContext, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+    pipe: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
     """How the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held here:
     what has no key is held with its whole row."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from instep.errors import InstepError, ProjectError, SchemaError
-from instep.lineage.migration.read import At, Migration, Step, Unread
+from instep.lineage.migration.read import At, Migration, MigrationStep, Unread
 from instep.lineage.model import Model
 from instep.model import Review
 from instep.schema.catalog.catalog import Catalog, Table
@@ -35,24 +35,24 @@ from instep.sources.base import Discovery
 from instep.sources.declared import DIALECTS, declared_type
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
-from instep.sync.detection.detect import Detection, detect, recall, seen_then
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.detect import DetectionResult, detect, recall, seen_then
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.backfill import MODE
-from instep.sync.operations.impact import Report, report
+from instep.sync.operations.impact import ImpactReport, report
 from instep.sync.schema_changes.apply import backfill_of
-from instep.sync.schema_changes.backfill_plan import Estimate, estimate_new, why_whole
-from instep.sync.schema_changes.evolve import Preview
+from instep.sync.schema_changes.backfill_plan import FillEstimate, estimate_new, why_whole
+from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.schema_changes.overflow_columns import record_extra
 from instep.sync.table_mode import choose
 
 
 @dataclass(frozen=True)
-class Backfill:
+class ReadAgain:
     """What a change makes a sync read again, by the source's statistics of the last detection."""
 
     ref: Ref
     mode: str
-    size: Estimate
+    size: FillEstimate
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Consequence:
     level: HazardClass
     hazards: tuple[Hazard, ...]
     waits: bool
-    backfill: Backfill | None = None
+    backfill: ReadAgain | None = None
 
 
 @dataclass(frozen=True)
-class Outlook:
+class MigrationOutlook:
     """Of one connection. `elsewhere` are statements about tables that it does not have; `settled` are recorded changes
     that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take. `concerned`:
     tables that it has are among those that are altered."""
@@ -85,7 +85,7 @@ class Outlook:
     settled: tuple[str, ...]
     steps: tuple[str, ...]
     refused: Mapping[str, str]
-    preview: Preview
+    preview: PlanPreview
     concerned: bool = True
 
 
@@ -99,7 +99,7 @@ def dialect_of(pipe: SyncContext) -> str:
     return DIALECTS[pipe.source.kind]
 
 
-def foresee(pipe: SyncContext, migration: Migration) -> Outlook:
+def foresee(pipe: SyncContext, migration: Migration) -> MigrationOutlook:
     """What the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
     known = pipe.store.discoveries.get(pipe.name)
@@ -119,7 +119,7 @@ def foresee(pipe: SyncContext, migration: Migration) -> Outlook:
     renames = tuple(_renames(pipe, known.catalog, migration))
     gone = old.keys() - {key(d.change) for d in then.decisions}
     shown = {(s.table, s.text) for s in before.steps}
-    return Outlook(
+    return MigrationOutlook(
         pipe.name,
         tuple(sorted(_with_doubts(made, then, renames), key=lambda c: c.at)),
         (*migration.unread, *unread),
@@ -128,12 +128,12 @@ def foresee(pipe: SyncContext, migration: Migration) -> Outlook:
         tuple(describe(old[k].change) for k in old if k in gone),
         tuple(s.text for s in after.steps if (s.table, s.text) not in shown),
         {".".join(ref): why for ref, why in after.refused.items() if ref not in before.refused},
-        Preview(pipe.name, then, reviews, after, {}, {}),
+        PlanPreview(pipe.name, then, reviews, after, {}, {}),
         any(t.tables & known.catalog.by_ref.keys() for t in rehearsal.touches),
     )
 
 
-def downstream(pipe: SyncContext, found: Outlook, models: Sequence[Model]) -> Report:
+def downstream(pipe: SyncContext, found: MigrationOutlook, models: Sequence[Model]) -> ImpactReport:
     """What the changes do to views and models; the ids are those of the consequences."""
     return report(pipe, found.preview, models)
 
@@ -157,7 +157,7 @@ def _rehearse(pipe: SyncContext, catalog: Catalog, migration: Migration) -> tupl
     return rehearsal, unread
 
 
-def _plan(pipe: SyncContext, found: Detection) -> Plan:
+def _plan(pipe: SyncContext, found: DetectionResult) -> Plan:
     """As `make_plan`, against the destination as it was left."""
     after = assign(accept(found.decisions, found.accepted, found.source), pipe.naming)
     after = record_extra(pipe, after, found)
@@ -219,8 +219,8 @@ def _ref_before(change: Change) -> Ref | None:
     return change.before.ref if isinstance(change, TableRenamed | TableRemoved) else None
 
 
-def _backfill(pipe: SyncContext, decision: Decision, seen: Discovery, after: Plan) -> Backfill | None:
-    places = Places.of(after.decisions)
+def _backfill(pipe: SyncContext, decision: Decision, seen: Discovery, after: Plan) -> ReadAgain | None:
+    places = TableRenames.of(after.decisions)
     ref, was = places.after(decision.change), places.before(decision.change)
     table, source = after.after.get(ref), table_of(decision.change)
     if not decision.applied or table is None or source is None or was in after.refused:
@@ -232,7 +232,7 @@ def _backfill(pipe: SyncContext, decision: Decision, seen: Discovery, after: Pla
         return None
     whole = wanted[0] == "table" or bool(why_whole(pipe, table, wanted[1]))
     size = estimate_new(table, () if whole else (wanted[1],), stats.rows, stats.bytes)
-    return Backfill(ref, _mode(pipe, table) if whole else MODE, size)
+    return ReadAgain(ref, _mode(pipe, table) if whole else MODE, size)
 
 
 def _mode(pipe: SyncContext, table: Table) -> str:
@@ -242,7 +242,9 @@ def _mode(pipe: SyncContext, table: Table) -> str:
         return ""
 
 
-def _with_doubts(made: Sequence[Consequence], then: Detection, renames: Sequence[Unread]) -> Iterator[Consequence]:
+def _with_doubts(
+    made: Sequence[Consequence], then: DetectionResult, renames: Sequence[Unread]
+) -> Iterator[Consequence]:
     """Both halves of a rename without ids wait for a person, whatever was decided about them."""
     suspected = {key(half) for found in then.doubt.proposals for half in (found.removed, found.added)}
     places = {r.at for r in renames}
@@ -266,7 +268,7 @@ def _renames(pipe: SyncContext, catalog: Catalog, migration: Migration) -> Itera
             yield Unread(step.at, _unseen(pipe, step, f"table {edit.table[-1]}", f"table {edit.name}"))
 
 
-def _unseen(pipe: SyncContext, step: Step, old: str, new: str) -> str:
+def _unseen(pipe: SyncContext, step: MigrationStep, old: str, new: str) -> str:
     return (
         f"{pipe.source.kind} gives no ids for the rename of {old} to {new}: it will be seen as a removal and an "
         "addition, and proposed as a rename (`instep changes map OLD NEW`)"

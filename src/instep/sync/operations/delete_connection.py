@@ -41,7 +41,7 @@ class Belongings:
 
 
 @dataclass
-class Left:
+class DeletedConnection:
     """What became of it. `dropped` tables can be brought back by the destination's own means only. `behind`: what
     could not be taken away, and why."""
 
@@ -62,7 +62,7 @@ def belongings(pipe: SyncContext) -> Belongings:
     )  # fmt: skip
 
 
-def leave(pipe: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> Left:
+def leave(pipe: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> DeletedConnection:
     """Ends a connection. Its tables stay, or are dropped; rows of other shards are never touched.
 
     Blocked unless `named` is its name, and if four_eyes want a second person; RunInProgress while a run of it is alive.
@@ -81,8 +81,8 @@ def leaving(fate: Fate, *, abandon: bool) -> str:
     return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
 
 
-def _leave(pipe: SyncContext, fate: Fate, *, abandon: bool) -> Left:
-    left, there = Left(pipe.name), belongings(pipe)
+def _leave(pipe: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnection:
+    left, there = DeletedConnection(pipe.name), belongings(pipe)
     with claimed(pipe, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {there.log}"):
             left.log = _drop_log(pipe)
@@ -105,7 +105,7 @@ def _leave(pipe: SyncContext, fate: Fate, *, abandon: bool) -> Left:
 
 
 @contextmanager
-def _or_left(left: Left, abandon: bool, what: str) -> Iterator[None]:
+def _or_left(left: DeletedConnection, abandon: bool, what: str) -> Iterator[None]:
     """Errors of ours end the deletion, or under `abandon` are noted as what is left behind."""
     try:
         yield
@@ -115,7 +115,7 @@ def _or_left(left: Left, abandon: bool, what: str) -> Iterator[None]:
         left.behind.append(f"{what}: {error.message}")
 
 
-def _fate(fate: Fate, left: Left) -> str:
+def _fate(fate: Fate, left: DeletedConnection) -> str:
     if any(said.startswith("tables: ") for said in left.behind):
         return "left"
     return "dropped" if fate == "drop" else "kept"
@@ -135,7 +135,7 @@ def log_of(pipe: SyncContext) -> ChangeLog | None:
     return pipe.source.log(pipe.log)
 
 
-def _clear(pipe: SyncContext, run: Run, there: Belongings, fate: Fate, left: Left) -> None:
+def _clear(pipe: SyncContext, run: Run, there: Belongings, fate: Fate, left: DeletedConnection) -> None:
     """Takes away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in pipe.store.runs.history(pipe.name, limit=10_000) if r.id != run.id}
     for table in pipe.destination.inspect(there.tables).tables:
@@ -161,7 +161,7 @@ def _drop_views(pipe: SyncContext, ref: Ref) -> None:
                 pipe.destination.drop_view(name)
 
 
-def _purge(pipe: SyncContext, run: Run, copies: Sequence[Copy], left: Left) -> None:
+def _purge(pipe: SyncContext, run: Run, copies: Sequence[Copy], left: DeletedConnection) -> None:
     for copy in copies:
         if isinstance(pipe.destination, Keeps):
             pipe.destination.purge(copy.place, run.fence)

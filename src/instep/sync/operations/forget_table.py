@@ -7,7 +7,7 @@ from instep.errors import InstepError
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import TableRemoved
 from instep.schema.planning.step import step
-from instep.sources.connector.seen import Seen
+from instep.sources.connector.seen import SeenTables
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
@@ -23,11 +23,11 @@ def forget_sent(pipe: SyncContext, name: str) -> Table:
             pipe.destination.claim(there.ref, run.fence)
             pipe.destination.execute(there.ref, [step(there.ref, TableRemoved(there))], None, Commit(run.id, run.fence))
         states = pipe.store.connectors
-        seen = Seen.from_dict(states.shape(pipe.name)).tables
+        seen = SeenTables.from_dict(states.shape(pipe.name)).tables
         with pipe.transaction():
             rest = pipe.store.accepted.catalog(pipe.name).drop(table.ref)
             pipe.store.accepted.add(pipe.name, rest, who=pipe.who, why=f"table {table.path} was forgotten", run=run.id)
-            left = Seen({ref: found for ref, found in seen.items() if ref != table.ref})
+            left = SeenTables({ref: found for ref, found in seen.items() if ref != table.ref})
             states.keep_shape(pipe.name, left.to_dict())
             states.save(pipe.name, {})
             states.let_go([held.number for held in states.held(pipe.name) if held.table == table.ref])

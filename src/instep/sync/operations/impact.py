@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from instep.errors import InstepError
-from instep.lineage.shape import Edit, Field, Kind, Level, Relation, Shape
+from instep.lineage.shape import Kind, Level, ModelEdit, ModelField, ModelRelation, RelationShape
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Array, DataType, Struct
 from instep.schema.changes.describe import (
@@ -26,18 +26,18 @@ from instep.schema.changes.describe import (
 from instep.schema.planning.plan import desired
 from instep.schema.policy.policy import Decision
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.table_renames import Places
-from instep.sync.schema_changes.evolve import Preview
+from instep.sync.detection.table_renames import TableRenames
+from instep.sync.schema_changes.evolve import PlanPreview
 
 if TYPE_CHECKING:
-    from instep.lineage.assess import Verdict
+    from instep.lineage.assess import ModelVerdict
     from instep.lineage.model import Model
 
 Columns = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChangeImpact:
     """What one change does downstream: names of models, with where and why in `verdicts` of the report."""
 
     id: str
@@ -51,11 +51,11 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Report:
+class ImpactReport:
     """`outcomes`: one a change, `verdicts`: one a model, the worst first."""
 
-    outcomes: tuple[Outcome, ...]
-    verdicts: tuple[Verdict, ...]
+    outcomes: tuple[ChangeImpact, ...]
+    verdicts: tuple[ModelVerdict, ...]
 
     @property
     def breaks(self) -> bool:
@@ -66,34 +66,34 @@ class Report:
 class Looked:
     """`changes` before any model was looked at, and what they do to the tables."""
 
-    changes: tuple[Outcome, ...]
-    relations: tuple[Relation, ...]
+    changes: tuple[ChangeImpact, ...]
+    relations: tuple[ModelRelation, ...]
 
 
-def looked(pipe: SyncContext, found: Preview, change: str = "") -> Looked:
+def looked(pipe: SyncContext, found: PlanPreview, change: str = "") -> Looked:
     """Open and planned changes; `change` (the first characters of an id) looks at that one only, whatever was decided
     about it. Raises InstepError if it is not among today's."""
     decisions, edits = _looked_at(found, change), _Edits(pipe, found)
     for decision in decisions:
         edits.add(decision)
     reviews = [(found.reviews[key(d.change)], d.applied) for d in decisions]
-    return Looked(tuple(Outcome(r.id, r.summary, applied) for r, applied in reviews), tuple(edits.relations()))
+    return Looked(tuple(ChangeImpact(r.id, r.summary, applied) for r, applied in reviews), tuple(edits.relations()))
 
 
-def judged(found: Looked, models: Sequence[Model]) -> Report:
+def judged(found: Looked, models: Sequence[Model]) -> ImpactReport:
     """What they do to the models."""
     from instep.lineage.assess import assess
 
     verdicts = assess(models, found.relations)
-    return Report(tuple(_outcome(one, verdicts) for one in found.changes), verdicts)
+    return ImpactReport(tuple(_outcome(one, verdicts) for one in found.changes), verdicts)
 
 
-def report(pipe: SyncContext, found: Preview, models: Sequence[Model], change: str = "") -> Report:
+def report(pipe: SyncContext, found: PlanPreview, models: Sequence[Model], change: str = "") -> ImpactReport:
     """As `looked` looks at it, against the models."""
     return judged(looked(pipe, found, change), models)
 
 
-def _looked_at(found: Preview, change: str) -> list[Decision]:
+def _looked_at(found: PlanPreview, change: str) -> list[Decision]:
     decisions = [d for d in found.detection.decisions if key(d.change) in found.reviews]
     if not change:
         return [d for d in decisions if d.applied or d.needs_review or d.effect == "waiting"]
@@ -104,7 +104,7 @@ def _looked_at(found: Preview, change: str) -> list[Decision]:
     raise InstepError(f"{change} {what}", hint="see `instep changes list` for the ids")
 
 
-def _outcome(one: Outcome, verdicts: Iterable[Verdict]) -> Outcome:
+def _outcome(one: ChangeImpact, verdicts: Iterable[ModelVerdict]) -> ChangeImpact:
     models: dict[Level, list[str]] = defaultdict(list)
     for verdict in verdicts:
         models[verdict.of(one.id)].append(verdict.model.name)
@@ -117,10 +117,10 @@ class _Edits:
     A held change is taken as if it were approved: that is the question that people have.
     """
 
-    def __init__(self, pipe: SyncContext, found: Preview) -> None:
+    def __init__(self, pipe: SyncContext, found: PlanPreview) -> None:
         detection = found.detection
         self._found = found
-        self._places = Places.of(detection.decisions)
+        self._places = TableRenames.of(detection.decisions)
         wanted = desired(detection.accepted, pipe.naming)
         by_path = {t.alias: t for t in wanted.tables}
         self._tables: dict[Ref, Table] = {t.ref: by_path[t.path] for t in detection.accepted.tables}
@@ -129,14 +129,14 @@ class _Edits:
             for c in (d.change for d in detection.decisions)
             if isinstance(c, ColumnRenamed)
         }
-        self._whole: dict[Ref, list[Edit]] = defaultdict(list)
-        self._of: dict[tuple[Ref, str], list[Edit]] = defaultdict(list)
-        self._new: dict[Ref, list[Field]] = defaultdict(list)
+        self._whole: dict[Ref, list[ModelEdit]] = defaultdict(list)
+        self._of: dict[tuple[Ref, str], list[ModelEdit]] = defaultdict(list)
+        self._new: dict[Ref, list[ModelField]] = defaultdict(list)
 
-    def relations(self) -> Iterator[Relation]:
+    def relations(self) -> Iterator[ModelRelation]:
         for ref, table in self._tables.items():
-            there = [Field(c.name, tuple(self._of[ref, c.alias])) for c in table.columns]
-            yield Relation(table.ref, Shape((*there, *self._new[ref]), edits=tuple(self._whole[ref])))
+            there = [ModelField(c.name, tuple(self._of[ref, c.alias])) for c in table.columns]
+            yield ModelRelation(table.ref, RelationShape((*there, *self._new[ref]), edits=tuple(self._whole[ref])))
 
     def add(self, decision: Decision) -> None:
         change, ref = decision.change, self._places.before(decision.change)
@@ -163,14 +163,14 @@ class _Edits:
 
     def _table(self, decision: Decision, ref: Ref, fate: tuple[Kind, str]) -> None:
         path = ".".join(self._tables[ref].ref)
-        self._whole[ref].append(Edit(self._id(decision), fate[0], f"{path} {fate[1]}"))
+        self._whole[ref].append(ModelEdit(self._id(decision), fate[0], f"{path} {fate[1]}"))
 
     def _column(self, decision: Decision, ref: Ref, name: str, kind: Kind, what: str) -> None:
         """`name`: as accepted."""
         column = self._at(ref, name)
         if column is not None:
             text = f"{'.'.join(self._tables[ref].ref)}.{column.name} {what}"
-            self._of[ref, name].append(Edit(self._id(decision), kind, text))
+            self._of[ref, name].append(ModelEdit(self._id(decision), kind, text))
 
     def _at(self, ref: Ref, name: str) -> Column | None:
         """The destination's column of an accepted one."""
@@ -187,7 +187,7 @@ class _Edits:
         if column is not None and column.name != name:
             self._column(decision, ref, change.before.name, "renamed", f"is renamed to {name}")
             text = f"{'.'.join(self._tables[ref].ref)}.{name} is the new name of {column.name}"
-            self._new[ref].append(Field(name, (Edit(self._id(decision), "renamed", text),), coming=True))
+            self._new[ref].append(ModelField(name, (ModelEdit(self._id(decision), "renamed", text),), coming=True))
 
     def _name_after(self, change: ColumnRenamed) -> str:
         table = self._found.plan.after.get(self._places.after(change))
@@ -201,7 +201,7 @@ class _Edits:
             self._retyped(decision, ref, old, column, name=column.name)
             return
         text = f"{'.'.join(self._tables[ref].ref)}.{column.name} is added"
-        self._new[ref].append(Field(column.name, (Edit(self._id(decision), "added", text),), coming=True))
+        self._new[ref].append(ModelField(column.name, (ModelEdit(self._id(decision), "added", text),), coming=True))
 
     def _retyped(self, decision: Decision, ref: Ref, before: Column, after: Column, name: str = "") -> None:
         accepted = name or self._renamed.get((getattr(decision.change, "table", ref), before.name), before.name)

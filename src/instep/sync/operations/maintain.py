@@ -26,7 +26,7 @@ from instep.sync.claim import status_by
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import is_first_today
 from instep.sync.loading.engine import Engine
-from instep.sync.loading.results import Outcome
+from instep.sync.loading.results import RunOutcome
 from instep.sync.progress import Progress
 from instep.sync.schema_changes.owned_tables import check_unmoved
 
@@ -38,7 +38,7 @@ FAILURES = (InstepError, OSError, ValueError)
 
 
 @dataclass(frozen=True)
-class Kept:
+class MaintainedTable:
     """What became of one table: `error` says what failed, `left` why it was given up to a load."""
 
     table: str
@@ -49,12 +49,12 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Order:
+class MaintenanceReport:
     """What `instep maintain` did. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
     the destination's file before and after; None where it is no single file. `note`: why nothing applies."""
 
     run: str
-    tables: tuple[Kept, ...] = ()
+    tables: tuple[MaintainedTable, ...] = ()
     forgotten: tuple[str, ...] = ()
     vacuumed: tuple[int, int] | None = None
     note: str = ""
@@ -67,7 +67,7 @@ def maintain(
     session: Callable[[], SparkSession | None],
     *,
     dry_run: bool = False,
-) -> Order:
+) -> MaintenanceReport:
     """Maintains the loaded tables that `pattern` names ("": all); paused ones are left alone.
 
     Raises RunInProgress while a run of the connection is alive, InstepError for a pattern that names no table.
@@ -97,7 +97,7 @@ def _end(pipe: SyncContext, run: Run, status: RunStatus, error: str) -> None:
 def _done(
     pipe: SyncContext, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
     dry_run: bool,
-) -> Order:  # fmt: skip
+) -> MaintenanceReport:  # fmt: skip
     if isinstance(pipe.destination, Maintains):
         forgotten = [] if dry_run else _forget(pipe, found, run)
         began = _began(run)
@@ -105,11 +105,13 @@ def _done(
         told.step("maintaining")
         told.tables({t.path: 0 for t in found})
         tables = tuple(_by_command(pipe, table, work, told) for table in found)
-        return Order(run.id, tables, tuple(forgotten))
+        return MaintenanceReport(run.id, tables, tuple(forgotten))
     if isinstance(pipe.destination, Vacuums):
         forgotten = [] if dry_run else _forget(pipe, found, run)
-        return Order(run.id, forgotten=tuple(forgotten), vacuumed=pipe.destination.vacuum(dry_run=dry_run))
-    return Order(run.id, note=f"nothing to do: instep does not maintain {pipe.destination.kind} destinations")
+        return MaintenanceReport(run.id, forgotten=tuple(forgotten), vacuumed=pipe.destination.vacuum(dry_run=dry_run))
+    return MaintenanceReport(
+        run.id, note=f"nothing to do: instep does not maintain {pipe.destination.kind} destinations"
+    )
 
 
 def layout_of(pipe: SyncContext, ref: Ref) -> Layout | None:
@@ -148,32 +150,32 @@ def _began(run: Run) -> int:
     return int(run.started.timestamp() * 1000)
 
 
-def _by_command(pipe: SyncContext, table: Table, work: Upkeep, told: Progress) -> Kept:
+def _by_command(pipe: SyncContext, table: Table, work: Upkeep, told: Progress) -> MaintainedTable:
     ref, path = destination_ref(table, pipe.naming), table.path
     if table.ref in pipe.store.pauses.tables(pipe.name):
-        return Kept(path, left="it is paused")
+        return MaintainedTable(path, left="it is paused")
     assert isinstance(pipe.destination, Maintains)
     if not pipe.destination.inspect([ref]).tables:
-        return Kept(path, left="it is not at the destination")
+        return MaintainedTable(path, left="it is not at the destination")
     held = pipe.destination.held_by(ref)
     if held > work.fence:
-        return Kept(path, left="a run that began later is at it")
+        return MaintainedTable(path, left="a run that began later is at it")
     own = replace(work, fence=held, told=lambda rows, bytes: told.table(path, rows=rows, bytes=bytes, step="writing"))
     kept = _one(pipe, ref, path, own)
     told.table(path, step="failed" if kept.error else "done")
     return kept
 
 
-def _one(pipe: SyncContext, ref: Ref, path: str, work: Upkeep) -> Kept:
+def _one(pipe: SyncContext, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
     """One table, and the event of what was done."""
     assert isinstance(pipe.destination, Maintains)
     begun = time.monotonic()
     try:
         done = pipe.destination.maintain(ref, work)
     except (Fenced, Conflict):
-        return Kept(path, left="it is being loaded: the next time", seconds=time.monotonic() - begun)
+        return MaintainedTable(path, left="it is being loaded: the next time", seconds=time.monotonic() - begun)
     except FAILURES as error:
-        return Kept(path, error=str(error), seconds=time.monotonic() - begun)
+        return MaintainedTable(path, error=str(error), seconds=time.monotonic() - begun)
     seconds = time.monotonic() - begun
     if done.something and not work.dry_run:
         pipe.store.events.add(
@@ -182,10 +184,10 @@ def _one(pipe: SyncContext, ref: Ref, path: str, work: Upkeep) -> Kept:
                 done.snapshots, done.removed, done.orphans, round(seconds, 3),
             )
         )  # fmt: skip
-    return Kept(path, done, seconds)
+    return MaintainedTable(path, done, seconds)
 
 
-def maintain_loaded(pipe: SyncContext, run: Run, outcome: Outcome, engine: Engine, told: Progress) -> None:
+def maintain_loaded(pipe: SyncContext, run: Run, outcome: RunOutcome, engine: Engine, told: Progress) -> None:
     """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
     those with a longer history are looked through for orphans, too."""
     how, destination = pipe.maintenance, pipe.destination
@@ -206,7 +208,7 @@ def maintain_loaded(pipe: SyncContext, run: Run, outcome: Outcome, engine: Engin
             outcome.note(f"{path}: {done.rewritten:,} files ({all_bytes}) were put together, {done.files:,} are left")
 
 
-def _due(pipe: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, Kept]:
+def _due(pipe: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, MaintainedTable]:
     assert isinstance(pipe.destination, Maintains)
     found = {}
     for ref, path in tables.items():
@@ -215,7 +217,7 @@ def _due(pipe: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progr
         try:
             due = work.deep or pipe.destination.due(ref, work.how)
         except FAILURES as error:
-            found[path] = Kept(path, error=str(error))
+            found[path] = MaintainedTable(path, error=str(error))
             continue
         if due:
             told.step(f"maintaining {path}")

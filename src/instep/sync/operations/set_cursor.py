@@ -25,7 +25,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.detection.filters import where_of
-from instep.sync.schema_changes.table_setting import Found, find_table, settle
+from instep.sync.schema_changes.table_setting import SettingTable, find_table, settle
 from instep.sync.two_people import two_people
 
 
@@ -86,7 +86,7 @@ def prepare(pipe: SyncContext, path: str, column: str | None, start: str = "") -
     return replace(_checked(pipe, found, column, start), base=base, settles=settles)
 
 
-def _checked(pipe: SyncContext, found: Found, column: str, start: str) -> NewCursor:
+def _checked(pipe: SyncContext, found: SettingTable, column: str, start: str) -> NewCursor:
     table = found.table
     accepted, source = found.column(column)
     name = f"column {table.path}.{column}"

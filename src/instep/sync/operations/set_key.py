@@ -29,8 +29,8 @@ from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import with_key
 from instep.sync.schema_changes.apply import apply_plan
-from instep.sync.schema_changes.key_counts import Count, KeyCount, count_key
-from instep.sync.schema_changes.table_setting import Found, find_table, recorded_tables, settle
+from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_key
+from instep.sync.schema_changes.table_setting import SettingTable, find_table, recorded_tables, settle
 from instep.sync.two_people import two_people
 
 Way = Literal["rekey", "rebuild", "clear"]
@@ -102,7 +102,7 @@ class Rekeying:
         }  # fmt: skip
 
 
-def _numbers(count: Count) -> dict[str, int]:
+def _numbers(count: RowCounts) -> dict[str, int]:
     return {"rows": count.rows, "duplicates": count.duplicates, "nulls": count.nulls}
 
 
@@ -129,13 +129,13 @@ def prepare(pipe: SyncContext, path: str, columns: Sequence[str], way: Way = "re
     return Rekeying(table, key, own, way, counts, made, settles, rows, retyped)
 
 
-def yaml(found: Found, key: Sequence[str]) -> str:
+def yaml(found: SettingTable, key: Sequence[str]) -> str:
     return (
         f'change it there: connections.{found.connection}.tables: {{"{found.table.path}": {{key: [{", ".join(key)}]}}}}'
     )
 
 
-def _plan(pipe: SyncContext, found: Found, key: tuple[str, ...], way: Way) -> Plan:
+def _plan(pipe: SyncContext, found: SettingTable, key: tuple[str, ...], way: Way) -> Plan:
     table = found.table
     now = with_key(table, list(key))
     if way != "rekey":

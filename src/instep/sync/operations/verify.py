@@ -23,15 +23,15 @@ from instep.schema.planning.naming import destination_ref, quote
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.stream import Streams
-from instep.stage.conform import Conformer, Held
+from instep.stage.conform import Conformer, QuarantinedValue
 from instep.stage.duckdb_memory import in_duckdb
-from instep.stage.entries import Entry
+from instep.stage.entries import QuarantineEntry
 from instep.stage.quarantine import entry_id, field_id
 from instep.stage.yielding_reads import giving_way
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import KEYS, Detection, detect
+from instep.sync.detection.detect import KEYS, DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_spec
 from instep.sync.named_tables import unknown_table
@@ -75,7 +75,7 @@ class HeldValues:
     _rows: list[tuple[str, str, bool]] = field(default_factory=list, repr=False)
     _writer: Any = field(default=None, repr=False)
 
-    def add(self, held: Sequence[Held]) -> None:
+    def add(self, held: Sequence[QuarantinedValue]) -> None:
         self.count += len(held)
         for one in held:
             self.rejected += not one.column
@@ -101,7 +101,7 @@ class HeldValues:
     def _named(self, text: str) -> Mapping[str, Any]:
         return {self.names.get(path, path): value for path, value in json.loads(text).items()}
 
-    def _original(self, one: Held) -> Any:
+    def _original(self, one: QuarantinedValue) -> Any:
         return one.original if one.column else self._named(one.original or "{}")
 
 
@@ -147,7 +147,7 @@ def _entries(pipe: SyncContext, table: Table, names: Mapping[str, str]) -> Itera
         yield from pa.Table.from_pylist(rows, schema=_ENTRIES).to_batches()
 
 
-def _place_of(entry: Entry, by_id: Mapping[int, str], names: Mapping[str, str]) -> str:
+def _place_of(entry: QuarantineEntry, by_id: Mapping[int, str], names: Mapping[str, str]) -> str:
     """The entry under the names that its columns have at the destination now."""
     fields = json.loads(entry.fields)
 
@@ -166,7 +166,7 @@ def _place(key: Mapping[str, Any], column: str, original: Any) -> str:
     return sha256(json.dumps([key, column, original], sort_keys=True).encode()).hexdigest()
 
 
-Told = Callable[[Sequence[Held]], None]
+Told = Callable[[Sequence[QuarantinedValue]], None]
 """Is given what does not fit, batch by batch."""
 
 
@@ -180,7 +180,7 @@ _TWINS = "in more rows on one side than on the other"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerifyResult:
     """What the comparison of one table has found."""
 
     table: str
@@ -219,7 +219,7 @@ class _Side:
 
 def verify(
     pipe: SyncContext, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
-) -> list[Verdict]:
+) -> list[VerifyResult]:
     """One verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that differ
     are counted and not named. InstepError for a path in `only` that no such table has."""
     if isinstance(pipe.source, Streams):
@@ -239,7 +239,7 @@ def verify(
                 verdicts.append(_skipped(read.table.path, skipped))
                 continue
             if why := closed.get(read.table.ref):
-                verdicts.append(Verdict(read.table.path, False, 0, 0, (why,), compared=False))
+                verdicts.append(VerifyResult(read.table.path, False, 0, 0, (why,), compared=False))
                 continue
             told.table(read.table.path, step="verifying")
             verdicts.append(_verify(pipe, snapshot, read, number, keys=keys))
@@ -247,7 +247,7 @@ def verify(
     for gone in missing:
         if not only or gone.table.path in only:
             lost = gone.table.ref in detection.denied
-            one = Verdict(gone.table.path, False, 0, 0, (gone.why,), compared=False)
+            one = VerifyResult(gone.table.path, False, 0, 0, (gone.why,), compared=False)
             verdicts.append(one if lost else _skipped(gone.table.path, waiting.get(gone.table.ref, gone.why)))
     for name in sorted(only - {v.table for v in verdicts}):
         known = [t.path for t in pipe.store.accepted.catalog(pipe.name).tables]
@@ -255,9 +255,9 @@ def verify(
     return verdicts
 
 
-def _waiting(pipe: SyncContext, detection: Detection) -> dict[Ref, str]:
+def _waiting(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
     """Accepted tables that are not loaded because a change of theirs is held, and which."""
-    places = Places.of(detection.decisions)
+    places = TableRenames.of(detection.decisions)
     paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
     found = {ref: f"held change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
     stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.held(detection.decisions)}
@@ -272,20 +272,22 @@ def _waiting(pipe: SyncContext, detection: Detection) -> dict[Ref, str]:
     return found
 
 
-def _skipped(path: str, why: str) -> Verdict:
-    return Verdict(path, False, 0, 0, compared=False, skipped=why)
+def _skipped(path: str, why: str) -> VerifyResult:
+    return VerifyResult(path, False, 0, 0, compared=False, skipped=why)
 
 
-def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> Verdict:
+def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> VerifyResult:
     ref = destination_ref(read.table, pipe.naming)
     state = pipe.destination.state(ref)
     if not state:
-        return Verdict(read.table.path, False, snapshot.count(read), 0, ("it was never loaded: run `instep sync`",))
+        return VerifyResult(
+            read.table.path, False, snapshot.count(read), 0, ("it was never loaded: run `instep sync`",)
+        )
     columns = [c.column.alias or c.column.name for c in read.columns if c.source is not None]
     if not columns:
         count = snapshot.count(read)
         same = (f"{count:,} rows in the source and {state.rows:,} in the destination",) if count != state.rows else ()
-        return Verdict(read.table.path, not same, count, state.rows, same)
+        return VerifyResult(read.table.path, not same, count, state.rows, same)
     with held_values(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
         source = _checksum(_source_rows(pipe, snapshot, read, number, unfit.add), columns)
         held = count_held(pipe, read.table, unfit)
@@ -294,7 +296,7 @@ def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int,
     return _with_held(found, unfit.rejected, held)
 
 
-def _with_held(found: Verdict, rejected: int, held: HeldCount) -> Verdict:
+def _with_held(found: VerifyResult, rejected: int, held: HeldCount) -> VerifyResult:
     """Count what does not fit: a row that is refused is one of the source."""
     lines = found.differences
     if held.absent:
@@ -309,21 +311,21 @@ def _with_held(found: Verdict, rejected: int, held: HeldCount) -> Verdict:
 def _compared(
     pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], source: _Side,
     destination: _Side, *, keys: bool,
-) -> Verdict:  # fmt: skip
+) -> VerifyResult:  # fmt: skip
     """Say how the rows differ that fit."""
     if source == destination:
-        return Verdict(read.table.path, True, source.rows, destination.rows)
+        return VerifyResult(read.table.path, True, source.rows, destination.rows)
     found = _differing(pipe, snapshot, read, number, columns) if read.table.key else {}
     kept = found.pop(_EXTRA, (0, []))[0] if _keeps(pipe, read) else 0
     if kept and not found:
-        return Verdict(read.table.path, True, source.rows, destination.rows, kept=kept)
+        return VerifyResult(read.table.path, True, source.rows, destination.rows, kept=kept)
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
     lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values stand in other rows"]
     lines = [] if kept else lines  # every column differs by the rows that are kept
     for what, (count, some) in found.items():
         told = f"{what} ({count:,} rows)"
         lines += [f"{told}: key {key}" for key in some] if keys else [told]
-    return Verdict(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
+    return VerifyResult(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
 
 
 def _keeps(pipe: SyncContext, read: TableRead) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
 
-from instep.destinations.base import Target
+from instep.destinations.base import StagingTarget
 from instep.errors import InstepError
 from instep.model import Run
 from instep.schema.catalog.catalog import Column, Table
@@ -22,7 +22,7 @@ from instep.schema.catalog.types import Unknown
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
-from instep.stage.entries import Entry, Found, read_entries, rewrite
+from instep.stage.entries import QuarantineEntry, TableQuarantine, read_entries, rewrite
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import is_first_today
@@ -40,11 +40,11 @@ class Holding:
 
     table: Table
     ref: Ref
-    target: Target = field(repr=False)
-    found: Found
+    target: StagingTarget = field(repr=False)
+    found: TableQuarantine
 
     @property
-    def held(self) -> list[Entry]:
+    def held(self) -> list[QuarantineEntry]:
         return [e for e in self.found.entries if e.status == "held"]
 
 
@@ -82,7 +82,7 @@ def _tables(pipe: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]
     return [(refs[t.ref], t.ref) for t in there.tables]
 
 
-def guard(pipe: SyncContext, table: Table, entry: Entry) -> Entry:
+def guard(pipe: SyncContext, table: Table, entry: QuarantineEntry) -> QuarantineEntry:
     """The entry without what may not be told of it: a column may have been switched off or hashed since."""
     hide = _hider(pipe, table)
     key = compact_json({path: hide(path, text) for path, text in json.loads(entry.key).items()})
@@ -106,14 +106,14 @@ def _hider(pipe: SyncContext, table: Table) -> Callable[[str, str | None], str |
     return hide
 
 
-def discard(pipe: SyncContext, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[Entry]:
+def discard(pipe: SyncContext, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[QuarantineEntry]:
     """Lets go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
     same value held again stays discarded. Raises InstepError for an id that is none, or not clear, Blocked if four_eyes
     want a second person."""
     with two_people(pipe, "quarantine discard", _named(tables, ids)), claimed(pipe, "discard", paused_too=True) as run:
         found = list(holdings(pipe, tables, run))
         chosen = set(resolved(found, ids)) if ids else {e.id for h in found for e in h.held}
-        gone: list[Entry] = []
+        gone: list[QuarantineEntry] = []
         for holding in found:
             mine = [e for e in holding.held if e.id in chosen]
             if mine:
@@ -155,7 +155,7 @@ def erase_entries(pipe: SyncContext, table: str, ids: Collection[str]) -> int:
         return _erase(pipe, table, lambda e: e.id in ids)
 
 
-def _erase(pipe: SyncContext, table: str, chosen: Callable[[Entry], bool]) -> int:
+def _erase(pipe: SyncContext, table: str, chosen: Callable[[QuarantineEntry], bool]) -> int:
     with claimed(pipe, "discard", paused_too=True) as run:
         count = 0
         for holding in holdings(pipe, [table], run):
@@ -167,7 +167,7 @@ def _erase(pipe: SyncContext, table: str, chosen: Callable[[Entry], bool]) -> in
         return count
 
 
-def _is_of(pipe: SyncContext, entry: Entry, key: Mapping[str, str | None]) -> bool:
+def _is_of(pipe: SyncContext, entry: QuarantineEntry, key: Mapping[str, str | None]) -> bool:
     """Hashed key columns hold the hash of what a person knows."""
     held = json.loads(entry.key)
     return bool(key) and all(
@@ -189,7 +189,7 @@ def resolved(found: Sequence[Holding], ids: Collection[str]) -> list[str]:
     return whole
 
 
-def settle(holding: Holding, changed: Mapping[str, Entry], run: Run) -> None:
+def settle(holding: Holding, changed: Mapping[str, QuarantineEntry], run: Run) -> None:
     """Writes the quarantine anew with these entries (by id) in the place of those that it had."""
     entries = [changed.get(e.id, e) for e in holding.found.entries]
     rewrite(holding.target.quarantine, holding.target.io, holding.found, entries, run.id)

@@ -14,7 +14,7 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Binary, String
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.casts.cast import cast
-from instep.stage.entries import Entry
+from instep.stage.entries import QuarantineEntry
 from instep.stage.field_metadata import limited
 from instep.stage.quarantine import field_id
 from instep.sync.context import SyncContext
@@ -27,7 +27,7 @@ class Cell:
     """A value that belongs into `column` (the destination's name) of the row with the key number `number`. `value` is
     None if it does not fit, for `reason`."""
 
-    entry: Entry
+    entry: QuarantineEntry
     number: int
     column: str
     value: pa.Array | None
@@ -35,10 +35,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Whole:
+class RefusedRow:
     """A row that was refused, by destination column, with the key number `number`."""
 
-    entry: Entry
+    entry: QuarantineEntry
     number: int
     values: Mapping[str, pa.Array]
 
@@ -49,21 +49,21 @@ class Recast:
 
     keys: pa.Table
     cells: tuple[Cell, ...]
-    rows: tuple[Whole, ...]
-    stays: tuple[Entry, ...]
+    rows: tuple[RefusedRow, ...]
+    stays: tuple[QuarantineEntry, ...]
 
 
-class InvalidValue(Exception):
+class StillInvalid(Exception):
     """Why an entry stays."""
 
 
-def recast(pipe: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[Entry]) -> Recast:
+def recast(pipe: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:
     """`schema` is the destination table's, with field ids. Entries of any status take part, but rows that are not held
     any more are left out."""
     work = _Columns(pipe, table, schema)
     cells: list[Cell] = []
-    rows: list[Whole] = []
-    stays: list[Entry] = []
+    rows: list[RefusedRow] = []
+    stays: list[QuarantineEntry] = []
     for entry in entries:
         try:
             work.check_key()
@@ -71,7 +71,7 @@ def recast(pipe: SyncContext, table: Table, schema: pa.Schema, entries: Sequence
                 cells.append(work.cell(entry))
             elif entry.status == "held":
                 rows.append(work.row(entry))
-        except InvalidValue as why:
+        except StillInvalid as why:
             stays.append(replace(entry, reason=str(why)))
     return Recast(work.keys(), tuple(cells), tuple(rows), tuple(stays))
 
@@ -93,42 +93,42 @@ class _Columns:
     def key(self) -> list[str]:
         return [self.table.by_name[k].alias or k for k in self.table.key]
 
-    def place(self, path: str, entry: Entry) -> str:
+    def place(self, path: str, entry: QuarantineEntry) -> str:
         """The destination's name of what was the accepted column `path` when the entry was held."""
         recorded = json.loads(entry.fields).get(path, 0)
         known = self.table.by_name.get(path)
         name = self.by_id.get(recorded) or ((known.alias or known.name) if known else "")
         if name not in self.accepted:
-            raise InvalidValue(f"there is no column {path} any more")
+            raise StillInvalid(f"there is no column {path} any more")
         return name
 
     def check_key(self) -> None:
         if not self.key:
-            raise InvalidValue("the table has no key to find the row by: load it again with `instep sync --full`")
+            raise StillInvalid("the table has no key to find the row by: load it again with `instep sync --full`")
 
-    def cell(self, entry: Entry) -> Cell:
+    def cell(self, entry: QuarantineEntry) -> Cell:
         number, column = self.number(self.placed(json.loads(entry.key), entry)), self.place(entry.column, entry)
         if entry.original is None:
             return Cell(entry, number, column, None, "its original is not kept in clear")
         try:
             return Cell(entry, number, column, self.value(column, entry.original))
-        except InvalidValue as why:
+        except StillInvalid as why:
             return Cell(entry, number, column, None, str(why))
 
-    def row(self, entry: Entry) -> Whole:
+    def row(self, entry: QuarantineEntry) -> RefusedRow:
         texts = self.placed(json.loads(entry.original or "{}"), entry)
         number = self.number({k: texts.get(k) for k in self.key})
-        return Whole(entry, number, {n: self.value(n, t) for n, t in texts.items() if t is not None})
+        return RefusedRow(entry, number, {n: self.value(n, t) for n, t in texts.items() if t is not None})
 
-    def placed(self, texts: Texts, entry: Entry) -> Texts:
+    def placed(self, texts: Texts, entry: QuarantineEntry) -> Texts:
         return {self.place(path, entry): text for path, text in texts.items()}
 
     def number(self, texts: Texts) -> int:
         """The number of a key; the same for keys that are equal as values."""
         if set(texts) != set(self.key):
-            raise InvalidValue(f"the key of the table is {', '.join(self.key)} by now")
+            raise StillInvalid(f"the key of the table is {', '.join(self.key)} by now")
         if any(texts[k] is None for k in self.key):
-            raise InvalidValue("NULL in the key")
+            raise StillInvalid("NULL in the key")
         values = {k: self.value(k, str(texts[k]), key=True) for k in self.key}
         same = tuple(v[0].as_py() for v in values.values())
         if same not in self.numbers:
@@ -147,7 +147,7 @@ class _Columns:
             source, kind = pa.array([bytes.fromhex(text[2:])], pa.binary()), Binary()
         done = limited(cast(source, kind, field.type, column.type), field)
         if done.misfits:
-            raise InvalidValue(f"{column.name}: {done.misfits[0]}" if key else done.misfits[0])
+            raise StillInvalid(f"{column.name}: {done.misfits[0]}" if key else done.misfits[0])
         return done.values
 
     def check_open(self, column: Column) -> None:
@@ -158,7 +158,7 @@ class _Columns:
             hashed(self.pipe.selection, self.table.ref, column.name)
             or not (column_is_on(self.pipe.selection, self.table, column)[0])
         ):
-            raise InvalidValue(f"column {column.name} is hashed or switched off by now")
+            raise StillInvalid(f"column {column.name} is hashed or switched off by now")
 
     def keys(self) -> pa.Table:
         fields = [self.schema.field(k) for k in self.key]

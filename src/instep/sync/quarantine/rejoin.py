@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from instep.destinations.base import RowLookup
 from instep.stage.conform import compact_json
-from instep.stage.entries import Entry, Status
-from instep.sync.quarantine.recast import Cell, Recast, Whole
+from instep.stage.entries import QuarantineEntry, Status
+from instep.sync.quarantine.recast import Cell, Recast, RefusedRow
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Rejoined:
     rows: Sequence[int]
     updated: pa.Table
     inserted: pa.Table
-    replayed: tuple[Entry, ...] = ()
-    superseded: tuple[Entry, ...] = ()
-    stays: tuple[Entry, ...] = ()
+    replayed: tuple[QuarantineEntry, ...] = ()
+    superseded: tuple[QuarantineEntry, ...] = ()
+    stays: tuple[QuarantineEntry, ...] = ()
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> Rejoined:
@@ -46,7 +46,7 @@ def rejoin(made: Recast, met: RowLookup, schema: pa.Schema, prefix: str, now: da
         by_place[cell.number, cell.column].append(cell)
     for (number, column), cells in by_place.items():
         work.cells(number, column, sorted(cells, key=lambda c: c.entry.at))
-    by_number: dict[int, list[Whole]] = defaultdict(list)
+    by_number: dict[int, list[RefusedRow]] = defaultdict(list)
     for row in made.rows:
         by_number[row.number].append(row)
     for number, rows in by_number.items():
@@ -63,8 +63,8 @@ class _Work:
     found: dict[int, list[int]] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     fills: dict[int, dict[str, Cell]] = field(default_factory=dict)
-    inserts: list[Whole] = field(default_factory=list)
-    entries: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    inserts: list[RefusedRow] = field(default_factory=list)
+    entries: dict[str, list[QuarantineEntry]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
         current = self.met.rows.column(f"{self.prefix}current").to_pylist() if self._has("current") else []
@@ -105,7 +105,7 @@ class _Work:
     def is_noted(self, at: int, name: str) -> bool:
         return any(_is_hold(c, name) for c in _changes(self.notes[at] if self.notes else None))
 
-    def whole(self, number: int, rows: Sequence[Whole]) -> None:
+    def whole(self, number: int, rows: Sequence[RefusedRow]) -> None:
         """A row that has come meanwhile is newer than what was refused."""
         *older, last = rows
         self.settle("superseded", older)
@@ -115,7 +115,7 @@ class _Work:
             self.inserts.append(last)
             self.settle("replayed", [last])
 
-    def settle(self, status: Status, cells: Sequence[Cell | Whole]) -> None:
+    def settle(self, status: Status, cells: Sequence[Cell | RefusedRow]) -> None:
         """What a person has let go stays so."""
         held = (c.entry for c in cells if c.entry.status == "held")
         self.entries[status] += [replace(e, status=status) for e in held]

@@ -18,7 +18,7 @@ from instep.errors import DestinationError, InstepError
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Table
-from instep.stage.entries import Entry
+from instep.stage.entries import QuarantineEntry
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.quarantine.quarantine import Holding, holdings, settle
@@ -33,9 +33,9 @@ class Replayed:
     """What one replay does to one table: entries by what becomes of them. `error` says why nothing was done."""
 
     table: str
-    replayed: tuple[Entry, ...] = ()
-    superseded: tuple[Entry, ...] = ()
-    held: tuple[Entry, ...] = ()
+    replayed: tuple[QuarantineEntry, ...] = ()
+    superseded: tuple[QuarantineEntry, ...] = ()
+    held: tuple[QuarantineEntry, ...] = ()
     updated: int = 0
     inserted: int = 0
     error: str = ""

@@ -15,19 +15,19 @@ from instep.schema.policy.policy import Decision
 from instep.store.catalogs.reviews import STANDING
 from instep.sync.context import SyncContext
 from instep.sync.detection.approval_fingerprint import moved
-from instep.sync.detection.detect import Detection, detect, look, recall, record
+from instep.sync.detection.detect import DetectionResult, detect, look, recall, record
 from instep.sync.schema_changes.apply import make_plan
 
 
 @dataclass(frozen=True)
-class Outlook:
+class AnswerOutlook:
     """`lines` are the plan's about these changes, `steps` what is done at the destination because of the answer."""
 
     lines: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
 
 
-def approving(pipe: SyncContext, reviews: Sequence[Review]) -> Outlook:
+def approving(pipe: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
     """Looks at source and destination and answers what approving these changes of one connection adds to the plan.
 
     Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
@@ -44,17 +44,17 @@ def approving(pipe: SyncContext, reviews: Sequence[Review]) -> Outlook:
     refused = {ref: why for ref, why in after.refused.items() if ref not in before.refused}
     chosen = _about(after.decisions, {r.key for r in reviews})
     lines = explain(replace(after, decisions=chosen, steps=steps, notes=(), refused=refused))
-    return Outlook(tuple(lines), tuple(s.text for s in steps))
+    return AnswerOutlook(tuple(lines), tuple(s.text for s in steps))
 
 
-def keeping(pipe: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> Outlook:
+def keeping(pipe: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerOutlook:
     """What happens while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in STANDING}
     found = recall(pipe, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()
     if not chosen:
-        return Outlook()
-    return Outlook(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
+        return AnswerOutlook()
+    return AnswerOutlook(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
 
 
 def check_approvals(pipe: SyncContext, made: Plan) -> None:
@@ -73,7 +73,7 @@ def check_approvals(pipe: SyncContext, made: Plan) -> None:
             )
 
 
-def refuse_stale(detection: Detection) -> None:
+def refuse_stale(detection: DetectionResult) -> None:
     """Raises StalePlan if this detection found approvals that do not count any more."""
     stale = [detection.reviews[k] for k in sorted(detection.stale)]
     if stale:
@@ -97,7 +97,7 @@ def _check(review: Review, now: Review | None) -> None:
         )
 
 
-def _assumed(pipe: SyncContext, seen: Detection, answers: Mapping[str, Review]) -> Detection:
+def _assumed(pipe: SyncContext, seen: DetectionResult, answers: Mapping[str, Review]) -> DetectionResult:
     """The same detection under other answers. After a move to another server the stored discovery is not this one."""
     return detect(pipe, seen.discovery, count=False, stored=not seen.rebound, assumed=answers)
 

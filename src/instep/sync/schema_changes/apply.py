@@ -29,23 +29,23 @@ from instep.schema.planning.accept import accept
 from instep.schema.planning.guard import Guards, offences, spared
 from instep.schema.planning.naming import assign, destination_ref, with_given
 from instep.schema.planning.overflow import was_extra
-from instep.schema.planning.plan import Group, Plan, check_base, desired, plan
+from instep.schema.planning.plan import Plan, StepGroup, check_base, desired, plan
 from instep.schema.policy.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.selection.selection import column_is_on
 from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.catalogs.backfills import Backfill, Scope
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.confirm import confirm
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import was_held
-from instep.sync.detection.detect import Detection, remember
+from instep.sync.detection.detect import DetectionResult, remember
 from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
 from instep.sync.detection.new_objects import is_for_tables
 from instep.sync.detection.pause import releases, resume
 from instep.sync.detection.refused import hold_tables, record_refused
 from instep.sync.detection.swapped import WHY, comes_back, may_be_swapped
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, journal
 from instep.sync.schema_changes.backfill_plan import follow_columns
 from instep.sync.schema_changes.history_tables import goes_on, unkept, with_history
@@ -63,7 +63,7 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 
 
 def make_plan(
-    pipe: SyncContext, detection: Detection, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
+    pipe: SyncContext, detection: DetectionResult, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
 ) -> Plan:
     """What applying the decisions does; touches nothing. What the destination cannot take waits in it for a review.
     `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync tries
@@ -89,13 +89,13 @@ def make_plan(
 
 
 def _drawn(
-    pipe: SyncContext, detection: Detection, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
+    pipe: SyncContext, detection: DetectionResult, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
     anew: Collection[Ref] = (),
 ) -> Plan:  # fmt: skip
     """Draw the plan of these decisions, without the tables that their layout, others of a shared table, or `others`
     (destination table to why) hold. Accepted tables in `anew` get a new generation."""
     before, decisions = detection.accepted, detection.decisions
-    origins = {new: old for old, new in Places.of(decisions).moves.items()}
+    origins = {new: old for old, new in TableRenames.of(decisions).moves.items()}
     named = with_given(accept(decisions, before, detection.source), before, origins, pipe.naming)
     after = assign(named.catalog, pipe.naming)
     after = with_history(pipe, decisions, before, record_extra(pipe, after, detection))
@@ -125,9 +125,9 @@ def _guards(pipe: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
     return pipe.destination.guards(refs) if isinstance(pipe.destination, Guarded) else {}
 
 
-def _left_alone(pipe: SyncContext, detection: Detection, after: Catalog) -> dict[Ref, str]:
+def _left_alone(pipe: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
     """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
-    moves = Places.of(detection.decisions).moves
+    moves = TableRenames.of(detection.decisions).moves
     held = detection.drift.held(detection.decisions)
     tables = [(t, why) for ref, (_, why) in held.items()
               for t in (detection.accepted.get(ref), after.get(moves.get(ref, ref))) if t]  # fmt: skip
@@ -154,7 +154,7 @@ def apply_plan(
     run: Run,
     made: Plan,
     reviews: Mapping[str, Review],
-    detection: Detection | None = None,
+    detection: DetectionResult | None = None,
     *,
     id: str = "",
 ) -> int:
@@ -177,7 +177,7 @@ def apply_plan(
 class TableStuck(IllegalChange):
     """A destination table that could not be changed as its plan says; it is as it was."""
 
-    def __init__(self, group: Group, why: IllegalChange) -> None:
+    def __init__(self, group: StepGroup, why: IllegalChange) -> None:
         super().__init__(why.message, hint=why.hint)
         self.ref = group.after.ref if group.after else group.ref
 
@@ -186,13 +186,13 @@ class TableFailing(DestinationError):
     """A destination table that could not be written while its schema was changed. The change may be there by now.
     `refs`: what it is called, and what it was to be called."""
 
-    def __init__(self, group: Group, why: InstepError) -> None:
+    def __init__(self, group: StepGroup, why: InstepError) -> None:
         super().__init__(why.message, hint=why.hint)
         self.refs = {group.ref, group.after.ref if group.after else group.ref}
 
 
 @contextmanager
-def _named(group: Group) -> Iterator[None]:
+def _named(group: StepGroup) -> Iterator[None]:
     try:
         yield
     except IllegalChange as why:
@@ -208,7 +208,7 @@ _MOST = 10
 
 
 def plan_and_apply(
-    pipe: SyncContext, run: Run, detection: Detection, reviews: Mapping[str, Review]
+    pipe: SyncContext, run: Run, detection: DetectionResult, reviews: Mapping[str, Review]
 ) -> tuple[Plan, Mapping[Ref, str]]:
     """Apply what was decided; return the plan that was carried out, and the accepted tables that failed, with why. A
     table whose values turn out not to fit while they are written again keeps its columns, and the others go on; so they
@@ -246,10 +246,10 @@ def check(pipe: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
 
 
 def _accept(
-    pipe: SyncContext, made: Plan, reviews: Mapping[str, Review], detection: Detection | None, record: Journal
+    pipe: SyncContext, made: Plan, reviews: Mapping[str, Review], detection: DetectionResult | None, record: Journal
 ) -> int:
     """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
-    places = Places.of(made.decisions)
+    places = TableRenames.of(made.decisions)
     applied = [
         d
         for d in made.decisions
@@ -301,7 +301,7 @@ def _want_backfill(pipe: SyncContext, decision: Decision, review: Review, was: T
         return
     scope, column = wanted
     why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
-    ref = Places.of(made.decisions).after(decision.change)
+    ref = TableRenames.of(made.decisions).after(decision.change)
     instead = review.kind in REBUILDS  # a wish of another kind would let the old rows stay
     pipe.store.backfills.want(pipe.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead)
 
@@ -319,7 +319,7 @@ def backfill_of(pipe: SyncContext, decision: Decision, was: Table | None, made: 
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         return ("table", "") if whole else ("column", column_of(change))
-    if again and was_held(pipe, made.after.get(Places.of(made.decisions).after(change)), change):
+    if again and was_held(pipe, made.after.get(TableRenames.of(made.decisions).after(change)), change):
         return "since", column_of(change)
     return None
 
@@ -401,9 +401,9 @@ def _lose(
     apply_plan(pipe, run, made, reviews)
 
 
-def _named_by(decision: Decision) -> Finding:
+def _named_by(decision: Decision) -> DetectedChange:
     change = decision.change
-    return Finding(
+    return DetectedChange(
         key(change), change.kind, table_of(change) or ("", ""), column_of(change), describe(change),
         change_to_dict(change), decision.action, decision.rule, decision.why, asdict(decision.modifiers),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill
 from instep.suggest import did_you_mean
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose
 
 COLUMNS = 25
@@ -27,7 +27,7 @@ TEXT_BYTES = 24
 
 
 @dataclass(frozen=True)
-class Wish:
+class PendingBackfill:
     """Columns of one accepted table that wait to be filled, with the backfills that ask for them."""
 
     table: Table
@@ -45,7 +45,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class FillEstimate:
     """What filling columns of a table takes, or reading it again (no columns). `rows` and `read` (bytes) are those of
     the source by its statistics (`sure`: it has some); `files` of so many that are written again, and their bytes,
     come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were
@@ -95,7 +95,7 @@ def whole_tables(pipe: SyncContext) -> dict[Ref, str]:
     return found
 
 
-def wishes(pipe: SyncContext, accepted: Catalog) -> Iterator[Wish]:
+def wishes(pipe: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
     """By table, oldest first; what cannot be filled, or waits for the whole table, is left out."""
     whole = whole_tables(pipe)
     waiting: dict[Ref, list[Backfill]] = {}
@@ -109,7 +109,7 @@ def wishes(pipe: SyncContext, accepted: Catalog) -> Iterator[Wish]:
         fitting = [b for b in backfills if b.column in live]
         for start in range(0, len(fitting), COLUMNS):
             some = tuple(fitting[start : start + COLUMNS])
-            yield Wish(table, tuple(live[b.column] for b in some), some)
+            yield PendingBackfill(table, tuple(live[b.column] for b in some), some)
 
 
 def gone(pipe: SyncContext, accepted: Catalog) -> list[Backfill]:
@@ -119,7 +119,7 @@ def gone(pipe: SyncContext, accepted: Catalog) -> list[Backfill]:
     return [b for b, table in tables if table is None or b.column not in {c.name for c in table.live}]
 
 
-def follow_columns(pipe: SyncContext, applied: Iterable[Decision], places: Places) -> None:
+def follow_columns(pipe: SyncContext, applied: Iterable[Decision], places: TableRenames) -> None:
     """Backfills of renamed columns, and what was loaded of these, go on under the new names; all at once, because names
     may be swapped."""
     moves = {
@@ -137,7 +137,7 @@ def follow_columns(pipe: SyncContext, applied: Iterable[Decision], places: Place
         pipe.store.backfills.want(pipe.name, b.table, column=column, why=b.why, change=b.change, scope=b.scope)
 
 
-def estimate(pipe: SyncContext, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> Estimate:
+def estimate(pipe: SyncContext, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> FillEstimate:
     """`columns`: the number of their backfill by accepted name, 0 for one that is not recorded. `rows` and `bytes` of
     the table are the source's."""
     size = fill_size(pipe, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
@@ -145,14 +145,14 @@ def estimate(pipe: SyncContext, table: Table, columns: Mapping[str, int], rows: 
     return replace(made, files=size.files, of=size.of, rewritten=size.bytes, why_not=size.why_not)
 
 
-def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) -> Estimate:
+def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) -> FillEstimate:
     """The source's side of it. Without bytes, rows of the usual width are assumed."""
     wanted = weight([table.by_name[n] for n in (*table.key, *columns)]) if columns else weight(table.live)
     read = int(bytes * wanted / max(weight(table.live), 1)) if bytes else rows * wanted
-    return Estimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
+    return FillEstimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
 
 
-def estimate_whole(pipe: SyncContext, table: Table, rows: int, bytes: int) -> Estimate:
+def estimate_whole(pipe: SyncContext, table: Table, rows: int, bytes: int) -> FillEstimate:
     """Of reading the whole table again."""
     state = pipe.destination.state(destination_ref(table, pipe.naming))
     files, size = (state.files, state.bytes) if state else (0, 0)
@@ -214,7 +214,7 @@ def check_columns(pipe: SyncContext, path: str, columns: Collection[str]) -> tup
     return table, tuple(dict.fromkeys(columns))
 
 
-def estimated(pipe: SyncContext, path: str, columns: Collection[str]) -> tuple[Estimate, str]:
+def estimated(pipe: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:
     """(what filling columns of a table takes, or reading it again without columns; what holds that up). From the last
     detection and the destination's metadata: neither the source nor a file is opened. InstepError as `check_columns`
     raises it."""

@@ -34,7 +34,7 @@ from instep.schema.policy.policy import Decision
 from instep.schema.policy.similarity import PROPOSAL
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.sources.stream import Streams
-from instep.store.catalogs.declared_renames import Mapping
+from instep.store.catalogs.declared_renames import DeclaredRename
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
@@ -46,7 +46,7 @@ from instep.sync.schema_changes.table_setting import recorded_tables
 
 
 @dataclass(frozen=True)
-class Mapped:
+class ColumnRenamePlan:
     """What a mapping does. `column` is how the accepted one is from then on; `interim` the accepted column that was
     loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
 
@@ -70,7 +70,7 @@ class Mapped:
         return tuple(found)
 
 
-def prepare(pipe: SyncContext, old: str, new: str) -> Mapped:
+def prepare(pipe: SyncContext, old: str, new: str) -> ColumnRenamePlan:
     """What mapping `old` to `new` (table.column both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
@@ -87,10 +87,10 @@ def prepare(pipe: SyncContext, old: str, new: str) -> Mapped:
     _check_held(pipe, table, column)
     interim = _check(pipe, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
     made, after = _plan(pipe, detection.accepted, table, column, fresh, interim)
-    return Mapped(table, column, after, interim, made, _empty(pipe, table, column))
+    return ColumnRenamePlan(table, column, after, interim, made, _empty(pipe, table, column))
 
 
-def carry_out(pipe: SyncContext, mapped: Mapped) -> int:
+def carry_out(pipe: SyncContext, mapped: ColumnRenamePlan) -> int:
     """Does it as one run and answers the accepted version."""
     with claimed(pipe, "apply") as run:
         _check_held(pipe, mapped.table, mapped.old)
@@ -114,7 +114,7 @@ def resume_mappings(pipe: SyncContext, run: Run) -> list[str]:
     return left
 
 
-def _resume(pipe: SyncContext, run: Run, wanted: Mapping) -> None:
+def _resume(pipe: SyncContext, run: Run, wanted: DeclaredRename) -> None:
     path = ".".join(filter(None, wanted.table))
     table = pipe.store.accepted.catalog(pipe.name).get(wanted.table)
     if table is not None and wanted.old not in table.by_name and wanted.new in table.by_name:
@@ -127,7 +127,7 @@ def _resume(pipe: SyncContext, run: Run, wanted: Mapping) -> None:
     _finish(pipe, run, wanted, mapped)
 
 
-def _finish(pipe: SyncContext, run: Run, wanted: Mapping, mapped: Mapped) -> int:
+def _finish(pipe: SyncContext, run: Run, wanted: DeclaredRename, mapped: ColumnRenamePlan) -> int:
     rename = rename_of(mapped.plan)
     review = put_on_record(pipe, rename, wanted.who)
     if isinstance(pipe.source, Streams):
@@ -137,7 +137,7 @@ def _finish(pipe: SyncContext, run: Run, wanted: Mapping, mapped: Mapped) -> int
     return version
 
 
-def _note(pipe: SyncContext, wanted: Mapping, version: int, empty: int = 1, change: str = "") -> None:
+def _note(pipe: SyncContext, wanted: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
     """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, wanted.table))
     with pipe.transaction():

@@ -23,7 +23,7 @@ from instep.schema.planning.naming import assign, destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.policy.policy import Decision
 from instep.schema.selection.selection import column_is_on, hashed, is_on
-from instep.store.catalogs.declared_renames import Mapping
+from instep.store.catalogs.declared_renames import DeclaredRename
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
@@ -85,7 +85,7 @@ def carry_out(pipe: SyncContext, mapped: MappedTable) -> int:
         return _finish(held, run, wanted, mapped)
 
 
-def resume_mapping(pipe: SyncContext, run: Run, wanted: Mapping) -> None:
+def resume_mapping(pipe: SyncContext, run: Run, wanted: DeclaredRename) -> None:
     """Finishes one that was interrupted; one that does not fit any more is given up: its changes wait as before."""
     new: Ref = tuple(json.loads(wanted.new))
     accepted = pipe.store.accepted.catalog(pipe.name)
@@ -100,7 +100,7 @@ def resume_mapping(pipe: SyncContext, run: Run, wanted: Mapping) -> None:
     _finish(pipe, run, wanted, mapped)
 
 
-def _finish(pipe: SyncContext, run: Run, wanted: Mapping, mapped: MappedTable) -> int:
+def _finish(pipe: SyncContext, run: Run, wanted: DeclaredRename, mapped: MappedTable) -> int:
     rename = rename_of(mapped.plan)
     review = put_on_record(pipe, rename, wanted.who)
     version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
@@ -108,7 +108,7 @@ def _finish(pipe: SyncContext, run: Run, wanted: Mapping, mapped: MappedTable) -
     return version
 
 
-def _note(pipe: SyncContext, wanted: Mapping, new: Ref, version: int, change: str = "") -> None:
+def _note(pipe: SyncContext, wanted: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
     """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
     with pipe.transaction():
         standing = pipe.store.reviews.standing(pipe.name).values()

@@ -14,7 +14,7 @@ from instep.schema.selection.selection import is_on
 from instep.sync.aliases import announced
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import Detection, asked, look, record
+from instep.sync.detection.detect import DetectionResult, asked, look, record
 from instep.sync.detection.filters import planned_faults
 from instep.sync.detection.four_eyes import check_second_person
 from instep.sync.detection.pause import hold, reconsider
@@ -24,22 +24,22 @@ from instep.sync.schema_changes.apply import apply_plan, check, make_plan
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.partial_columns import partial_columns
 from instep.sync.schema_changes.undo import resume_undos
-from instep.sync.table_mode import Choice, choose
+from instep.sync.table_mode import TableMode, choose
 
 
 @dataclass(frozen=True)
-class Preview:
+class PlanPreview:
     """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
     what new columns will lack until a backfill, which tables a sync refuses, or reads again because of their filter,
     and what else the settings ask for in vain. `waiting`: ids of the changes that wait for a person now. `old_names`:
     what stays readable under its old name, and what does not any more."""
 
     connection: str
-    detection: Detection
+    detection: DetectionResult
     reviews: Mapping[str, Review]
     plan: Plan
     impact: Mapping[Ref, Impact]
-    choices: Mapping[Ref, Choice]
+    choices: Mapping[Ref, TableMode]
     partial: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     old_names: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Preview:
         return plan_id(self.connection, self.detection.version, self.plan)
 
 
-def preview(pipe: SyncContext, *, count: bool = False, pauses: bool = False) -> Preview:
+def preview(pipe: SyncContext, *, count: bool = False, pauses: bool = False) -> PlanPreview:
     """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
     confirm removals. `pauses`: what policy pauses is paused."""
     detection = look(pipe, count=count)
@@ -69,7 +69,7 @@ def preview(pipe: SyncContext, *, count: bool = False, pauses: bool = False) -> 
         hold(pipe, detection, reviews)
     made = make_plan(pipe, detection)
     choices, refused = _choices(pipe, made.after)
-    return Preview(
+    return PlanPreview(
         pipe.name,
         detection,
         reviews,
@@ -96,7 +96,7 @@ def _impact(pipe: SyncContext, made: Plan) -> dict[Ref, Impact]:
     return found
 
 
-def _choices(pipe: SyncContext, accepted: Catalog) -> tuple[dict[Ref, Choice], list[str]]:
+def _choices(pipe: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:
     """How tables are synced, and of those whose settings do not fit why a sync refuses them."""
     found, refused = {}, []
     for table in accepted.tables:

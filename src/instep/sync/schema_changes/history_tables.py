@@ -12,7 +12,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision, is_retyped_key
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import settings_of
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose, why_no_history
 
 _MIXES = (KeyChanged, KeyRemoved, TableReplaced)
@@ -29,7 +29,7 @@ def with_history(pipe: SyncContext, decisions: Sequence[Decision], before: Catal
 
 def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Iterator[tuple[Ref, Table]]:
     """Tables of a key that are replaced by others of that key: by the name after, and as they were."""
-    places = Places.of(decisions)
+    places = TableRenames.of(decisions)
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, TableReplaced)):
         ref, old = places.after(one), before.get(places.before(one))
         now = after.get(ref)
@@ -56,7 +56,7 @@ def rekeyed(pipe: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
     """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
     whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
     read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
-    places, keys = Places.of(decisions), dict[Ref, tuple[str, ...] | None]()  # None: values of another type
+    places, keys = TableRenames.of(decisions), dict[Ref, tuple[str, ...] | None]()  # None: values of another type
     for one in (d.change for d in decisions if d.applied):
         if isinstance(one, KeyChanged | KeyRemoved):
             retyped = is_retyped_key(one)
@@ -82,7 +82,7 @@ def _why(table: Table) -> str:
 
 def unkept(pipe: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
     """Destination tables whose versions would have to do with another key, and what a person can do."""
-    places, found = Places.of(decisions), dict[Ref, str]()
+    places, found = TableRenames.of(decisions), dict[Ref, str]()
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):
         old, table = before.get(places.before(one)), after.get(places.after(one))
         if old is None or table is None or not old.history:

@@ -16,14 +16,14 @@ from instep.sources.base import Snapshot
 from instep.stage.casts.cast import cast
 from instep.stage.spec import ReadSession
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import Detection
+from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.sampling import alone, values
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.lossy_casts import accepted_column
 
 
 @dataclass(frozen=True)
-class Held:
+class InvalidValues:
     """Of `sampled` source values (not counting NULL) `misfits` do not fit `type`, which is the accepted one. `change`
     is the content key of the retype. `why_not` says why nothing was sampled."""
 
@@ -60,11 +60,11 @@ class _Pair:
     new: Column
 
     @property
-    def untried(self) -> Held:
-        return Held(self.change, self.table.path, self.old.name, str(self.old.type))
+    def untried(self) -> InvalidValues:
+        return InvalidValues(self.change, self.table.path, self.old.name, str(self.old.type))
 
 
-def held_values(pipe: SyncContext, detection: Detection, rows: int, only: str = "") -> tuple[Held, ...]:
+def held_values(pipe: SyncContext, detection: DetectionResult, rows: int, only: str = "") -> tuple[InvalidValues, ...]:
     """One entry for each retype that is not let in, or for the one with the content key `only`. Reads up to `rows`
     values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read is
     said, not raised; values are never part of what it answers."""
@@ -78,8 +78,8 @@ def held_values(pipe: SyncContext, detection: Detection, rows: int, only: str = 
         return tuple(replace(p.untried, why_not=error.message.splitlines()[0]) for p in pairs)
 
 
-def _pairs(pipe: SyncContext, detection: Detection) -> Iterator[_Pair]:
-    places = Places.of(detection.decisions)
+def _pairs(pipe: SyncContext, detection: DetectionResult) -> Iterator[_Pair]:
+    places = TableRenames.of(detection.decisions)
     for decision in detection.decisions:
         change = decision.change
         if not isinstance(change, ColumnRetyped) or decision.applied:
@@ -93,7 +93,7 @@ def _pairs(pipe: SyncContext, detection: Detection) -> Iterator[_Pair]:
             yield _Pair(key(change), table, old, source, new)
 
 
-def _tried(pipe: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> Held:
+def _tried(pipe: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> InvalidValues:
     try:
         target = pipe.destination.target(destination_ref(pair.table, pipe.naming)).schema
         kind = target.field(pair.old.alias or pair.old.name).type

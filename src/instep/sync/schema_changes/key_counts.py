@@ -22,7 +22,7 @@ from instep.sync.detection.filters import where_of
 
 
 @dataclass(frozen=True)
-class Count:
+class RowCounts:
     """`duplicates`: rows that would be lost because another one has their key. `nulls`: rows with NULL in it.
     `why_not` says why nothing was counted."""
 
@@ -47,8 +47,8 @@ class KeyCount:
     the others by key."""
 
     key: tuple[str, ...]
-    source: Count
-    destination: Count
+    source: RowCounts
+    destination: RowCounts
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def count_key(pipe: SyncContext, table: Table, source: Table, key: Sequence[str]
     return KeyCount(tuple(key), count_source(pipe, source, names), count_destination(pipe, table, key))
 
 
-def count_source(pipe: SyncContext, source: Table, key: Sequence[str]) -> Count:
+def count_source(pipe: SyncContext, source: Table, key: Sequence[str]) -> RowCounts:
     """Reads the key's columns in one snapshot."""
     read = TableRead(source, source, tuple(ColumnRead(c, c) for c in source.columns), where_of(pipe, source))
     with pipe.source.snapshot() as snapshot, giving_way(snapshot.reader) as session:
@@ -68,25 +68,25 @@ def count_source(pipe: SyncContext, source: Table, key: Sequence[str]) -> Count:
         return _count(batch for chunk in chunks for batch in session.read(chunk))
 
 
-def count_destination(pipe: SyncContext, table: Table, key: Sequence[str]) -> Count:
+def count_destination(pipe: SyncContext, table: Table, key: Sequence[str]) -> RowCounts:
     """Nothing for a table that holds no rows yet."""
     ref = destination_ref(table, pipe.naming)
     if pipe.destination.state(ref) is None:
-        return Count()
+        return RowCounts()
     if absent := [name for name in key if name not in table.by_name]:
-        return Count(why_not=f"column {absent[0]} is not accepted yet")
+        return RowCounts(why_not=f"column {absent[0]} is not accepted yet")
     names = [table.by_name[name].alias or name for name in key]
     there = pipe.destination.inspect([ref]).get(ref)
     if gone := [name for name in names if there is None or name not in there.by_name]:
-        return Count(why_not=f"column {gone[0]} is not at the destination")
+        return RowCounts(why_not=f"column {gone[0]} is not at the destination")
     return _count(pipe.destination.read(ref, names))
 
 
-def _count(batches: Iterable[pa.RecordBatch]) -> Count:
+def _count(batches: Iterable[pa.RecordBatch]) -> RowCounts:
     rest = iter(batches)
     first = next(rest, None)
     if first is None or not first.num_columns:
-        return Count()
+        return RowCounts()
     names = [f"k{number}" for number in range(first.num_columns)]
     schema = _plain(first, names).schema
 
@@ -104,7 +104,7 @@ def _count(batches: Iterable[pa.RecordBatch]) -> Count:
             f"(select count(*) as n, {absent} as absent from side group by {keys})"
         ).fetchall()
     rows, duplicates, nulls = map(int, found)
-    return Count(rows, duplicates, nulls)
+    return RowCounts(rows, duplicates, nulls)
 
 
 def _plain(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

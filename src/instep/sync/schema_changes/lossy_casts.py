@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from instep.destinations.base import Trial
+from instep.destinations.base import CastSample
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, key
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import hashed
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import Detection
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.detect import DetectionResult
+from instep.sync.detection.table_renames import TableRenames
 
 SAMPLE = 1000
 
@@ -43,15 +43,15 @@ class Lossy:
         return f"{where}: {'; '.join(filter(None, parts))}{row}"
 
 
-def lossy_casts(pipe: SyncContext, detection: Detection, rows: int = SAMPLE, only: str = "") -> tuple[Lossy, ...]:
+def lossy_casts(pipe: SyncContext, detection: DetectionResult, rows: int = SAMPLE, only: str = "") -> tuple[Lossy, ...]:
     """One entry for each retyped or narrowed column whose table holds rows, or for the change with the content key
     `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of what
     it answers."""
     return tuple(_entries(pipe, detection, rows, only)) if rows else ()
 
 
-def _entries(pipe: SyncContext, detection: Detection, rows: int, only: str) -> Iterator[Lossy]:
-    places = Places.of(detection.decisions)
+def _entries(pipe: SyncContext, detection: DetectionResult, rows: int, only: str) -> Iterator[Lossy]:
+    places = TableRenames.of(detection.decisions)
     for decision in detection.decisions:
         change = decision.change
         if not isinstance(change, ColumnRetyped | ColumnNarrowed) or (only and key(change) != only):
@@ -71,10 +71,10 @@ def accepted_column(table: Table, before: Column) -> Column | None:
     return same[0] if same else None
 
 
-def _tried(pipe: SyncContext, table: Table, column: Column, kind: DataType, rows: int) -> Trial:
+def _tried(pipe: SyncContext, table: Table, column: Column, kind: DataType, rows: int) -> CastSample:
     ref, keys = destination_ref(table, pipe.naming), [k.alias or k.name for k in _key(table)]
     if pipe.destination.state(ref) is None:
-        return Trial()
+        return CastSample()
     return pipe.destination.trial(ref, column.alias or column.name, kind, keys, rows)
 
 
@@ -82,7 +82,7 @@ def _key(table: Table) -> list[Column]:
     return sorted((c for c in table.columns if c.key), key=lambda c: c.key)
 
 
-def _entry(pipe: SyncContext, table: Table, column: Column, kind: DataType, found: Trial) -> Lossy:
+def _entry(pipe: SyncContext, table: Table, column: Column, kind: DataType, found: CastSample) -> Lossy:
     hidden = any(hashed(pipe.selection, table.ref, c.name) for c in _key(table))
     row = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
     return Lossy(table.path, column.name, str(kind), found.sampled, found.misfits, found.changed, row)

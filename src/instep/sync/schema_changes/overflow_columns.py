@@ -16,30 +16,30 @@ from instep.schema.selection.selection import Selection, column_is_on, hashed
 from instep.sources.stream import Streams
 from instep.store.catalogs.backfills import Backfill, Scope
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import Detection
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.detect import DetectionResult
+from instep.sync.detection.table_renames import TableRenames
 
 EXTRA: Scope = "extra"
 
 
-def held_columns(pipe: SyncContext, detection: Detection) -> dict[Ref, tuple[str, ...]]:
+def held_columns(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, tuple[str, ...]]:
     """Names of source columns whose values are kept, by accepted table as it is called once the decisions are applied:
     those over the limit, and all that are not let in where the source cannot be read again."""
-    places = Places.of(detection.decisions)
+    places = TableRenames.of(detection.decisions)
     once = isinstance(pipe.source, Streams)
     found = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
     return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in found.values()}
 
 
-def record_extra(pipe: SyncContext, after: Catalog, detection: Detection) -> Catalog:
+def record_extra(pipe: SyncContext, after: Catalog, detection: DetectionResult) -> Catalog:
     """The accepted catalog that a plan leads to, with the names of what is kept as JSON."""
     source = pair_tables((t for t in after.tables if not t.retained), detection.source)
     return with_extra(after, held_columns(pipe, detection), source, _let_go(detection))
 
 
-def _let_go(detection: Detection) -> dict[Ref, set[str]]:
+def _let_go(detection: DetectionResult) -> dict[Ref, set[str]]:
     """Names of columns that a person does not want, by accepted table."""
-    places, found = Places.of(detection.decisions), defaultdict[Ref, set[str]](set)
+    places, found = TableRenames.of(detection.decisions), defaultdict[Ref, set[str]](set)
     for decision in detection.decisions:
         if isinstance(decision.change, ColumnAdded) and decision.by_person and not decision.applied:
             found[places.after(decision.change)].add(decision.change.after.name)

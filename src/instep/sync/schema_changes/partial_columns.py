@@ -6,20 +6,20 @@ from instep.errors import ProjectError
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import ColumnAdded
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import Detection
+from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.swapped import comes_back, swap_notes
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.backfill_plan import held_up, why_whole
 from instep.sync.schema_changes.selection_change import reselected_notes
 from instep.sync.table_mode import choose
 
 
-def partial_columns(pipe: SyncContext, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
+def partial_columns(pipe: SyncContext, detection: DetectionResult, accepted: Catalog) -> tuple[str, ...]:
     """One sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot be
     filled by itself as policy asks."""
     if detection.version == 0:
         return ()
-    found, places = [], Places.of(detection.decisions)
+    found, places = [], TableRenames.of(detection.decisions)
     for decision in detection.applied:
         change = decision.change
         if not isinstance(change, ColumnAdded) or decision.modifiers.backfill == "table":

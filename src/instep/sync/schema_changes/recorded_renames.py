@@ -18,8 +18,8 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.plan import Plan
 from instep.schema.policy.similarity import PROPOSAL
-from instep.store.catalogs.declared_renames import Mapping
-from instep.store.catalogs.reviews import Finding
+from instep.store.catalogs.declared_renames import DeclaredRename
+from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
 
 Rename = ColumnRenamed | TableRenamed
@@ -37,7 +37,7 @@ def put_on_record(pipe: SyncContext, rename: Rename, who: str) -> Review:
     if found := _proposal(pipe, *_sides(rename)):
         return pipe.store.reviews.decide(found.id, "approved", who)
     table = rename.after.ref if isinstance(rename, TableRenamed) else rename.table
-    finding = Finding(
+    finding = DetectedChange(
         key(rename), rename.kind, table, column_of(rename), describe(rename), change_to_dict(rename), "apply", "mapped",
         f"mapped by {who}",
     )  # fmt: skip
@@ -57,7 +57,7 @@ class DoesNotFit(InstepError):
     """Two columns or tables were to be one, and cannot be any more."""
 
 
-def give_up(pipe: SyncContext, wanted: Mapping, old: Side, new: Side, why: InstepError) -> NoReturn:
+def give_up(pipe: SyncContext, wanted: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
     """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
     found = _proposal(pipe, old, new)
     with pipe.transaction():

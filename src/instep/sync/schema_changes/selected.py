@@ -7,13 +7,13 @@ from dataclasses import replace
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import TableRemoved, TableReplaced
 from instep.schema.planning.projection import ColumnRead, Missing, TableRead, reads
-from instep.schema.selection.overrides import Sides, sides, with_switches
+from instep.schema.selection.overrides import SelectionSides, sides, with_switches
 from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
 from instep.store.store import Store
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import Detection
+from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import where_of
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 
 
 def chosen(selection: Selection, store: Store, connection: str) -> Selection:
@@ -25,16 +25,16 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
     return with_switches(with_switches(selection, switches, accepted, identity), switches, source, identity)
 
 
-def sides_now(pipe: SyncContext) -> Sides:
+def sides_now(pipe: SyncContext) -> SelectionSides:
     """What is selected by now: people may have switched something since the run began."""
     if not (switches := pipe.store.switches.of(pipe.name)):
-        return Sides(pipe.said, pipe.said)
+        return SelectionSides(pipe.said, pipe.said)
     seen = pipe.store.discoveries.get(pipe.name)
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
     return sides(pipe.said, switches, source, pipe.store.accepted.catalog(pipe.name), identity)
 
 
-def selected_reads(pipe: SyncContext, detection: Detection) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
+def selected_reads(pipe: SyncContext, detection: DetectionResult) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
     """The reads, and the accepted tables that cannot be read with why. A column that is switched off has no source,
     so that its old values stay; a table that is off under its name at the source is left out."""
     accepted = pipe.store.accepted.catalog(pipe.name)
@@ -46,16 +46,16 @@ def selected_reads(pipe: SyncContext, detection: Detection) -> tuple[tuple[Table
     return tuple(_switched(chosen, r) for r in now), tuple(_why(m, detection) for m in missing)
 
 
-def _why(missing: Missing, detection: Detection) -> Missing:
+def _why(missing: Missing, detection: DetectionResult) -> Missing:
     if denied := detection.denied.get(missing.table.ref):
         return replace(missing, why=denied)
-    places = Places.of(detection.decisions)
+    places = TableRenames.of(detection.decisions)
     held = (d for d in detection.decisions if isinstance(d.change, TableRemoved | TableReplaced) and not d.applied)
     mine = next((d for d in held if places.before(d.change) == missing.table.ref), None)
     return replace(missing, why=f"{missing.why}: {detection.state_of(mine)}") if mine else missing
 
 
-def _switched(chosen: Sides, read: TableRead) -> TableRead:
+def _switched(chosen: SelectionSides, read: TableRead) -> TableRead:
     if not chosen.now.covers_columns:
         return read
     columns = tuple(_column(chosen, read, c) for c in read.columns)
@@ -64,7 +64,7 @@ def _switched(chosen: Sides, read: TableRead) -> TableRead:
     return replace(read, table=replace(read.table, cursor=cursor), columns=columns)
 
 
-def _column(chosen: Sides, read: TableRead, one: ColumnRead) -> ColumnRead:
+def _column(chosen: SelectionSides, read: TableRead, one: ColumnRead) -> ColumnRead:
     """A column is off or hashed if it is so under its accepted name or under the source's."""
     if one.source is None:
         return one

@@ -19,16 +19,16 @@ from instep.schema.planning.projection import TableRead
 from instep.schema.planning.reread import (
     LoadedColumn,
     LoadedRules,
-    SelectionStep,
+    ReselectedColumn,
     is_read_again,
     left_out,
     loaded_columns,
     turned,
 )
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import Detection
+from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import filter_said, lost_filter
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.selected import selected_reads
 from instep.sync.table_mode import choose
 
@@ -105,7 +105,7 @@ def _follows_log(pipe: SyncContext, table: Table) -> bool:
         return False
 
 
-def want_again(pipe: SyncContext, detection: Detection, reads: Sequence[TableRead]) -> dict[Ref, str]:
+def want_again(pipe: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
     """Records the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = pipe.store.loaded.of(pipe.name)
@@ -163,7 +163,7 @@ def _filter_text(pipe: SyncContext, one: _Refiltered) -> str:
     return f"{one.read.table.path}: {one.why}, so a sync reads the whole table{left}"
 
 
-def reselected_notes(pipe: SyncContext, detection: Detection) -> Iterator[str]:
+def reselected_notes(pipe: SyncContext, detection: DetectionResult) -> Iterator[str]:
     """One sentence a column; none about tables that are read as a whole anyway."""
     known = pipe.store.loaded.of(pipe.name)
     whole = {b.table for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "table"}
@@ -184,7 +184,7 @@ def reselected_notes(pipe: SyncContext, detection: Detection) -> Iterator[str]:
             yield f"{one.path}: {text}"
 
 
-def _as_decided(detection: Detection, read: TableRead) -> TableRead:
+def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
     """With the types that are let in now: a plan has not applied them yet."""
     let_in = {
         d.change.before.name: d.change.after.type
@@ -197,7 +197,7 @@ def _as_decided(detection: Detection, read: TableRead) -> TableRead:
     )  # fmt: skip
 
 
-def _text(pipe: SyncContext, one: SelectionStep) -> str:
+def _text(pipe: SyncContext, one: ReselectedColumn) -> str:
     if _is_key(one) or _is_past(one):
         return f"{_refusal(one).message}: the table is not synced"
     if one.what == "hashed":
@@ -218,10 +218,10 @@ def _text(pipe: SyncContext, one: SelectionStep) -> str:
 
 
 def _turned(
-    detection: Detection, reads: Sequence[TableRead], known: dict[Ref, tuple[LoadedColumn, ...]]
-) -> Iterator[SelectionStep]:
+    detection: DetectionResult, reads: Sequence[TableRead], known: dict[Ref, tuple[LoadedColumn, ...]]
+) -> Iterator[ReselectedColumn]:
     """Without the columns that come in by this very detection: policy says what becomes of their old rows."""
-    places = Places.of(detection.decisions)
+    places = TableRenames.of(detection.decisions)
     fresh = {
         (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)
     }
@@ -231,21 +231,21 @@ def _turned(
                 yield one
 
 
-def _read_again(pipe: SyncContext, one: SelectionStep) -> bool:
+def _read_again(pipe: SyncContext, one: ReselectedColumn) -> bool:
     if one.what == "retyped" and not _has_cursor(pipe, one):
         return False
     return is_read_again(one.table.ref, one.column, one.what, pipe.policy, pipe.tags)
 
 
-def _is_key(one: SelectionStep) -> bool:
+def _is_key(one: ReselectedColumn) -> bool:
     return one.what not in ("on", "retyped") and one.column.name in one.table.key
 
 
-def _is_past(one: SelectionStep) -> bool:
+def _is_past(one: ReselectedColumn) -> bool:
     return one.what in ("hashed", "clear") and one.table.history
 
 
-def _refusal(one: SelectionStep) -> Blocked:
+def _refusal(one: ReselectedColumn) -> Blocked:
     """Rows of two keys never mix, and versions that have ended stay as they are."""
     if not _is_key(one):
         held = "in clear" if one.what == "hashed" else "as hashes"
@@ -261,7 +261,7 @@ def _refusal(one: SelectionStep) -> Blocked:
     )
 
 
-def _has_cursor(pipe: SyncContext, one: SelectionStep) -> bool:
+def _has_cursor(pipe: SyncContext, one: ReselectedColumn) -> bool:
     """Whether a sync reads some of the rows only. A stream sends what it sends."""
     try:
         choice = choose(one.table, pipe.settings(one.table))

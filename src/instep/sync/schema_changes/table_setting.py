@@ -19,7 +19,7 @@ from instep.sync.detection.pause import resume
 
 
 @dataclass(frozen=True)
-class Found:
+class SettingTable:
     """An accepted table with the source's, as the source has it (without settings and choices). `settled`: with
     them."""
 
@@ -68,7 +68,7 @@ class Found:
         return InstepError(f"table {self.table.path} has no column {name}", hint=hint)
 
 
-def find_table(pipe: SyncContext, path: str) -> Found:
+def find_table(pipe: SyncContext, path: str) -> SettingTable:
     """The accepted table of this path (`schema.table`), as it is at the source now.
 
     Raises InstepError if there is none, Blocked if it is gone, renamed or replaced there and that is not decided.
@@ -92,7 +92,7 @@ def find_table(pipe: SyncContext, path: str) -> Found:
         )
     standing = tuple(reviews.values())
     settled = pair_tables(detection.accepted.tables, detection.source).get(table.ref, source)
-    return Found(pipe.name, detection.accepted, table, source, pipe.settings(table), standing, settled)
+    return SettingTable(pipe.name, detection.accepted, table, source, pipe.settings(table), standing, settled)
 
 
 def recorded_tables(pipe: SyncContext, changed: Catalog) -> Catalog:

@@ -17,9 +17,9 @@ from instep.schema.planning.step import RewriteColumn
 from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import Detection
+from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.refused import held_back
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose
 
 Unfit = tuple[Ref, Column, str]
@@ -77,12 +77,12 @@ def _is_read_whole(pipe: SyncContext, table: Table) -> bool:
 
 
 def hold_columns(
-    pipe: SyncContext, detection: Detection, made: Plan, unfit: Sequence[Unfit]
-) -> tuple[Detection, dict[Ref, str]]:
+    pipe: SyncContext, detection: DetectionResult, made: Plan, unfit: Sequence[Unfit]
+) -> tuple[DetectionResult, dict[Ref, str]]:
     """Return the detection with the changes of these columns held, and the destination tables (with why) of columns
     that no change is about."""
     tables = {destination_ref(t, pipe.naming): t.ref for t in made.after.tables}
-    places, decisions = Places.of(detection.decisions), list(detection.decisions)
+    places, decisions = TableRenames.of(detection.decisions), list(detection.decisions)
     others: dict[Ref, str] = {}
     for ref, column, why in unfit:
         found = [i for i, d in enumerate(decisions) if _is_about(d, places, tables.get(ref), column)]
@@ -93,7 +93,7 @@ def hold_columns(
     return replace(detection, decisions=settle(decisions, detection.accepted)), others
 
 
-def _is_about(decision: Decision, places: Places, table: Ref | None, column: Column) -> bool:
+def _is_about(decision: Decision, places: TableRenames, table: Ref | None, column: Column) -> bool:
     change = decision.change
     if not decision.applied or not isinstance(change, _TYPED) or places.after(change) != table:
         return False

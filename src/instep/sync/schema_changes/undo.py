@@ -43,7 +43,7 @@ from instep.store.catalogs.undos import Undo
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import recall, record
-from instep.sync.detection.table_renames import Places
+from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.schema_changes.apply import follow
 from instep.sync.two_people import two_people
@@ -410,7 +410,7 @@ def _accept(pipe: SyncContext, made: UndoPlan, record: Journal, wanted: Undo) ->
         accepted, after = pipe.store.accepted, made.undoing.after
         version = accepted.add(pipe.name, after, who=pipe.who, why=why, base=base, run=run).version
         pipe.store.schemas.add(pipe.name, "destination", made.plan.wanted, run=run, accepted=version)
-        follow(pipe, Places.of(made.undoing.decisions).moves)
+        follow(pipe, TableRenames.of(made.undoing.decisions).moves)
         pipe.store.events.add(*(ChangeUndone(pipe.name, r.id, r.summary, version, pipe.who) for r in made.reviews))
         _choose(pipe, made.undoing)
         record.close(version, ())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.schema.catalog.catalog import Catalog
-    from instep.schema.contracts.compliance import Found
+    from instep.schema.contracts.compliance import ContractDifference
 
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="Not needed when there is only one.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A contract of the Open Data Contract Standard, version 3.")]
@@ -79,7 +79,7 @@ def _catalog(app: App, connection: str, *, recorded: bool) -> Catalog:
     return app.source(app.project.source_of(connection)).discover().catalog
 
 
-def _show(out: Screen, file: Path, found: tuple[Found, ...]) -> None:
+def _show(out: Screen, file: Path, found: tuple[ContractDifference, ...]) -> None:
     for one in found:
         said = "" if one.breach else "note: "
         out.write(f"{file.name}:{one.line}: {said}{one.text}", "red" if one.breach else "dim")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from instep.lineage.migration.read import At, Migration, Unread
     from instep.plans.downstream import Downstream
     from instep.sync.context import SyncContext
-    from instep.sync.operations.check_migration import Consequence, Outlook
-    from instep.sync.operations.impact import Report
+    from instep.sync.operations.check_migration import Consequence, MigrationOutlook
+    from instep.sync.operations.impact import ImpactReport
 
 
 MAX_BYTES = 16 << 20
@@ -107,9 +107,9 @@ def _room() -> None:
 class Checked:
     """One connection's outlook with what stands beside it. `times`: how long backfills take, by consequence."""
 
-    found: Outlook
+    found: MigrationOutlook
     times: dict[str, str] = field(default_factory=dict)
-    report: Report | None = None
+    report: ImpactReport | None = None
     unjudged: str = ""
 
     def models(self, id: str) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def _one(app: App, name: str, read: Migration) -> Checked:
     return made
 
 
-def _judged(pipe: SyncContext, found: Outlook, where: Downstream) -> tuple[Report | None, str]:
+def _judged(pipe: SyncContext, found: MigrationOutlook, where: Downstream) -> tuple[ImpactReport | None, str]:
     """What is wrong with the settings is said and stops nothing."""
     from instep.plans.downstream import read_models
     from instep.sync.operations.check_migration import downstream

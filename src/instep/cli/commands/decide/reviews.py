@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
-    from instep.sync.schema_changes.answer import Outlook
+    from instep.sync.schema_changes.answer import AnswerOutlook
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="With a filter: only changes of this connection.")]
@@ -162,9 +162,9 @@ def _chosen(
     table: list[str] | None,
     connection: str | None,
 ) -> list[Review]:
-    from instep.control.reviews import Wish
+    from instep.control.reviews import ChangeFilter
 
-    wish = Wish(tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
+    wish = ChangeFilter(tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
     return desk.choose(wish)
 
 
@@ -183,7 +183,7 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
     return others, [] if others else renames
 
 
-def _ask(found: Sequence[Review], outlooks: dict[str, Outlook], word: str) -> None:
+def _ask(found: Sequence[Review], outlooks: dict[str, AnswerOutlook], word: str) -> None:
     """Shows what the answer leads to and asks, on a terminal; elsewhere the command itself is the answer."""
     talk = console(stderr=True)
     for name, outlook in outlooks.items():
@@ -199,7 +199,7 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _finish(done: list[Review], outlooks: dict[str, Outlook], note: str) -> None:
+def _finish(done: list[Review], outlooks: dict[str, AnswerOutlook], note: str) -> None:
     def render(out: Screen) -> None:
         show_changes(out, done)
         if note:

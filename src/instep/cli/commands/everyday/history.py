@@ -15,8 +15,8 @@ from instep.cli.render.plan_history import show_plans
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.control.object_history import Entry, Trail
-    from instep.control.schema_history import Version
+    from instep.control.object_history import HistoryEntry, ObjectHistory
+    from instep.control.schema_history import SchemaVersion
     from instep.schema.catalog.catalog import Catalog
     from instep.store.catalogs.clones import Copy
 
@@ -93,12 +93,12 @@ def _text(value: Any) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if hasattr(value, "hour") else str(value)
 
 
-def _emit_trail(found: Trail, limit: int) -> None:
+def _emit_trail(found: ObjectHistory, limit: int) -> None:
     emit({**asdict(found), "entries": [asdict(e) for e in found.entries[::-1][:limit]]},
          lambda out: _show_trail(out, found, limit))  # fmt: skip
 
 
-def _show_trail(out: Screen, found: Trail, limit: int) -> None:
+def _show_trail(out: Screen, found: ObjectHistory, limit: int) -> None:
     path = ".".join(filter(None, (found.table, found.column)))
     out.write(f"{path}{'  (not accepted any more)' if found.gone else ''}", "bold")
     if len(found.names) > 1:
@@ -111,7 +111,7 @@ def _show_trail(out: Screen, found: Trail, limit: int) -> None:
         out.write(f"    {_because(entry)}", "dim")
 
 
-def _because(entry: Entry) -> str:
+def _because(entry: HistoryEntry) -> str:
     parts = (
         f"by {entry.who}" if entry.who else "",
         f"in run {entry.run}" if entry.run else "",
@@ -141,7 +141,7 @@ def show(
     emit(document, lambda out: _show_schema(out, found.version, found.catalog, form, found.copies))
 
 
-def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatName, kept: Sequence[Copy]) -> None:
+def _show_schema(out: Screen, version: SchemaVersion, catalog: Catalog, form: FormatName, kept: Sequence[Copy]) -> None:
     from instep.schema.planning.export import to_markdown, to_sql
 
     if form == "sql":
@@ -154,7 +154,7 @@ def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatNa
             out.write(f"{copy.line}  (kept: instep table purge {'.'.join(filter(None, copy.table))})", "dim")
 
 
-def _title(version: Version) -> str:
+def _title(version: SchemaVersion) -> str:
     label = f" ({version.label})" if version.label else ""
     if version.side != "accepted":
         label = f" (accepted: version {version.accepted}{label})" if version.accepted else ""
@@ -162,7 +162,7 @@ def _title(version: Version) -> str:
     return f"{version.connection}: {version.side} schema, {number}, since {_text(version.at)} UTC"
 
 
-def _show_tables(out: Screen, version: Version, catalog: Catalog) -> None:
+def _show_tables(out: Screen, version: SchemaVersion, catalog: Catalog) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -207,7 +207,7 @@ def diff(
         raise fail(CHANGES)
 
 
-def _show_diff(out: Screen, first: Version, last: Version, lines: tuple[str, ...]) -> None:
+def _show_diff(out: Screen, first: SchemaVersion, last: SchemaVersion, lines: tuple[str, ...]) -> None:
     out.write(f"from {_title(first)}", "dim")
     out.write(f"to   {_title(last)}", "dim")
     for line in lines or ("no changes",):

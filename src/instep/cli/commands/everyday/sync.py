@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from instep.cli.screen import Screen
-    from instep.sync.operations.verify import Verdict
-    from instep.sync.progress import Report
+    from instep.sync.operations.verify import VerifyResult
+    from instep.sync.progress import SyncReport
 
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 Tables = Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table (schema.table); repeatable.")]
@@ -69,12 +69,12 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
         raise fail(HELD)
 
 
-def finish(report: Report) -> None:
+def finish(report: SyncReport) -> None:
     emit(asdict(report), lambda out: show_report(out, report))
     end_as(report)
 
 
-def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
+def _show_verdicts(out: Screen, verdicts: list[VerifyResult]) -> None:
     from instep.cli.screen import cell
 
     if not verdicts:
@@ -91,7 +91,7 @@ def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
             out.write(f"         {line}", "yellow")
 
 
-def _mark(one: Verdict) -> Text:
+def _mark(one: VerifyResult) -> Text:
     from instep.cli.screen import cell
 
     if one.skipped:

@@ -13,7 +13,7 @@ from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.control.detector import Standing
+    from instep.control.detector import DetectorStatus
 
 detector = typer.Typer(help="Scheduled detection of schema changes.", no_args_is_help=True)
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
@@ -31,11 +31,11 @@ def status(connection: Connection = None) -> None:
     emit(_data(found), lambda out: _show(out, found))
 
 
-def _data(found: Standing) -> dict[str, Any]:
+def _data(found: DetectorStatus) -> dict[str, Any]:
     return {"detector": asdict(found) | {"internal_disabled_detect_schema_changes": found.internal_disabled}}
 
 
-def _show(out: Screen, found: Standing) -> None:
+def _show(out: Screen, found: DetectorStatus) -> None:
     out.write(f"{found.connection}: {found.state}, every {found.frequency:,} s", "bold")
     if found.internal_disabled:
         out.write(f"  switched itself off: {found.reason}", "yellow")

@@ -61,15 +61,15 @@ def create(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the table.")] = False,
 ) -> None:
     """Say what is rolled out over which connections: shows how it fits each and in which wave. Touches nothing yet."""
-    from instep.backends.protocol import Wanted
+    from instep.backends.protocol import RolloutRequest
     from instep.cli.render.rollouts import draft_document, show_draft, show_rollout
-    from instep.control.rollouts.waves import Group, sizes
+    from instep.control.rollouts.waves import ConnectionGroup, sizes
 
-    group = Group(tuple(connection or ()), tuple(destination or ()), tuple(tag or ()), tuple(match or ()))
+    group = ConnectionGroup(tuple(connection or ()), tuple(destination or ()), tuple(tag or ()), tuple(match or ()))
     turns = _turns(on, off, hashed)
     _check_one(turns, approve, reject, preset)
     change = ("approved", approve) if approve else ("rejected", reject) if reject else None
-    wanted = Wanted(group, turns, change, preset or "", sizes(waves), tuple(gate or ()), tuple(canary or ()))
+    wanted = RolloutRequest(group, turns, change, preset or "", sizes(waves), tuple(gate or ()), tuple(canary or ()))
     with open_backend() as desk:
         for name, error in (desk.rollouts.detect(wanted) if detect else {}).items():
             say(f"{name}: {error}")

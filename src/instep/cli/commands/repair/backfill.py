@@ -15,7 +15,7 @@ from instep.errors import Blocked
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.backfills import Cancelled
-    from instep.sync.schema_changes.backfill_plan import Estimate
+    from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +65,7 @@ def _cancel(gone: Cancelled, connection: str, table: str) -> None:
     emit({**data, "jobs": list(gone.jobs)}, lambda out: out.write(f"{table}: {said}"))
 
 
-def _show(out: Screen, found: Estimate, waits: str) -> None:
+def _show(out: Screen, found: FillEstimate, waits: str) -> None:
     what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
     out.write(what, "bold")
     if found.whole:

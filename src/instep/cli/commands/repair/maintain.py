@@ -13,7 +13,7 @@ from instep.cli.context import PARTIAL, emit, fail
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.destinations.facets import Layout
-    from instep.sync.operations.maintain import Kept, Order
+    from instep.sync.operations.maintain import MaintainedTable, MaintenanceReport
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def maintain(
         raise fail(PARTIAL)
 
 
-def _data(connection: str, done: Order, dry_run: bool) -> dict[str, Any]:
+def _data(connection: str, done: MaintenanceReport, dry_run: bool) -> dict[str, Any]:
     tables = [
         {"table": t.table, "seconds": round(t.seconds, 3), "error": t.error, "left": t.left, **asdict(t.done)}
         for t in done.tables
@@ -47,7 +47,7 @@ def _data(connection: str, done: Order, dry_run: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(out: Screen, done: Order, dry_run: bool) -> None:
+def _show(out: Screen, done: MaintenanceReport, dry_run: bool) -> None:
     from instep.schema.planning.explain import size
 
     if done.note:
@@ -65,7 +65,7 @@ def _show(out: Screen, done: Order, dry_run: bool) -> None:
         out.write(f"the file: {size(done.vacuumed[0])} before, {size(done.vacuumed[1])} now")
 
 
-def _table(out: Screen, kept: Kept, dry_run: bool) -> None:
+def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
     from instep.schema.planning.explain import size
 
     done, would = kept.done, "would be " if dry_run else ""

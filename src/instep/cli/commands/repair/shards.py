@@ -12,7 +12,7 @@ from instep.errors import InstepError
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.shards import SharedTable
-    from instep.schema.planning.shards import Compared
+    from instep.schema.planning.shards import ShardedColumn
 
 EXAMPLES = "Examples: instep table shards · instep table shards shop.orders --all"
 SHOWN = 12
@@ -59,7 +59,7 @@ def _show_shards(out: Screen, table: SharedTable) -> None:
             out.write(text, style="yellow")
 
 
-def _grid(out: Screen, columns: tuple[Compared, ...]) -> None:
+def _grid(out: Screen, columns: tuple[ShardedColumn, ...]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -74,7 +74,7 @@ def _grid(out: Screen, columns: tuple[Compared, ...]) -> None:
     out.print(grid)
 
 
-def _list(out: Screen, columns: tuple[Compared, ...]) -> None:
+def _list(out: Screen, columns: tuple[ShardedColumn, ...]) -> None:
     for column in columns:
         kinds = sorted({str(kind) for kind in column.shards.values() if kind})
         lacks = f"; missing in {', '.join(column.lacking)}" if column.lacking else ""

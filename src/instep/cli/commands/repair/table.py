@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from instep.destinations.facets import Layout
     from instep.operations.spec import Preview
     from instep.sync.operations.set_key import Way
-    from instep.sync.status import Standing
+    from instep.sync.status import TableStatus
 
 Path = Annotated[str, typer.Argument(metavar="TABLE", help="schema.table")]
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")]
@@ -174,7 +174,7 @@ def _say_keying(out: Screen, made: Preview, *, asked: Way | None) -> None:
         out.write(f"  {line}")
 
 
-def _shown(connection: str, s: Standing) -> dict[str, Any]:
+def _shown(connection: str, s: TableStatus) -> dict[str, Any]:
     from instep.sync.status import old_names_data
 
     choice = s.choice
@@ -189,7 +189,7 @@ def _shown(connection: str, s: Standing) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(out: Screen, s: Standing, layout: Layout | None) -> None:
+def _show(out: Screen, s: TableStatus, layout: Layout | None) -> None:
     out.write(s.table.path, "bold")
     mode = f"{s.choice.mode}, deletes {s.choice.deletes} ({s.choice.why})" if s.choice else s.trouble
     key = f"({', '.join(s.table.key)})" if s.table.key else "none"

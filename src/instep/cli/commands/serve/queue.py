@@ -41,13 +41,13 @@ def worker(
 
     from instep import logs
     from instep.bootstrap import open_work
-    from instep.worker.worker import JobWorker, Limits
+    from instep.worker.worker import JobWorker, WorkerLimits
 
     # The command line is read by spawned processes, too: they get the folder, no secret.
     settings = logs.LogSettings(log_format, log_level)
     logs.configure(settings)
     opener = partial(logs.logged, settings, partial(open_work, options.project.resolve()))
-    found = JobWorker(opener, Limits(lanes=lanes, grace=grace), logs.said)
+    found = JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace), logs.said)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: found.stop())
     found.run(drain=drain)

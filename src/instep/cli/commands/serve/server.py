@@ -156,9 +156,9 @@ def _heard() -> None:
 def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
     from instep.cli.commands.serve.embedded_worker import WorkerBeside
     from instep.logs import said
-    from instep.worker.worker import JobWorker, Limits
+    from instep.worker.worker import JobWorker, WorkerLimits
 
-    return WorkerBeside(lambda: JobWorker(opener, Limits(lanes=lanes, grace=grace, poll=POLL), said))
+    return WorkerBeside(lambda: JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace, poll=POLL), said))
 
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:

@@ -13,7 +13,7 @@ from instep.cli.context import PARTIAL, emit, fail, open_app, options, say
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.sync.operations.delete_connection import Belongings, Left
+    from instep.sync.operations.delete_connection import Belongings, DeletedConnection
 
 
 def register(app: typer.Typer) -> None:
@@ -80,7 +80,7 @@ def _asked(there: Belongings, drop: bool) -> str:
     return str(typer.prompt(f"Type {there.connection} to delete it", default="", show_default=False, err=True))
 
 
-def _show(out: Screen, left: Left) -> None:
+def _show(out: Screen, left: DeletedConnection) -> None:
     out.write(f"deleted connection {left.connection}: {sum(left.records.values())} records")
     if left.log:
         out.write(f"dropped slot {left.log}")

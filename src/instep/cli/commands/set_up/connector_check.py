@@ -7,16 +7,16 @@ from contextlib import closing
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from instep.cli.render.connectors import Trial, followed, operations_lines
+from instep.cli.render.connectors import TrialBoard, followed, operations_lines
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.project.files.workbench import Workbench
-    from instep.sources.connector.lint import Finding
-    from instep.sources.connector.segment import Counts
+    from instep.sources.connector.lint import LintFinding
+    from instep.sources.connector.segment import OperationCounts
 
 
-def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[Counts, tuple[Finding, ...]]:
+def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[OperationCounts, tuple[LintFinding, ...]]:
     """Runs the connector to its end; what it sends goes to a folder that is deleted, segment by segment."""
     from instep.temporary import temporary
 
@@ -25,18 +25,18 @@ def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[Counts, tupl
 
 
 def _counted(
-    bench: Workbench, folder: str, state: Mapping[str, Any], trial: Trial
-) -> tuple[Counts, tuple[Finding, ...]]:
+    bench: Workbench, folder: str, state: Mapping[str, Any], trial: TrialBoard
+) -> tuple[OperationCounts, tuple[LintFinding, ...]]:
     from instep.sources.connector.child import not_done
     from instep.sources.connector.config import ConnectorConfig
     from instep.sources.connector.lint import Sent, lint
-    from instep.sources.connector.segment import Counts
+    from instep.sources.connector.segment import OperationCounts
     from instep.sources.connector.spool import Segments
 
     config = ConnectorConfig(
         str(bench.folder), bench.configuration, name=bench.folder.name, environment=bench.environment
     )
-    sent, counts = Sent(), Counts()
+    sent, counts = Sent(), OperationCounts()
     for line in not_done(config):
         trial.said(line)
     with closing(Segments(config, folder, state, trial.operations, trial.said)) as segments:
@@ -47,13 +47,13 @@ def _counted(
     return counts, lint(sent.tables())
 
 
-def _line(found: Finding) -> tuple[str, str, str, str]:
+def _line(found: LintFinding) -> tuple[str, str, str, str]:
     """What columns of one table have in common that are told together; a table is told by itself."""
     table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
     return found.severity, found.text, found.hint, table + dot
 
 
-def show_findings(out: Screen, counts: Counts, findings: Sequence[Finding]) -> None:
+def show_findings(out: Screen, counts: OperationCounts, findings: Sequence[LintFinding]) -> None:
     out.write("Operations", "bold")
     for line in operations_lines(counts):
         out.write(line)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from instep.bootstrap import App
-    from instep.cli.render.connectors import Line, Trial
+    from instep.cli.render.connectors import Line, TrialBoard
     from instep.cli.screen import Screen
-    from instep.project.files.workbench import Target, Workbench
-    from instep.sources.connector.segment import Counts
-    from instep.sync.progress import Report
+    from instep.project.files.workbench import Workbench, WorkbenchTarget
+    from instep.sources.connector.segment import OperationCounts
+    from instep.sync.progress import SyncReport
 
 
-def try_out(bench: Workbench, target: Target, *, own_state: bool) -> None:
+def try_out(bench: Workbench, target: WorkbenchTarget, *, own_state: bool) -> None:
     """One sync into `target`. `own_state`: it begins from the bench's state file and leaves its state there, also
     when it fails."""
     from instep.bootstrap import App
@@ -42,14 +42,19 @@ def try_out(bench: Workbench, target: Target, *, own_state: bool) -> None:
     _tell(bench, target, own_state, report, live.counts, changes)
 
 
-def _sync(app: App, connection: str, live: Trial) -> Report:
-    from instep.sync.run import Wanted, sync
+def _sync(app: App, connection: str, live: TrialBoard) -> SyncReport:
+    from instep.sync.run import RunScope, sync
 
-    return sync(app.pipe(connection), Wanted(), live, app.engine(connection))
+    return sync(app.pipe(connection), RunScope(), live, app.engine(connection))
 
 
 def _tell(
-    bench: Workbench, target: Target, own_state: bool, report: Report, counts: Counts, changes: list[Line]
+    bench: Workbench,
+    target: WorkbenchTarget,
+    own_state: bool,
+    report: SyncReport,
+    counts: OperationCounts,
+    changes: list[Line],
 ) -> None:
     state = str(bench.state) if own_state else ""
     operations = {**asdict(counts), "schema_changes": sum(line[:1] != " " for line, _ in changes)}
@@ -73,7 +78,7 @@ def _tell(
     end_as(report)
 
 
-def forget_vanished(app: App, target: Target) -> None:
+def forget_vanished(app: App, target: WorkbenchTarget) -> None:
     """A target that somebody has deleted is a new one: what is recorded of it goes, too."""
     from instep.control.connectors import forget_operations
 

@@ -20,8 +20,8 @@ from pyiceberg.types import DecimalType, PrimitiveType
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.iceberg.backfill.fill_task import Old, Part, Rewritten, fill_part, old_file
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.backfill.fill_task import FillTask, Old, Rewritten, fill_part, old_file
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
 from instep.destinations.iceberg.commit.replace_files import Replaced
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
@@ -122,7 +122,7 @@ def _from(done: Filled, told: Callable[[int, int], None]) -> Callable[[Mapping[s
 
 
 def run_parts(
-    session: SparkSession | None, parts: Sequence[Part], told: Callable[[Mapping[str, tuple[int, int]]], None]
+    session: SparkSession | None, parts: Sequence[FillTask], told: Callable[[Mapping[str, tuple[int, int]]], None]
 ) -> list[list[Rewritten]]:
     """On Spark, one task a part; without a session in this process."""
     if session is None:
@@ -159,7 +159,7 @@ class _Fill:
     def __post_init__(self) -> None:
         self.kept: list[str] = []
 
-    def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[Part]:
+    def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
         """Neighbours by key together, so that a task needs few of the staged files."""
         key = table.schema().find_field(_ordered_by(table, self.fill))
         staged = readable_files(self.fill.values, table.metadata, _part_of(table, self.fill))
@@ -170,7 +170,7 @@ class _Fill:
         ]
         olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
         for group in _groups(olds):
-            yield Part(
+            yield FillTask(
                 _light(table), self.spec, self.fill.key, tuple(self.fill.columns), self.fill.meta, self.fill.holds,
                 tuple(f.file_path for f in staged), tuple(group), self.lake.io(),
             )  # fmt: skip
@@ -186,7 +186,7 @@ class _Fill:
         assert state is not None, "a table without a load has no file to fill"
         old = [tasks[r.path] for r in rewritten]
         files = [f for r in rewritten for f in r.files]
-        change = Change(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
+        change = TableCommit(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
         change.require(ref_is(MAIN, base.snapshot_id))
         own = replace(self.commit, cursor=state.cursor, accepted=state.accepted)
         said = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}
@@ -244,12 +244,12 @@ def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
         yield group
 
 
-def _batches(parts: Iterator[Part], session: SparkSession | None) -> Iterator[list[Part]]:
+def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterator[list[FillTask]]:
     """What is committed together; the parts of one table of few files are split, so that all cores have work."""
     from instep.spark.extract import cores
 
     wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)
-    batch: list[Part] = []
+    batch: list[FillTask] = []
     for part in parts:
         batch.append(part)
         if len(batch) == wide:
@@ -259,7 +259,7 @@ def _batches(parts: Iterator[Part], session: SparkSession | None) -> Iterator[li
         yield _split(batch, wide)
 
 
-def _split(parts: Sequence[Part], wide: int) -> list[Part]:
+def _split(parts: Sequence[FillTask], wide: int) -> list[FillTask]:
     """As many parts as there is room for: the one with most rows gives away half of its files."""
     found = list(parts)
     while len(found) < wide and (most := max(found, key=lambda p: len(p.files))) and len(most.files) > 1:

@@ -32,7 +32,7 @@ from instep.stage.conform import compact_json
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
-from instep.stage.task import Progress, Report
+from instep.stage.task import ChunkProgress, Report
 from instep.temporary import temporary
 
 MEMORY = "1GB"
@@ -42,7 +42,7 @@ FilePlace = tuple[int, tuple[Any, ...]]
 @dataclass(frozen=True)
 class Old:
     """A data file: `deletes` are the paths of its delete files, `values` the places of the staged files (in
-    `Part.values`) that may hold its keys, `place` the spec and the partition that it is under."""
+    `FillTask.values`) that may hold its keys, `place` the spec and the partition that it is under."""
 
     number: int
     path: str
@@ -60,7 +60,7 @@ def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> O
 
 
 @dataclass(frozen=True)
-class Part:
+class FillTask:
     """One task's data files. `table` has no snapshots: they are not needed, and may be many. `meta`: the column of
     notes, where values did not fit (`holds`). `spec` says how files are written."""
 
@@ -84,7 +84,7 @@ class Rewritten:
     rows: int
 
 
-def fill_part(part: Part, attempt: int, report: Report | None) -> list[Rewritten]:
+def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewritten]:
     """The files of the part that change; the others are not written."""
     work = _Work(part, load_file_io(dict(part.io), part.spec.location))
     done = []
@@ -92,7 +92,7 @@ def fill_part(part: Part, attempt: int, report: Report | None) -> list[Rewritten
         done.append(_rewrite(work, part.files[number], found, attempt))
         if report is not None:
             size = sum(f.bytes for f in done[-1].files)
-            report(Progress(part.spec.table, sum(f.rows for f in done[-1].files), size, 1))
+            report(ChunkProgress(part.spec.table, sum(f.rows for f in done[-1].files), size, 1))
     return done
 
 
@@ -109,7 +109,7 @@ def standing(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str])
 
 @dataclass(frozen=True)
 class _Work:
-    part: Part
+    part: FillTask
     io: FileIO
 
     def batches(self, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -200,7 +200,7 @@ def _lacking(work: _Work) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _met(db: duckdb.DuckDBPyConnection, part: Part, staged: pa.Table) -> Mapping[str, Any]:
+def _met(db: duckdb.DuckDBPyConnection, part: FillTask, staged: pa.Table) -> Mapping[str, Any]:
     """The rows that get a value, or a note, from these staged rows: f and p as in `_lacking`, n the staged row."""
     names = ["n", *(f"k{i}" for i in range(len(part.key))), *(f"s{i}" for i in range(len(part.columns))), "m"]
     columns = [
@@ -247,7 +247,7 @@ def _rewrite(work: _Work, old: Old, found: _Found, attempt: int) -> Rewritten:
         raise
 
 
-def _batch(part: Part, batch: pa.RecordBatch, here: Any, values: pa.Table) -> pa.RecordBatch:
+def _batch(part: FillTask, batch: pa.RecordBatch, here: Any, values: pa.Table) -> pa.RecordBatch:
     """`here`: for each row of the batch the one of `values` that it takes, or -1."""
     schema = part.spec.schema
     columns = {f.name: _as(batch.column(f.name), f.type) for f in schema}
@@ -271,7 +271,7 @@ def _first(old: pa.Array, new: pa.Array) -> pa.Array:
     return pa.concat_arrays([old, new]).take(pa.array(place))
 
 
-def _notes(part: Part, columns: Mapping[str, pa.Array], hit: Any, staged: pa.ChunkedArray) -> pa.Array:
+def _notes(part: FillTask, columns: Mapping[str, pa.Array], hit: Any, staged: pa.ChunkedArray) -> pa.Array:
     """The notes of the batch: a column that has a value now is not noted any more, one that did not fit is."""
     old = columns[part.meta]
     if old.null_count == len(old) and staged.null_count == len(staged):

@@ -18,13 +18,13 @@ from pyiceberg.expressions import NotNull, Reference
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref, RowLookup, RowUpdate
-from instep.destinations.iceberg.commit.row_reader import Rows, current_rows, numbered, take
+from instep.destinations.iceberg.commit.row_reader import RowReader, current_rows, numbered, take
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema
 from instep.destinations.iceberg.metadata.records import load_state, read_pending
 from instep.destinations.iceberg.write.load import load_ours
-from instep.destinations.iceberg.write.row_edits import Places, amend
-from instep.destinations.overflow import Kept, Promoted
+from instep.destinations.iceberg.write.row_edits import RowPlaces, amend
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
 from instep.stage.overflow import from_texts
@@ -44,7 +44,7 @@ class _Found:
     whole: bool = True
 
 
-def promote(lake: Lake, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+def promote(lake: Lake, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
     """See `destinations.kept.Promotes`."""
     done = 0
     while True:
@@ -68,7 +68,7 @@ def promote(lake: Lake, ref: Ref, columns: Mapping[str, Kept], extra: str, commi
             return Promoted(done, found.misfits)
 
 
-def _look(rows: Rows, columns: Mapping[str, Kept], extra: str) -> _Found:
+def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) -> _Found:
     """Reads these columns only, and stops once there are enough rows for a commit."""
     found = _Found(values={name: [] for name in columns})
     for batch in numbered(rows, [extra, *columns]):
@@ -81,7 +81,7 @@ def _look(rows: Rows, columns: Mapping[str, Kept], extra: str) -> _Found:
     return found
 
 
-def _may_have(batch: pa.RecordBatch, columns: Mapping[str, Kept]) -> pa.Array:
+def _may_have(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn]) -> pa.Array:
     """Rows without a value whose object has the column's name somewhere."""
     some = pa.array(np.zeros(len(batch), dtype=np.bool_))
     for place, kept in enumerate(columns.values(), 1):
@@ -90,7 +90,7 @@ def _may_have(batch: pa.RecordBatch, columns: Mapping[str, Kept]) -> pa.Array:
     return some
 
 
-def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, Kept], target: pa.Schema) -> None:
+def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], target: pa.Schema) -> None:
     objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(0).to_pylist()]
     got: list[set[str]] = [set() for _ in objects]
     fitting: dict[str, pa.Array] = {}
@@ -112,7 +112,7 @@ def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, Kept], targ
         found.values[column].append(values.take(pa.array(gets, pa.int64())))
 
 
-def _commit(lake: Lake, ref: Ref, rows: Rows, snapshot: int, found: _Found, extra: str, commit: Commit) -> None:
+def _commit(lake: Lake, ref: Ref, rows: RowReader, snapshot: int, found: _Found, extra: str, commit: Commit) -> None:
     """One fenced commit onto the snapshot that was read."""
     order = sorted(range(len(found.places)), key=lambda at: found.places[at])
     places = np.array([found.places[at] for at in order], dtype=np.int64)
@@ -122,7 +122,7 @@ def _commit(lake: Lake, ref: Ref, rows: Rows, snapshot: int, found: _Found, extr
         kind = new.schema.field(column).type
         values = pa.concat_arrays([p if p.type == kind else p.cast(kind) for p in parts]).take(pa.array(order))
         new = _set(new, column, _filled(pa.concat_arrays(new.column(column).chunks), values))
-    met = RowLookup(new, range(len(new)), Places(rows, places, snapshot))
+    met = RowLookup(new, range(len(new)), RowPlaces(rows, places, snapshot))
     amend(lake, ref, met, RowUpdate(range(len(new)), new, new.slice(0, 0)), commit)
 
 

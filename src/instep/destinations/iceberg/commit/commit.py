@@ -27,7 +27,7 @@ from instep.destinations.iceberg.commit.deferred_table import Unborn
 from instep.destinations.iceberg.commit.fence import fence_requirements, fenced
 from instep.destinations.iceberg.commit.position_deletes import Deletes, RowDelta
 from instep.destinations.iceberg.commit.producer import Append, Producer
-from instep.destinations.iceberg.commit.replace_files import Exchange, Replaced
+from instep.destinations.iceberg.commit.replace_files import Replaced, ReplaceFiles
 from instep.destinations.iceberg.commit.shard_table import ShardTable, let_go
 from instep.destinations.iceberg.metadata.layout import check_rows, check_writable
 from instep.destinations.iceberg.metadata.partition import carried
@@ -49,7 +49,7 @@ class _Staged(Transaction):
         return self._made[1]
 
 
-class Change:
+class TableCommit:
     """Updates and requirements of one commit. It is tried once: a retry would rebase what was meant for one base."""
 
     def __init__(self, table: Table, created_by: tuple[TableUpdate, ...] = ()) -> None:
@@ -114,7 +114,7 @@ class Change:
         files: Iterable[DataFile],
         replaced: Replaced,
         summary: Mapping[str, str],
-        kind: type[Exchange] = Exchange,
+        kind: type[ReplaceFiles] = ReplaceFiles,
     ) -> int:
         """Puts data files in the place of some that hold the same rows; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
@@ -221,9 +221,9 @@ class _ReplaceAll(Producer, _OverwriteFiles):
         ]
 
 
-def new_table(catalog: Catalog, ref: Ref, schema: Schema, location: str, properties: Mapping[str, str]) -> Change:
+def new_table(catalog: Catalog, ref: Ref, schema: Schema, location: str, properties: Mapping[str, str]) -> TableCommit:
     """The creation of a table, to be landed by `land_new`, with its first files if they are there already."""
     updates = creation(schema, location, properties)
     metadata = update_table_metadata(no_metadata(), updates, enforce_validation=True)
     io = load_file_io(properties=catalog.properties, location=location)
-    return Change(Table(ref, metadata, f"{location}/metadata", io, catalog), updates)
+    return TableCommit(Table(ref, metadata, f"{location}/metadata", io, catalog), updates)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.destinations.base import Ref
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.deferred_table import Unborn
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.stage.files.place import children, remove
@@ -33,7 +33,7 @@ def born_with_rows(lake: Lake) -> Iterator[None]:
         lake.births.end()
 
 
-def wait_for_rows(lake: Lake, ref: Ref, change: Change) -> None:
+def wait_for_rows(lake: Lake, ref: Ref, change: TableCommit) -> None:
     """What `change` makes is known to this process alone from now on."""
     table = Unborn(
         change.table, change.metadata, change.updates, lambda: lake.births.leave(ref), lambda: _clear(lake, ref)
@@ -44,7 +44,7 @@ def wait_for_rows(lake: Lake, ref: Ref, change: Change) -> None:
 def bear(lake: Lake, ref: Ref) -> None:
     """Makes the table now, without rows, if it is unborn. Raises Conflict if another is there by now."""
     if (table := lake.births.unborn.get(ref)) is not None:
-        Change(table).land_new()
+        TableCommit(table).land_new()
 
 
 def location_of_unborn(lake: Lake, ref: Ref) -> str:

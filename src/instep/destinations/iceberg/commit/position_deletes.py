@@ -18,7 +18,7 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import LongType, StringType
 
 from instep.destinations.iceberg.commit.producer import Producer
-from instep.destinations.iceberg.commit.row_reader import Positions, Rows
+from instep.destinations.iceberg.commit.row_reader import Positions, RowReader
 
 _PATH, _POS = 2147483546, 2147483545
 _SCHEMA = pa.schema(
@@ -38,7 +38,7 @@ class Deletes:
     replaced: Sequence[DataFile]
 
 
-def delete_rows(rows: Rows, places: Positions, stem: str) -> Iterator[tuple[DataFile, Sequence[DataFile]]]:
+def delete_rows(rows: RowReader, places: Positions, stem: str) -> Iterator[tuple[DataFile, Sequence[DataFile]]]:
     """Writes a delete file for each data file in `places`, lines of (file number, position); with it the delete files
     whose positions it repeats. Their names begin with `stem`."""
     for number in np.unique(places[:, 0]):

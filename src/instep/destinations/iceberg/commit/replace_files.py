@@ -24,7 +24,7 @@ class Replaced:
     added: Sequence[DataFile] = ()
 
 
-class Exchange(Producer, _OverwriteFiles):
+class ReplaceFiles(Producer, _OverwriteFiles):
     """A snapshot with the added files and without those that are `replaced`; all others stay."""
 
     def __init__(self, staged: Transaction, table: Table, replaced: Replaced, summary: Mapping[str, str]) -> None:

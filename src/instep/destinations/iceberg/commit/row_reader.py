@@ -22,7 +22,7 @@ Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowReader:
     """Data files of one table (or with its schema). `gone`: per file path the positions that are deleted, sorted.
     `deletes`: the delete files that say so, by the path of the data file."""
 
@@ -32,7 +32,7 @@ class Rows:
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
 
 
-def current_rows(table: Table, within: BooleanExpression = ALL) -> Rows | None:
+def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | None:
     """The table's rows as its current snapshot has them, of the files that may have some `within` by their metrics;
     None if one has deletes that are not by position. Partitions are not asked: pyiceberg's ways from values to them are
     as many as there are transforms."""
@@ -45,15 +45,15 @@ def current_rows(table: Table, within: BooleanExpression = ALL) -> Rows | None:
         path: np.unique(np.concatenate([part.to_numpy() for part in parts]).astype(np.int64))
         for path, parts in _read_all_delete_files(table.io, tasks).items()
     }
-    return Rows(table, [t.file for t in tasks], gone, deletes)
+    return RowReader(table, [t.file for t in tasks], gone, deletes)
 
 
-def staged_rows(table: Table, files: Sequence[DataFile]) -> Rows:
+def staged_rows(table: Table, files: Sequence[DataFile]) -> RowReader:
     """Rows of files that have the table's schema, or a part of it, and that the table does not list."""
-    return Rows(table, files)
+    return RowReader(table, files)
 
 
-def numbered(rows: Rows, columns: Sequence[str], ordered: str | None = None) -> pa.RecordBatchReader:
+def numbered(rows: RowReader, columns: Sequence[str], ordered: str | None = None) -> pa.RecordBatchReader:
     """The columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position). They are
     compared, not read: a long value is its digest, but for a column that is `ordered` by."""
     projected = schema_to_pyarrow(rows.table.schema(), include_field_ids=False)
@@ -73,7 +73,7 @@ def numbered(rows: Rows, columns: Sequence[str], ordered: str | None = None) -> 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def take(rows: Rows, places: Positions, target: pa.Schema) -> pa.Table:
+def take(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
     """The rows at `places`, lines of (file number, position) in ascending order, as `target` has them."""
     parts = []
     for number in np.unique(places[:, 0]):
@@ -87,7 +87,7 @@ def take(rows: Rows, places: Positions, target: pa.Schema) -> pa.Table:
     return pa.Table.from_batches(parts, schema=target)
 
 
-def _batches(rows: Rows, number: int, columns: Sequence[str]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
     """One file's batches in order, deleted rows included, with the position of each row."""
     wanted = rows.table.schema().select(*columns)
     scan = ArrowScan(rows.table.metadata, rows.table.io, wanted, AlwaysTrue())
@@ -99,7 +99,7 @@ def _batches(rows: Rows, number: int, columns: Sequence[str]) -> Iterator[tuple[
             start += batch.num_rows
 
 
-def _standing(rows: Rows, number: int, positions: Positions) -> npt.NDArray[np.bool_]:
+def _standing(rows: RowReader, number: int, positions: Positions) -> npt.NDArray[np.bool_]:
     gone = rows.gone.get(rows.files[number].file_path)
     keep = np.ones(len(positions), dtype=np.bool_)
     if gone is not None:

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.iceberg.commit.commit import Change, new_table
+from instep.destinations.iceberg.commit.commit import TableCommit, new_table
 from instep.destinations.iceberg.commit.deferred_create import bear, location_of_unborn, wait_for_rows
 from instep.destinations.iceberg.commit.fence import AssertFence, AssertShape, check_fence
 from instep.destinations.iceberg.evolve.rewrite_column import rewritten
@@ -38,7 +38,7 @@ from instep.destinations.iceberg.metadata.records import (
     CHANGES_KEPT,
     FENCE,
     RUN,
-    Pending,
+    PendingReplacement,
     changes_done,
     current_fields,
     pending_property,
@@ -154,7 +154,7 @@ def adopt(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
         raise DestinationError(
             f"table {'.'.join(ref)} is not as described: column {name!r}", hint="describe it as it is"
         )
-    change = Change(loaded)
+    change = TableCommit(loaded)
     change.properties({**PROPERTIES, **_facts(table, fields, (), commit)})
     change.land(commit.fence)
 
@@ -173,7 +173,7 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
         return _replace(lake, ref, steps[-1], after, steps, commit)
     _check_layout(ref, steps, metadata)
     evolution = evolve(current_fields(metadata), metadata["last-column-id"], steps, after, dropped_fields(metadata))
-    change = Change(table)
+    change = TableCommit(table)
     _tag(change, [step for _, step in evolution.dropped])
     kept = remember(metadata, evolution.dropped, lake.config.undo_days)
     _forget(change, expired(metadata, lake.config.undo_days))
@@ -194,7 +194,7 @@ def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit) -> N
     """A shard's change that leaves the columns of the whole table as they are."""
     table, metadata = _load(lake, ref)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
-    change = Change(table)
+    change = TableCommit(table)
     change.properties({CHANGES: done, RUN: commit.run})
     lay_out(change, steps, commit.part)
     _record_part(change, ref, commit)
@@ -204,7 +204,7 @@ def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit) -> N
         change.land(commit.fence)
 
 
-def _record_part(change: Change, ref: Ref, commit: Commit) -> None:
+def _record_part(change: TableCommit, ref: Ref, commit: Commit) -> None:
     """What becomes of the shard, in the commit of the table's columns."""
     if (part := commit.part) is None:
         return
@@ -226,7 +226,7 @@ def _read_back(lake: Lake, ref: Ref) -> Table:
     return read_table(ref, lake.metadata([ref])[ref])
 
 
-def _set_fields(change: Change, metadata: Mapping[str, Any], fields: Sequence[IcebergField]) -> None:
+def _set_fields(change: TableCommit, metadata: Mapping[str, Any], fields: Sequence[IcebergField]) -> None:
     """A new current schema, unless nothing in it changes."""
     if tuple(fields) == current_fields(metadata):
         return
@@ -235,7 +235,7 @@ def _set_fields(change: Change, metadata: Mapping[str, Any], fields: Sequence[Ic
     change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
 
 
-def _tag(change: Change, names: Sequence[str]) -> None:
+def _tag(change: TableCommit, names: Sequence[str]) -> None:
     """Keeps the snapshot from before a drop: with it, the values can be brought back whatever happens to files."""
     main = change.metadata.current_snapshot()
     if main is not None and names:
@@ -243,7 +243,7 @@ def _tag(change: Change, names: Sequence[str]) -> None:
         change.require(ref_is(MAIN, main.snapshot_id))
 
 
-def _forget(change: Change, tags: Sequence[str]) -> None:
+def _forget(change: TableCommit, tags: Sequence[str]) -> None:
     """The time for undoing these drops is over."""
     change.update(*(remove_ref(tag) for tag in tags if tag in change.metadata.refs))
 
@@ -255,13 +255,15 @@ def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Ste
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
     named = replace(table, schema=ref[0], name=ref[1])  # a rename comes after it
     wanted = as_held(named, first_fields(table))
-    change = Change(loaded)
-    change.properties(pending_property(Pending(wanted, step.id)) | {CHANGES: done, RUN: commit.run})
+    change = TableCommit(loaded)
+    change.properties(pending_property(PendingReplacement(wanted, step.id)) | {CHANGES: done, RUN: commit.run})
     change.land(commit.fence)
     check_equal(_read_back(lake, ref), wanted)
 
 
-def swap_in(change: Change, pending: Pending, metadata: Metadata, commit: Commit) -> tuple[IcebergField, ...]:
+def swap_in(
+    change: TableCommit, pending: PendingReplacement, metadata: Metadata, commit: Commit
+) -> tuple[IcebergField, ...]:
     """Makes the waiting generation's columns the table's, all with new field ids; returns them."""
     if guarded := guards(metadata):
         raise DestinationError(
@@ -276,7 +278,7 @@ def swap_in(change: Change, pending: Pending, metadata: Metadata, commit: Commit
     return fields
 
 
-def pending_fields(pending: Pending, metadata: Metadata) -> tuple[IcebergField, ...]:
+def pending_fields(pending: PendingReplacement, metadata: Metadata) -> tuple[IcebergField, ...]:
     """The columns of the waiting generation: no value of the old one can ever be read as one of the new."""
     return first_fields(pending.table, max(metadata["last-column-id"], highest_id(current_fields(metadata))))
 
@@ -302,7 +304,7 @@ def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
     check_fence(table.metadata, commit.fence, ".".join(ref))
     if len(shards := shards_of(metadata["properties"])) > 1:
         raise Conflict(f"table {'.'.join(ref)} has rows of {' and '.join(shards)} by now", hint="plan again")
-    change = Change(table)
+    change = TableCommit(table)
     if shards:
         change.require(AssertShape(shape=shape_of(metadata["properties"]), table=".".join(ref)))
     record = json.dumps({"table": list(ref), "step": step.id, "run": commit.run, "at": now_ms()})
@@ -331,7 +333,7 @@ def unpark(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
     if DROPPED not in metadata["properties"] and read_table(ref, metadata).id != table.id:
         raise DestinationError(f"another table is called {'.'.join(ref)} by now", hint="rename or drop that one first")
     if DROPPED in metadata["properties"]:
-        change = Change(found)
+        change = TableCommit(found)
         change.update(remove_properties(DROPPED))
         change.properties({FENCE: str(commit.fence), RUN: commit.run})
         change.land(commit.fence)

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, PartChange
 from instep.destinations.casts import cast_all
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.shard_table import ShardTable, shard_of
 from instep.destinations.iceberg.evolve.schema_update import Rewrite
 from instep.destinations.iceberg.metadata.catalog import Lake
@@ -32,7 +32,9 @@ from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
 
 @contextmanager
-def rewritten(lake: Lake, table: Table, change: Change, rewrites: Sequence[Rewrite], commit: Commit) -> Iterator[None]:
+def rewritten(
+    lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit
+) -> Iterator[None]:
     """Adds the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away again
     if the commit fails."""
     part = commit.part if commit.part and commit.part.moves else None
@@ -62,7 +64,7 @@ def rewritten(lake: Lake, table: Table, change: Change, rewrites: Sequence[Rewri
                 keep_only(folder, lake.io(), ())
 
 
-def _data(table: Table, change: Change, commit: Commit) -> str:
+def _data(table: Table, change: TableCommit, commit: Commit) -> str:
     """Where what a run leaves behind is swept."""
     own = change.metadata.properties.get(own_name(commit.part.shard, PLACE)) if commit.part else None
     return f"{table.location()}/data/{own}" if own else f"{table.location()}/data"
@@ -112,7 +114,7 @@ class _Casts:
         return pc.if_else(pc.equal(by_id[at].cast(pa.string()), shard), new, values)
 
 
-def _moves(table: Table, change: Change, part: PartChange) -> _Moves:
+def _moves(table: Table, change: TableCommit, part: PartChange) -> _Moves:
     before, after = table.schema(), change.metadata.schema()
     ids = {old: before.find_field(old).field_id for old, _ in part.moves}
     kinds = {f.id: data_type(f.type) for f in _fields(table.metadata)}
@@ -128,7 +130,7 @@ def _fields(metadata: TableMetadata) -> tuple[IcebergField, ...]:
     return current_fields(json.loads(metadata.model_dump_json()))
 
 
-def _totals(change: Change, part: PartChange, files: Sequence[DataFile]) -> dict[str, str]:
+def _totals(change: TableCommit, part: PartChange, files: Sequence[DataFile]) -> dict[str, str]:
     """What is recorded of the shards' files once all of them were written again."""
     shards, metadata = shards_of(change.metadata.properties), change.metadata
     found = {shard: [f for f in files if shard_of(f, metadata, part.column) == shard] for shard in shards}
@@ -140,7 +142,7 @@ def _total(files: Sequence[DataFile]) -> dict[str, int]:
     return {"records": rows, "files-size": size, "data-files": len(files)}
 
 
-def _write(table: Table, change: Change, casts: _Casts, commit: Commit, spec: StageSpec) -> tuple[StagedFile, ...]:
+def _write(table: Table, change: TableCommit, casts: _Casts, commit: Commit, spec: StageSpec) -> tuple[StagedFile, ...]:
     """Streams the table's rows through the casts."""
     target = arrow_schema(change.metadata.schema())
     by = partitioning(change.metadata)

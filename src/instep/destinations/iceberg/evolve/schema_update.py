@@ -23,7 +23,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Evolution:
+class SchemaUpdate:
     """The columns that a table gets, and what that takes: `dropped` are (field, step id), undoable by a tag."""
 
     fields: tuple[IcebergField, ...]
@@ -55,7 +55,7 @@ def evolve(
     steps: Sequence[Step],
     after: Table,
     old: Mapping[str, IcebergField] | None = None,
-) -> Evolution:
+) -> SchemaUpdate:
     """The columns that `steps` lead to. Renames are simultaneous (a swap is two of them) or in sequence. `old` are
     dropped columns by name, for those that come back.
 
@@ -73,7 +73,7 @@ def evolve(
     by_name, ids = {e.name: e for e in entries}, count(max(last_id, highest_id(fields)) + 1)
     made = [(_field(by_name[c.name], c, ids), by_name[c.name]) for c in after.columns]
     rewrites = [Rewrite(e.field, f, e.rewrite) for f, e in made if e.rewrite is not None and e.field is not None]
-    return Evolution(tuple(f for f, _ in made), tuple(dropped), tuple(rewrites))
+    return SchemaUpdate(tuple(f for f, _ in made), tuple(dropped), tuple(rewrites))
 
 
 def _run(entries: list[_Entry], step: Step, old: Mapping[str, IcebergField]) -> tuple[IcebergField, str] | None:

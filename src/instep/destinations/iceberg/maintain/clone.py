@@ -18,7 +18,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.evolve.undo import COPY_TAG, now_ms
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.records import COPY, RUN, load_state
@@ -40,7 +40,7 @@ def keep(lake: Lake, ref: Ref, place: Ref, commit: Commit) -> int | None:
     if not _there(lake, place, table, main):
         tag = f"{COPY_TAG}{place[1]}"
         if tag not in table.metadata.refs:
-            change = Change(table)
+            change = TableCommit(table)
             change.update(set_tag(tag, main.snapshot_id))
             change.require(ref_is(MAIN, main.snapshot_id))
             change.land(commit.fence)
@@ -100,7 +100,7 @@ def purge(lake: Lake, place: Ref, fence: int) -> None:
         raise DestinationError(f"table {'.'.join(place)} is no copy of ours", hint="it is left alone: look at it first")
     said = json.loads(found.metadata.properties[COPY])
     if (table := _claimed(lake, said["uuid"], fence)) is not None and said["tag"] in table.metadata.refs:
-        change = Change(table)
+        change = TableCommit(table)
         change.update(remove_ref(said["tag"]))
         change.land(fence)
     with suppress(NoSuchTableError):

@@ -22,13 +22,13 @@ from instep.destinations.base import Commit, Ref
 from instep.destinations.facets import Upkeep
 from instep.destinations.iceberg.backfill.fill import been_through, folder_name
 from instep.destinations.iceberg.backfill.fill_task import old_file
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import path_of
 from instep.destinations.iceberg.commit.producer import by_spec
-from instep.destinations.iceberg.commit.replace_files import Exchange, Replaced
+from instep.destinations.iceberg.commit.replace_files import Replaced, ReplaceFiles
 from instep.destinations.iceberg.commit.shard_table import land, own_data
 from instep.destinations.iceberg.evolve.undo import now_ms, undoable
-from instep.destinations.iceberg.maintain.compact_plan import Found, sort_columns
+from instep.destinations.iceberg.maintain.compact_plan import CompactionPlan, sort_columns
 from instep.destinations.iceberg.maintain.compact_task import Bin, Packed, pack
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
@@ -52,7 +52,7 @@ SPARK_BYTES = 512 << 20
 """Files of more bytes are written by Spark tasks, if there may be a session."""
 
 
-def compact(lake: Lake, ref: Ref, found: Found, work: Upkeep) -> list[Packed]:
+def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[Packed]:
     """What was put together; raises Conflict if the table moves meanwhile: what is committed by then stays."""
     writing, done = (
         _Writing(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
@@ -77,7 +77,7 @@ def compact(lake: Lake, ref: Ref, found: Found, work: Upkeep) -> list[Packed]:
     return done
 
 
-def tidy_manifests(lake: Lake, ref: Ref, found: Found, work: Upkeep) -> None:
+def tidy_manifests(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> None:
     """Fewer manifests, and no delete files of files that are gone; no data file is written."""
     merging = found.crowded or found.idle
     _Writing(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
@@ -167,7 +167,7 @@ class _Writing:
         old = [tasks[path] for p in packed for path in p.paths]
         for one in packed:
             _check_count(self.ref, one, [tasks[path] for path in one.paths])
-        change = Change(table)
+        change = TableCommit(table)
         change.require(ref_is(MAIN, base.snapshot_id))
         change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
         as_loaded = Commit(state.run, state.fence, state.cursor, state.accepted)
@@ -185,7 +185,7 @@ class _Writing:
         return landed.refresh()
 
 
-def maintained_now(change: Change) -> dict[str, str]:
+def maintained_now(change: TableCommit) -> dict[str, str]:
     """The property that says when the table was maintained last, and how many files it had then."""
     return {MAINTAINED: json.dumps({"at": now_ms(), "files": change.totals().get("data-files", 0)})}
 
@@ -201,7 +201,7 @@ def _check_count(ref: Ref, packed: Packed, tasks: Sequence[FileScanTask]) -> Non
         )
 
 
-class Compaction(Exchange):
+class Compaction(ReplaceFiles):
     """An exchange that readers of changes may skip: no row comes or goes."""
 
     def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:

@@ -24,7 +24,7 @@ _MONOTONE = ("identity", "truncate", "year", "month", "day", "hour")
 
 
 @dataclass(frozen=True)
-class Found:
+class CompactionPlan:
     """What a table's current snapshot comes to. `packs`: the files of each bin. `dangling`: delete files of data files
     that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing else.
     `why_not`: why nothing of it may be written again."""
@@ -57,13 +57,13 @@ class Found:
         return [t.file for t in self.tasks]
 
 
-def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> Found:
+def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> CompactionPlan:
     """Reads manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
     partition spec are all written again, under the current one."""
     table, metadata = load_ours(lake, ref)
     snapshot = table.metadata.current_snapshot()
     if snapshot is None or read_pending(ref, metadata) or load_state(metadata) is None:
-        return Found(table, metadata, why_not="it has not been loaded yet")
+        return CompactionPlan(table, metadata, why_not="it has not been loaded yet")
     manifests = snapshot.manifests(table.io)
     entries = [e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True)]
     came = {e.data_file.file_path: e.sequence_number or 0 for e in entries}
@@ -73,7 +73,7 @@ def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> Fou
         deletes = [d for d in deletes if table.has(d)]
     live = {m.partition_spec_id for m in manifests if m.has_added_files() or m.has_existing_files()}
     idle = moving and not {m.partition_spec_id for m in manifests} <= {*live, table.metadata.default_spec_id}
-    found = Found(table, metadata, tasks, deletes, len(manifests), idle)
+    found = CompactionPlan(table, metadata, tasks, deletes, len(manifests), idle)
     if why := _why_not(found):
         return replace(found, why_not=why)
     stays = table.metadata.default_spec_id if moving else None
@@ -105,7 +105,7 @@ def _in_turn(tasks: Sequence[FileScanTask], size: int) -> list[list[FileScanTask
     return found
 
 
-def _why_not(found: Found) -> str:
+def _why_not(found: CompactionPlan) -> str:
     if any(d.content != DataFileContent.POSITION_DELETES for d in found.deletes):
         return "it has deletes by value, which another program has written"
     if why := why_not_loaded(found.metadata):

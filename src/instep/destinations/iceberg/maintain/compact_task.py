@@ -12,7 +12,7 @@ from instep.destinations.iceberg.backfill.fill_task import Old, standing
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
-from instep.stage.task import Progress, Report
+from instep.stage.task import ChunkProgress, Report
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def pack(part: Bin, attempt: int, report: Report | None) -> Packed:
         writer.abort()
         raise
     if report is not None:
-        report(Progress(part.spec.table, done.rows, sum(f.bytes for f in done.files), 1))
+        report(ChunkProgress(part.spec.table, done.rows, sum(f.bytes for f in done.files), 1))
     return done
 
 

@@ -22,7 +22,7 @@ from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSnapshotsUp
 from instep.crash import crashpoint
 from instep.destinations.base import Ref
 from instep.destinations.facets import Upkeep
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data
 from instep.destinations.iceberg.evolve.undo import now_ms
 from instep.destinations.iceberg.maintain.compact import maintained_now
@@ -32,7 +32,7 @@ from instep.destinations.iceberg.metadata.shards import shards_of
 from instep.destinations.iceberg.write.load import load_ours
 from instep.errors import Conflict
 from instep.schema.maintenance import DAY_MS, Maintenance, expirable
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 
 Metadata = Mapping[str, Any]
 
@@ -87,7 +87,7 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     old = [s for s in table.metadata.snapshots if s.snapshot_id in set(gone)]
     rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
     files = _only_of(table, old, rest)
-    change = Change(table)
+    change = TableCommit(table)
     change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
     change.properties(maintained_now(change))
     _land(change, table, work.fence)
@@ -99,7 +99,7 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     return len(gone), removed
 
 
-def _land(change: Change, table: Table, fence: int) -> None:
+def _land(change: TableCommit, table: Table, fence: int) -> None:
     try:
         change.land(fence)
     except ValueError as error:  # pyiceberg's word for a snapshot, or a spec, that is gone
@@ -157,7 +157,7 @@ def orphans(lake: Lake, ref: Ref, work: Upkeep) -> list[tuple[str, int]]:
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit
     table = load_ours(lake, ref)[0]
-    place = Place(table.location(), lake.io())
+    place = StorageFolder(table.location(), lake.io())
     listed = [f for folder in (*_folders(table), "metadata") for f in _listed(place, folder)]
     old = [(path, size) for path, size, at in listed if at < limit]
     if not old:
@@ -173,7 +173,7 @@ def _folders(table: Table) -> list[str]:
     return [own, f"data/{table.within[0]}={table.within[1]}"] if isinstance(table, ShardTable) else [own]
 
 
-def _listed(place: Place, folder: str) -> Iterator[tuple[str, int, float]]:
+def _listed(place: StorageFolder, folder: str) -> Iterator[tuple[str, int, float]]:
     """Files below a folder: path, bytes, milliseconds since 1970; those of an unknown age are new."""
     from pyarrow import fs
 
@@ -198,7 +198,7 @@ def _named(table: Table) -> Iterator[str]:
 def remove(lake: Lake, ref: Ref, found: Sequence[tuple[str, int]]) -> tuple[int, int]:
     """Deletes orphans: how many, and their bytes. Folders that are empty by then go as well."""
     table = load_ours(lake, ref)[0]
-    filesystem, own = Place(table.location(), lake.io()).resolve("data")
+    filesystem, own = StorageFolder(table.location(), lake.io()).resolve("data")
     count = size = 0
     for path, bytes in found:
         with suppress(OSError):

@@ -13,7 +13,7 @@ from instep.destinations.facets import Layout, Maintained, Upkeep
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.evolve.undo import now_ms
 from instep.destinations.iceberg.maintain.compact import MAINTAINED, compact, tidy_manifests
-from instep.destinations.iceberg.maintain.compact_plan import Found, look
+from instep.destinations.iceberg.maintain.compact_plan import CompactionPlan, look
 from instep.destinations.iceberg.maintain.expire import expire, expired, orphans, remove
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.records import Metadata, load_state, ours, read_pending
@@ -106,7 +106,7 @@ def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
     return replace(done, files=len(now.tasks), bytes=now.bytes, deletes=len(now.deletes), manifests=now.manifests)
 
 
-def _before(found: Found) -> Maintained:
+def _before(found: CompactionPlan) -> Maintained:
     files, size, deletes = len(found.tasks), found.bytes, len(found.deletes)
     return Maintained(
         files, files, size, size, deletes, deletes, manifests_before=found.manifests, manifests=found.manifests

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.table import Table
 
 from instep.destinations.base import Ref
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.deferred_create import clear_dead
 from instep.destinations.iceberg.commit.shard_table import own_data, own_quarantine
 from instep.destinations.iceberg.evolve.undo import expired, purge, remember
@@ -79,7 +79,7 @@ def _forget(lake: Lake, ref: Ref, fence: int) -> list[str]:
         return []
     metadata = json.loads(table.metadata.model_dump_json())
     tags = expired(metadata, lake.config.undo_days)
-    change = Change(table)
+    change = TableCommit(table)
     change.update(*(remove_ref(tag) for tag in tags if tag in table.metadata.refs))
     change.properties(remember(metadata, (), lake.config.undo_days))
     change.land(fence)

@@ -12,7 +12,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, Ref
 from instep.destinations.facets import Savepoint
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.evolve.undo import UNDO, remember_tag
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.records import (
@@ -131,7 +131,7 @@ def restore(lake: Lake, ref: Ref, snapshot: int, base: int, rows: int, commit: C
     if now != base:
         raise Conflict(f"table {'.'.join(ref)} has moved since it was looked at", hint="look again, then restore")
     _check_files(table, snapshot)
-    change, tag = Change(table), f"{UNDO}{commit.run}"
+    change, tag = TableCommit(table), f"{UNDO}{commit.run}"
     change.update(set_tag(tag, base), set_branch(MAIN, snapshot))
     change.require(ref_is(MAIN, base))
     change.properties(state_record(commit, snapshot, rows, deleted=True))

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Ref, Trial
+from instep.destinations.base import CastSample, Ref
 from instep.destinations.casts import tried
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import Lake
@@ -17,12 +17,12 @@ from instep.destinations.iceberg.write.load import load_ours
 from instep.schema.catalog.types import DataType
 
 
-def trial(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+def trial(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
     """See `Destination.trial`."""
     table, metadata = load_ours(lake, ref)
     found = read_table(ref, metadata).by_name.get(column)
     if found is None or table.metadata.current_snapshot() is None:
-        return Trial()
+        return CastSample()
     sample = first_rows(table, tuple(dict.fromkeys([column, *key])), rows)
     return tried(sample, column, key, found.type, kind, arrow_type(kind, column))
 

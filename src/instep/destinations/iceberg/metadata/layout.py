@@ -14,7 +14,7 @@ from instep.destinations.iceberg.metadata.partition import carried, check_loadab
 from instep.destinations.iceberg.metadata.schema import IcebergField
 from instep.destinations.iceberg.metadata.table_layout import own_sort, recorded
 from instep.errors import DestinationError
-from instep.schema.planning.guard import Guard
+from instep.schema.planning.guard import LayoutGuard
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -26,10 +26,10 @@ _WIDEN = ("identity", "bucket[", "truncate[")
 _CLEAN = "`instep maintain` writes its files again, and forgets it once the snapshots from before that may go"
 
 
-def guards(metadata: Metadata) -> dict[str, tuple[Guard, ...]]:
+def guards(metadata: Metadata) -> dict[str, tuple[LayoutGuard, ...]]:
     """The top-level columns that partition specs (earlier ones too, which files may still have), the sort order and
     the identifier fields use."""
-    found: dict[str, list[Guard]] = {}
+    found: dict[str, list[LayoutGuard]] = {}
     laid = (*metadata.get("partition-specs", ()), *metadata.get("sort-orders", ()))
     if not any(layout["fields"] for layout in laid) and not identifiers(metadata):
         return {}
@@ -65,7 +65,7 @@ def _nested(field: Mapping[str, Any], above: str) -> Iterator[tuple[int, str]]:
             yield from _nested(inner, f"{name}.")
 
 
-def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, Guard]]:
+def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, LayoutGuard]]:
     current = metadata.get("default-spec-id", 0)
     for spec in metadata.get("partition-specs", ()):
         for field in _used(spec):
@@ -73,7 +73,7 @@ def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[
             free = _free(metadata, field) if spec["spec-id"] == current else _CLEAN
             for source in sources(field):
                 use = f"{which} ({term_text(field, names.get(source, '?'))})"
-                yield source, Guard(use, free, widens=field["transform"].startswith(_WIDEN))
+                yield source, LayoutGuard(use, free, widens=field["transform"].startswith(_WIDEN))
 
 
 def _free(metadata: Metadata, field: Mapping[str, Any]) -> str:
@@ -83,7 +83,7 @@ def _free(metadata: Metadata, field: Mapping[str, Any]) -> str:
     return f"update_spec().remove_field('{field['name']}')"
 
 
-def _sorting(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, Guard]]:
+def _sorting(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, LayoutGuard]]:
     if own_sort(metadata):
         return  # it follows the columns: see laid_out.py
     current = metadata.get("default-sort-order-id", 0)
@@ -91,12 +91,15 @@ def _sorting(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int
         for field in _used(order) if order["order-id"] == current else ():
             for source in sources(field):
                 use = f"the sort order ({term_text(field, names.get(source, '?'))})"
-                yield source, Guard(use, "ALTER TABLE ... WRITE UNORDERED in Spark")
+                yield source, LayoutGuard(use, "ALTER TABLE ... WRITE UNORDERED in Spark")
 
 
-def _identifiers(metadata: Metadata) -> Iterator[tuple[int, Guard]]:
+def _identifiers(metadata: Metadata) -> Iterator[tuple[int, LayoutGuard]]:
     for field_id in identifiers(metadata):
-        yield field_id, Guard("the set of identifier fields", "ALTER TABLE ... DROP IDENTIFIER FIELDS", required=True)
+        yield (
+            field_id,
+            LayoutGuard("the set of identifier fields", "ALTER TABLE ... DROP IDENTIFIER FIELDS", required=True),
+        )
 
 
 def _used(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:

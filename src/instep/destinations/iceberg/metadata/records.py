@@ -39,7 +39,7 @@ CHANGES_KEPT = 200
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingReplacement:
     """A replacement that the next overwrite puts in the place of the table: its shape and the change that asks."""
 
     table: Table
@@ -79,16 +79,16 @@ def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
     return replace(column, nullable=not field.required, comment=field.doc)
 
 
-def read_pending(ref: Ref, metadata: Metadata) -> Pending | None:
+def read_pending(ref: Ref, metadata: Metadata) -> PendingReplacement | None:
     """The replacement that waits for its rows, if any."""
     text = ours(ref, metadata).get(PENDING)
     if not text:
         return None
     record = json.loads(text)
-    return Pending(table_from_dict({**record["table"], "schema": ref[0], "name": ref[1]}), record["change"])
+    return PendingReplacement(table_from_dict({**record["table"], "schema": ref[0], "name": ref[1]}), record["change"])
 
 
-def pending_property(pending: Pending) -> dict[str, str]:
+def pending_property(pending: PendingReplacement) -> dict[str, str]:
     return {PENDING: _dump({"table": table_to_dict(pending.table), "change": pending.change})}
 
 

@@ -16,7 +16,7 @@ from instep.schema.planning.step import SetLayout, Step
 if TYPE_CHECKING:
     from pyiceberg.table.update import TableUpdate
 
-    from instep.destinations.iceberg.commit.commit import Change
+    from instep.destinations.iceberg.commit.commit import TableCommit
 
 LAYOUT = "instep.layout"
 """The property that records what was set because the settings said so."""
@@ -81,7 +81,7 @@ def property_fault(name: str) -> str:
     return ""
 
 
-def lay_out(change: Change, steps: Sequence[Step], part: PartChange | None = None) -> None:
+def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None = None) -> None:
     """Adds the layout steps to a commit whose columns are already those of the steps. `part`: of a table that is
     partitioned by its shards first."""
     from instep.destinations.iceberg.metadata.updates import PROPERTIES, remove_properties
@@ -103,7 +103,7 @@ def lay_out(change: Change, steps: Sequence[Step], part: PartChange | None = Non
             change.properties({own_name(part.shard, LAYOUT): json.dumps(layout_to_dict(wanted.after))})
 
 
-def _sorted_by(change: Change, wanted: TableLayout) -> tuple[TableUpdate, ...]:
+def _sorted_by(change: TableCommit, wanted: TableLayout) -> tuple[TableUpdate, ...]:
     schema = change.metadata.schema()
     fields = [
         {
@@ -115,7 +115,7 @@ def _sorted_by(change: Change, wanted: TableLayout) -> tuple[TableUpdate, ...]:
     return _order_updates(change, fields)
 
 
-def _order_updates(change: Change, fields: Sequence[Mapping[str, Any]]) -> tuple[TableUpdate, ...]:
+def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> tuple[TableUpdate, ...]:
     """An order that the table has had is taken up again."""
     from pyiceberg.table.sorting import SortOrder
     from pyiceberg.table.update import AddSortOrderUpdate, SetDefaultSortOrderUpdate
@@ -130,7 +130,7 @@ def _order_updates(change: Change, fields: Sequence[Mapping[str, Any]]) -> tuple
     return (update,) if same is not None else (added, update)
 
 
-def unsorted_without(change: Change, metadata: Metadata, kept: set[int]) -> None:
+def unsorted_without(change: TableCommit, metadata: Metadata, kept: set[int]) -> None:
     """Ends our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
     mine = own_sort(metadata)
     if mine and not set(mine) <= kept:

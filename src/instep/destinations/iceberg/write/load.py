@@ -13,8 +13,8 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.base import Commit, Outcome, Ref
-from instep.destinations.iceberg.commit.commit import Change
+from instep.destinations.base import Commit, LoadOutcome, Ref
+from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.fence import check_fence, claim_updates, held_fence
 from instep.destinations.iceberg.commit.shard_lake import PartLake
 from instep.destinations.iceberg.commit.shard_table import own_data, staged_schema
@@ -41,7 +41,7 @@ from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_pr
 from instep.destinations.sharded import wait
 from instep.errors import Conflict, DestinationError
 from instep.stage.files.partitioned import writer_for
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
 
@@ -73,7 +73,7 @@ def split_files(
 
 def _rows(file: StagedFile, spec: StageSpec) -> Iterator[pa.RecordBatch]:
     folder, _, name = file.path.rpartition("/")
-    filesystem, path = Place(folder, spec.io).resolve(name)
+    filesystem, path = StorageFolder(folder, spec.io).resolve(name)
     with filesystem.open_input_file(path) as stream, pq.ParquetFile(stream) as parquet:
         for batch in parquet.iter_batches():
             columns = zip(batch.columns, spec.schema, strict=True)
@@ -123,7 +123,7 @@ def claim(lake: Lake, ref: Ref, fence: int) -> None:
 
 
 def _claim(table: Table, fence: int) -> None:
-    change = Change(table)
+    change = TableCommit(table)
     if not isinstance(table.catalog, MetastoreCatalog) and table.metadata.current_snapshot() is None:
         change.append([], {})
     updates, needs = claim_updates(table, change.metadata, fence)
@@ -165,7 +165,7 @@ def summary(commit: Commit) -> dict[str, str]:
     return said | {CHANGES: ",".join(commit.changes)}
 
 
-def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     """Adds the files' rows. Files that this run has added already are not added twice."""
     table, metadata = load_ours(lake, ref)
     if read_pending(ref, metadata):
@@ -174,8 +174,8 @@ def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) ->
         )
     digest = hashlib.sha256("\n".join(sorted(f.path for f in files)).encode()).hexdigest()
     if files and _was_added(metadata, digest):
-        return Outcome()
-    change = Change(table)
+        return LoadOutcome()
+    change = TableCommit(table)
     _stand_on_main(change)
     own = split_files(lake, files, table, table.metadata, commit)
     adopted = data_files(own, table.metadata, staged_schema(table))
@@ -183,22 +183,22 @@ def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) ->
     deleted, added = bool((state := load_state(metadata)) and state.deleted), sum(f.rows for f in files)
     before = exact_rows(metadata, metadata.get("current-snapshot-id") or -1) if state else 0
     _finish(change, commit, snapshot, None if before is None else before + added, deleted=deleted)
-    return Outcome(inserted=added)
+    return LoadOutcome(inserted=added)
 
 
 def _was_added(metadata: Mapping[str, Any], digest: str) -> bool:
     return any(s["summary"].get(FILES) == digest for s in metadata.get("snapshots", ()))
 
 
-def _stand_on_main(change: Change) -> None:
+def _stand_on_main(change: TableCommit) -> None:
     main = change.metadata.current_snapshot()
     change.require(ref_is(MAIN, main.snapshot_id if main else None))
 
 
-def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     """The files' rows in the place of all others; with the waiting generation of a replaced table, if there is one."""
     table, metadata = load_ours(lake, ref)
-    state, change = load_state(metadata), Change(table)
+    state, change = load_state(metadata), TableCommit(table)
     _stand_on_main(change)
     if pending := read_pending(ref, metadata):
         swap_in(change, pending, metadata, commit)
@@ -207,9 +207,9 @@ def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit)
     snapshot = change.replace(data_files(own, change.metadata, staged_schema(table)), summary(commit))
     rows = sum(f.rows for f in files)
     _finish(change, commit, snapshot, rows, deleted=False)
-    return Outcome(inserted=rows, deleted=state.rows if state else 0)
+    return LoadOutcome(inserted=rows, deleted=state.rows if state else 0)
 
 
-def _finish(change: Change, commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> None:
+def _finish(change: TableCommit, commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> None:
     change.properties(state_record(commit, snapshot, rows, deleted=deleted))
     change.land(commit.fence)

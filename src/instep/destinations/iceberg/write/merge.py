@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import Table as IcebergTable
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.destinations.iceberg.commit.commit import Change, marked, new_table
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.iceberg.commit.commit import TableCommit, marked, new_table
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.commit.replace_files import Replaced
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, staged_schema
@@ -32,7 +32,7 @@ from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_re
 from instep.destinations.iceberg.write.load import branch_of, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits, written
 from instep.errors import Conflict, DestinationError, SparkNeeded, StageError
-from instep.spark.merge import MergePlan, MergeSettings, Verdict, run_merge
+from instep.spark.merge import MergePlan, MergeResult, MergeSettings, run_merge
 from instep.stage.spec import StagedFile, SystemColumns
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _SPARK_TYPES = {
 
 def merge(
     lake: Lake, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
-) -> Outcome:
+) -> LoadOutcome:
     """Readers see the rows before or after, and never a half. A crash at any point leaves `main` as it was."""
     table, metadata = load_ours(lake, ref)
     check_fence(table.metadata, commit.fence, ".".join(ref))
@@ -80,7 +80,7 @@ def merge(
     return outcome
 
 
-def _first_load(lake: Lake, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit) -> Outcome:
+def _first_load(lake: Lake, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
     """A replaced table has no rows to meet: the whole new table takes its place."""
     if not how.complete:
         raise DestinationError(
@@ -104,13 +104,13 @@ def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
     """A branch starts at a snapshot: a table without one gets an empty one."""
     if table.metadata.current_snapshot() is not None:
         return table
-    change = Change(table)
+    change = TableCommit(table)
     change.require(ref_is(MAIN, None))
     change.append([], {})
     return change.land(commit.fence)
 
 
-def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> Outcome:
+def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> LoadOutcome:
     """The rows, the deletes and what is recorded in one commit onto the snapshot that was compared."""
     if not found.delta:
         return _note(found.table, metadata, commit, found.outcome)
@@ -120,7 +120,7 @@ def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Comm
 
         def onto(table: IcebergTable) -> None:
             now = json.loads(table.metadata.model_dump_json())
-            change = Change(table)
+            change = TableCommit(table)
             change.require(ref_is(MAIN, now["current-snapshot-id"]))
             snapshot = change.delta(files, deletes, summary(commit))
             crashpoint("merge.merged")
@@ -132,20 +132,22 @@ def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Comm
     return outcome
 
 
-def _note(table: IcebergTable, metadata: Mapping[str, Any], commit: Commit, outcome: Outcome | None = None) -> Outcome:
+def _note(
+    table: IcebergTable, metadata: Mapping[str, Any], commit: Commit, outcome: LoadOutcome | None = None
+) -> LoadOutcome:
     """Nothing changed: the cursor moves on all the same."""
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None
-    change = Change(table)
+    change = TableCommit(table)
     change.require(ref_is(MAIN, snapshot.snapshot_id))
     rows = exact_rows(metadata, snapshot.snapshot_id)
     _record(change, metadata, commit, snapshot.snapshot_id, rows, deletes=False)
     change.land(commit.fence)
-    return outcome or Outcome()
+    return outcome or LoadOutcome()
 
 
 def _record(
-    change: Change, metadata: Mapping[str, Any], commit: Commit, snapshot: int, rows: int | None, *, deletes: bool
+    change: TableCommit, metadata: Mapping[str, Any], commit: Commit, snapshot: int, rows: int | None, *, deletes: bool
 ) -> None:
     state = load_state(metadata)
     deleted = deletes or (state is not None and state.deleted)
@@ -176,7 +178,7 @@ def _branch(table: IcebergTable, commit: Commit) -> int:
     """Puts this run's branch onto `main`'s snapshot, which it returns."""
     main = table.metadata.current_snapshot()
     assert main is not None
-    change = Change(table)
+    change = TableCommit(table)
     change.update(set_branch(branch_of(table, commit.fence), main.snapshot_id))
     change.require(ref_is(MAIN, main.snapshot_id))
     change.land(commit.fence)
@@ -227,8 +229,8 @@ def _spark_type(stored: Any) -> str:
 
 
 def _publish(
-    lake: Lake, was: IcebergTable, base: int, how: Merge, commit: Commit, verdict: Verdict, staged: int
-) -> Outcome:
+    lake: Lake, was: IcebergTable, base: int, how: Merge, commit: Commit, verdict: MergeResult, staged: int
+) -> LoadOutcome:
     """Moves `main` to the branch, if the branch holds what it should."""
     ref: Ref = (was.name()[0], was.name()[-1])
     table, metadata = load_ours(lake, ref)
@@ -245,7 +247,7 @@ def _publish(
     )  # Spark counts a row that is marked by its key as updated
     deletes = _marks(how) and left > 0
     if table.metadata.current_snapshot_id == base or not isinstance(was, ShardTable):
-        change = Change(table)
+        change = TableCommit(table)
         change.require(ref_is(MAIN, base), ref_is(branch, head))
         if head != base:
             change.update(set_branch(MAIN, head))
@@ -269,7 +271,7 @@ def _replanted(table: IcebergTable, base: int, branch: str, commit: Commit, rows
         [d for path, d in gone.items() if path not in new],
         [d for path, d in new.items() if path not in gone],
     )
-    change = Change(table)
+    change = TableCommit(table)
     change.require(ref_is(MAIN, now), ref_is(branch, head))
     files = [t.file for path, t in made.items() if path not in then]
     snapshot = change.exchange(files, replaced, summary(commit)) if head != base else now
@@ -283,12 +285,12 @@ def _marks(how: Merge) -> bool:
 
 
 def _audit(
-    ref: Ref, metadata: Mapping[str, Any], base: int, head: int, how: Merge, verdict: Verdict, staged: int
-) -> Outcome:
+    ref: Ref, metadata: Mapping[str, Any], base: int, head: int, how: Merge, verdict: MergeResult, staged: int
+) -> LoadOutcome:
     """What was done, if the branch agrees: each staged key once, and as many rows as what was done leads to."""
     before = exact_rows(metadata, base)
     if how.since is not None:
-        return Outcome(inserted=staged, deleted=max((before or 0) + staged - verdict.rows, 0))
+        return LoadOutcome(inserted=staged, deleted=max((before or 0) + staged - verdict.rows, 0))
     summary_of = {s["snapshot-id"]: s["summary"] for s in metadata["snapshots"]}
     outcome = counted(summary_of[head] if head != base else {}, verdict.rows - (before or 0))
     gone = outcome.deleted if how.deletes == "hard" else 0
@@ -302,13 +304,13 @@ def _audit(
     return outcome
 
 
-def counted(said: Mapping[str, str], grown: int) -> Outcome:
+def counted(said: Mapping[str, str], grown: int) -> LoadOutcome:
     """Spark's own counts of a MERGE; without them what the number of rows tells."""
     counts = {k.removeprefix(_COUNT): int(v) for k, v in said.items() if k.startswith(_COUNT)}
     if not counts or min(counts.values()) < 0:
-        return Outcome(inserted=max(grown, 0), deleted=max(-grown, 0))
+        return LoadOutcome(inserted=max(grown, 0), deleted=max(-grown, 0))
     left = "not-matched-by-source-"
-    return Outcome(
+    return LoadOutcome(
         inserted=counts["inserted"],
         updated=counts["matched-updated"],
         deleted=counts[f"{left}updated"] + counts[f"{left}deleted"] + counts.get("matched-deleted", 0),

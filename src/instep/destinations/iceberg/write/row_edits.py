@@ -31,9 +31,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DateType, IntegerType, LongType, StringType
 
-from instep.destinations.base import Commit, Outcome, Ref, RowLookup, RowUpdate
-from instep.destinations.iceberg.commit.commit import Change
-from instep.destinations.iceberg.commit.row_reader import Positions, Rows, current_rows, numbered, take
+from instep.destinations.base import Commit, LoadOutcome, Ref, RowLookup, RowUpdate
+from instep.destinations.iceberg.commit.commit import TableCommit
+from instep.destinations.iceberg.commit.row_reader import Positions, RowReader, current_rows, numbered, take
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema
@@ -82,10 +82,10 @@ def _between(name: str, values: pa.Array) -> BooleanExpression:
 
 
 @dataclass(frozen=True)
-class Places:
+class RowPlaces:
     """Where the rows that were met stand: lines of (file number, position), and the snapshot that says so."""
 
-    rows: Rows
+    rows: RowReader
     places: Positions
     snapshot: int
 
@@ -106,7 +106,7 @@ def meet(lake: Lake, ref: Ref, keys: pa.Table) -> RowLookup:
         )
     numbers, places = _met(rows, wanted)
     return RowLookup(
-        take(rows, places, arrow_schema(table.schema())), numbers, Places(rows, places, snapshot.snapshot_id)
+        take(rows, places, arrow_schema(table.schema())), numbers, RowPlaces(rows, places, snapshot.snapshot_id)
     )
 
 
@@ -116,7 +116,7 @@ def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
     return keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
 
 
-def _met(rows: Rows, keys: pa.Table) -> tuple[list[int], Positions]:
+def _met(rows: RowReader, keys: pa.Table) -> tuple[list[int], Positions]:
     with duckdb.connect(":memory:", config={"memory_limit": MEMORY}) as db:
         table = numbered(rows, keys.column_names)
         names, number = [f"c{i}" for i in range(keys.num_columns)], pa.array(np.arange(len(keys)))
@@ -141,11 +141,11 @@ def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]
     return rows.select(target.names).cast(target)
 
 
-def amend(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> Outcome:
+def amend(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
     table, metadata = load_ours(lake, ref)
     seen, state = met.places, load_state(metadata)
-    assert isinstance(seen, Places)
+    assert isinstance(seen, RowPlaces)
     main = table.metadata.current_snapshot()
     moved = main is None or main.snapshot_id != seen.snapshot
     if state is None or (moved and not isinstance(seen.rows.table, ShardTable)):
@@ -158,11 +158,11 @@ def amend(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commi
     with row_delta(seen.rows, new, gone, commit.fence) as (files, deletes):
 
         def onto(now: Table) -> None:
-            work = Change(now)
+            work = TableCommit(now)
             work.require(ref_is(MAIN, now.metadata.current_snapshot_id))
             snapshot = work.delta(files, deletes, summary(commit))
             work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
             work.land(commit.fence)
 
         land(seen.rows.table if isinstance(table, ShardTable) else table, onto)
-    return Outcome(len(change.inserted), len(change.rows), 0)
+    return LoadOutcome(len(change.inserted), len(change.rows), 0)

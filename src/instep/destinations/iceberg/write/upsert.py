@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Merge, Outcome
+from instep.destinations.base import LoadOutcome, Merge
 from instep.destinations.iceberg.commit.position_deletes import Deletes, delete_rows
-from instep.destinations.iceberg.commit.row_reader import Positions, Rows, current_rows, staged_rows, take
+from instep.destinations.iceberg.commit.row_reader import Positions, RowReader, current_rows, staged_rows, take
 from instep.destinations.iceberg.commit.shard_table import own_data, staged_schema
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, readable_files
 from instep.destinations.iceberg.metadata.partition import partitioning
@@ -57,14 +57,14 @@ class Upsert:
 
     table: IcebergTable
     plan: MergePlan
-    staged: Rows
-    rows: Rows
+    staged: RowReader
+    rows: RowReader
     delta: Delta
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> LoadOutcome:
         d = self.delta
-        return Outcome(len(d.inserted), len(d.updated), len(d.marked) + len(d.removed), d.absent, d.returned)
+        return LoadOutcome(len(d.inserted), len(d.updated), len(d.marked) + len(d.removed), d.absent, d.returned)
 
     @property
     def rows_after(self) -> int:
@@ -86,7 +86,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     return None
 
 
-def _find(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) -> Delta | None:
+def _find(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
     return find_delta(plan, staged, keys, table) if plan.since is None else find_since(plan.since, staged, table)
 
 
@@ -98,7 +98,7 @@ def written(upsert: Upsert, fence: int) -> Iterator[tuple[list[DataFile], Delete
 
 
 @contextmanager
-def row_delta(rows: Rows, new: pa.Table, gone: Positions, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
+def row_delta(rows: RowReader, new: pa.Table, gone: Positions, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
     """Data files with the `new` rows, and delete files for those at the places `gone`."""
     made: list[DataFile] = []
     name = f"{own_data(rows.table)}/upsert-{fence}-{uuid.uuid4().hex[:12]}"

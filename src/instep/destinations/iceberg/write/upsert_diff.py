@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from instep.destinations.iceberg.commit.row_reader import Positions, Rows, numbered
+from instep.destinations.iceberg.commit.row_reader import Positions, RowReader, numbered
 from instep.spark.merge import MergePlan
 from instep.temporary import Temporary
 
@@ -59,7 +59,7 @@ def _engine() -> duckdb.DuckDBPyConnection:
     return engine
 
 
-def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) -> Delta | None:
+def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
     """None where only Spark may say: keys that are there twice already. `keys` are those of `plan.keys` or of
     `plan.asked`, which count only as given or not."""
     with _LOCK:
@@ -75,7 +75,7 @@ def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) ->
         return _read(db, plan)
 
 
-def find_since(since: tuple[str, str, str], staged: Rows, table: Rows) -> Delta:
+def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader) -> Delta:
     """All staged rows in the place of those from a value on. `since`: (column, literal, SQL type as Spark has it)."""
     column, low, kind = since
     with _LOCK:
@@ -97,7 +97,7 @@ def find_since(since: tuple[str, str, str], staged: Rows, table: Rows) -> Delta:
         )
 
 
-def _all_of(rows: Rows) -> Positions:
+def _all_of(rows: RowReader) -> Positions:
     counts = [file.record_count for file in rows.files]
     numbers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     return np.stack([numbers, np.concatenate([np.arange(n, dtype=np.int64) for n in [0, *counts]])], axis=1)

@@ -33,7 +33,7 @@ class Items(Out, Generic[T]):
     nextCursor: str | None
 
 
-class Refused(Out):
+class RefusedAnswer(Out):
     """`code` is the word to compare; `request_id` is in the server's log."""
 
     code: str
@@ -42,7 +42,7 @@ class Refused(Out):
     hint: str = ""
 
 
-class Task(Out):
+class TaskDocument(Out):
     code: str
     message: str
     details: str
@@ -55,11 +55,11 @@ class StatusOut(Out):
     update_state: Literal["on_schedule", "delayed"]
     is_historical_sync: bool
     rescheduled_for: datetime | None
-    tasks: list[Task]
-    warnings: list[Task]
+    tasks: list[TaskDocument]
+    warnings: list[TaskDocument]
 
 
-class ConnectionOut(Out):
+class ConnectionDocument(Out):
     """What ends here was said by a client, and has no effect."""
 
     id: str
@@ -97,7 +97,7 @@ class SetupTest(Out):
     details: str
 
 
-class TestedConnection(ConnectionOut):
+class TestedConnection(ConnectionDocument):
     setup_tests: list[SetupTest]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from instep.egress.guard import Guard
+from instep.egress.guard import EgressGuard
 from instep.model import JobKind, JobStatus
 from instep.project.project import Project
 from instep.store.store import Store
@@ -23,7 +23,7 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Caller:
+class ApiCaller:
     """Who asks, with which key. `groups` are the destinations and tags that the key may see; none means all."""
 
     name: str
@@ -33,7 +33,7 @@ class Caller:
 
 
 class Authenticates(Protocol):
-    def caller(self, key: str | None, secret: str) -> Caller | None:
+    def caller(self, key: str | None, secret: str) -> ApiCaller | None:
         """Whose key this is, or whose secret, if `key` is None; None if there is none, or it has ended."""
 
 
@@ -46,7 +46,7 @@ class Allowance:
     retry_after: int = 0
 
 
-class Limits(Protocol):
+class RateLimits(Protocol):
     def take(self, key: str) -> Allowance:
         """Counts a request of this key."""
 
@@ -55,7 +55,7 @@ class Limits(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class ApiJob:
     """`detail` is what it has found, once it is done. `attempt` counts from 1. `who` has asked for it, or several."""
 
     id: str
@@ -69,7 +69,7 @@ class Job:
     who: str = ""
 
 
-class Enqueues(Protocol):
+class JobQueue(Protocol):
     def enqueue(
         self,
         connection: str,
@@ -79,15 +79,15 @@ class Enqueues(Protocol):
         key: str = "",
         urgent: bool = False,
         who: str,
-    ) -> Job:
+    ) -> ApiJob:
         """A job, or the one that is queued already for (connection, kind, key). `urgent`: a person waits for it."""
 
-    def wait(self, job: str, seconds: float) -> Job:
+    def wait(self, job: str, seconds: float) -> ApiJob:
         """The job once it has ended, or as it is after so many seconds."""
 
     def cancel(self, job: str, who: str) -> None: ...
 
-    def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[Job]]:
+    def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[ApiJob]]:
         """The queued and running jobs of these connections, by name."""
 
     def has_worker(self) -> bool:
@@ -111,7 +111,7 @@ class Item:
     tags: frozenset[str] = frozenset()
 
 
-class Objects(Protocol):
+class ApiResources(Protocol):
     """Writes raise Blocked, with the YAML to paste, for what is managed by files, and Conflict for a name in use."""
 
     def connections(
@@ -144,9 +144,9 @@ class Ports:
 
     store: Store
     project: Callable[[str], Project]
-    objects: Objects
-    jobs: Enqueues
+    objects: ApiResources
+    jobs: JobQueue
     keys: Authenticates
-    egress: Callable[[], Guard]
-    limits: Limits | None = None
+    egress: Callable[[], EgressGuard]
+    limits: RateLimits | None = None
     wait: float = WAIT

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 
 from instep.control.resources.api_keys import in_scope, may
-from instep.control.selection.selections import Place, place_of
+from instep.control.selection.selections import SwitchedConnection, place_of
 from instep.model import JobKind
 from instep.operations.spec import Role
 from instep.project.project import Project
 from instep.schema.planning.naming import Naming
 from instep.server.access import address_of, credentials, denied
 from instep.server.fivetran_api.http.envelope import Refusal, not_found
-from instep.server.fivetran_api.http.ports import Caller, Item, Job, Ports
+from instep.server.fivetran_api.http.ports import ApiCaller, ApiJob, Item, Ports
 from instep.server.fivetran_api.http.request_body import DEPTH, fields_of
 from instep.server.fivetran_api.http.services import no_source
 from instep.server.roles import Need
@@ -31,7 +31,7 @@ BUSY = "The job that this takes is still going."
 @dataclass(frozen=True)
 class RequestContext:
     ports: Ports
-    caller: Caller
+    caller: ApiCaller
     route: str
     path: str
     """`path` is the request's own, and so the target in the audit log."""
@@ -103,7 +103,7 @@ class RequestContext:
             return f"Connection '{item.name}' waits for a destination: its group '{item.group}' has none yet."
         return no_source(item.name, str(item.spec.get("service", "")))
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> SwitchedConnection:
         return place_of(self.ports.project(name), self.ports.store, name)
 
     def naming(self, name: str) -> Naming:
@@ -112,7 +112,7 @@ class RequestContext:
 
     def run(
         self, connection: str, kind: JobKind, options: Mapping[str, Any], key: str = "", *, recorded: bool = False
-    ) -> Job:
+    ) -> ApiJob:
         """A job that touches a source, once it is done; not to be called in a transaction. Refusal: 503 without a
         worker or when it takes longer than a request may, 400 if it failed. `recorded`: it is what the request is for,
         and has its entry in the audit log."""
@@ -144,7 +144,7 @@ def _default_schema(project: Project, name: str) -> str:
     return said if isinstance(said, str) else ""
 
 
-def caller_of(request: Request, ports: Ports) -> Caller:
+def caller_of(request: Request, ports: Ports) -> ApiCaller:
     """Who asks, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the address has
     asked too often."""
     given = credentials(request.headers.get("authorization", ""))

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel
 from pydantic.json_schema import models_json_schema
 
 from instep.server.fivetran_api.http.envelope import Refusal
-from instep.server.fivetran_api.http.models import Done, Items, One, Refused
+from instep.server.fivetran_api.http.models import Done, Items, One, RefusedAnswer
 from instep.server.fivetran_api.http.paging import LIMIT, MAX_CURSOR, MAX_LIMIT
 from instep.server.fivetran_api.http.ports import Ports
 from instep.server.fivetran_api.http.request_body import read
@@ -106,7 +106,7 @@ def _document(app: FastAPI, prefix: str) -> dict[str, Any]:
         schemas.pop(own, None)
     refusals = {f"Refused{status}": _refusal(text) for status, text in _REFUSALS.items()}
     found["components"]["responses"] = refusals
-    models = [(model, "validation") for model in (*_TAKEN.values(), Refused)]
+    models = [(model, "validation") for model in (*_TAKEN.values(), RefusedAnswer)]
     _, taken = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
     schemas.update(taken["$defs"])
     found["components"]["securitySchemes"] = {"basic": {"type": "http", "scheme": "basic"}}
@@ -120,5 +120,5 @@ def _document(app: FastAPI, prefix: str) -> dict[str, Any]:
 
 
 def _refusal(text: str) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": _REF.format(model=Refused.__name__)}}}
+    content = {"application/json": {"schema": {"$ref": _REF.format(model=RefusedAnswer.__name__)}}}
     return {"description": text, "content": content}

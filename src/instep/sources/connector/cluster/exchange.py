@@ -21,7 +21,7 @@ from typing import Any
 
 from instep.errors import StageError
 from instep.sources.connector.sealed import plain_pieces, sealed_pieces
-from instep.stage.files.place import Place, children, clear_errors, remove
+from instep.stage.files.place import StorageFolder, children, clear_errors, remove
 
 DRIVER, BUNDLE = "driver", "bundle"
 
@@ -30,10 +30,10 @@ def begin(attempt: int) -> str:
     return f"begin-{attempt}"
 
 
-class Exchange:
+class SegmentExchange:
     """`place` may hold credentials and is never shown; `key` is that of `sealed.key_of`."""
 
-    def __init__(self, place: Place, key: bytes) -> None:
+    def __init__(self, place: StorageFolder, key: bytes) -> None:
         self._place, self._key = place, key
 
     @cached_property

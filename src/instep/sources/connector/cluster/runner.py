@@ -23,12 +23,19 @@ from uuid import uuid4
 
 from instep.errors import InstepError, ProjectError, ReadError, StageError, named
 from instep.sources.connector.cluster.bundle import pack
-from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin
 from instep.sources.connector.cluster.task import Assignment, perform
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.hidden import Hidden
-from instep.sources.connector.segment import Counts, LogLine, Segment, manifest_of, segment_folder, write_manifest
-from instep.stage.files.place import Place, children, remove
+from instep.sources.connector.segment import (
+    LogLine,
+    OperationCounts,
+    Segment,
+    manifest_of,
+    segment_folder,
+    write_manifest,
+)
+from instep.stage.files.place import StorageFolder, children, remove
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,11 +58,11 @@ class Cluster:
     out as one task of one job, calls the function that it is given about twice a second, and cancels the job if that
     raises; InstepError if the task failed for good."""
 
-    place: Place
+    place: StorageFolder
     run: Callable[[Assignment, Callable[[], None]], None]
 
 
-def cluster_of(start: Callable[[], SparkSession], place: Place | None, name: str) -> Cluster | None:
+def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, name: str) -> Cluster | None:
     """That of a Spark session; None, with a line in the log, where a connector has to run beside us."""
     from instep.spark.executors import slots, witness
     from instep.spark.extract import elsewhere
@@ -90,14 +97,14 @@ class RemoteSegments:
         config: ConnectorConfig,
         folder: str,
         state: Mapping[str, Any],
-        told: Callable[[Counts], None],
+        told: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
         on: Cluster,
     ) -> None:
         self._config, self._folder, self._told, self._log = config, Path(folder), told, log
         self._hidden = Hidden(config)
         self._state: Mapping[str, Any] = dict(state)
-        self._number, self._before, self._earlier = 0, Counts(), Counts()
+        self._number, self._before, self._earlier = 0, OperationCounts(), OperationCounts()
         self._attempt, self._next, self._taken = 0, 0, 0
         self._events: deque[Mapping[str, Any]] = deque()
         self._over, self._heard, self._looked = False, time.monotonic(), 0.0
@@ -109,7 +116,7 @@ class RemoteSegments:
         _check_size(work)
         bundle = pack(config)
         _sweep(on.place)
-        self._exchange = Exchange(place, work.key)
+        self._exchange = SegmentExchange(place, work.key)
         self._exchange.bring(BUNDLE, bundle)
         self._exchange.say(begin(0), self._state)
         self._speak()
@@ -172,7 +179,7 @@ class RemoteSegments:
                 heard = LogLine(**line)
                 self._log(replace(heard, message=self._hidden.clean(heard.message)))
             case {"counts": counts}:
-                self._told(self._before + Counts(**counts))
+                self._told(self._before + OperationCounts(**counts))
             case {"segment": manifest, "folder": folder}:
                 return self._take(manifest, folder)
             case {"error": {"kind": kind, "message": message, "hint": hint}}:
@@ -260,7 +267,7 @@ def _check_size(work: Assignment) -> None:
         )
 
 
-def _sweep(place: Place) -> None:
+def _sweep(place: StorageFolder) -> None:
     """A connection has one run at a time."""
     for name in children(place.uri, place.io):
         if name.startswith("run-"):

@@ -23,13 +23,13 @@ from typing import Any
 from instep.errors import InstepError, ReadError
 from instep.sources.connector.child import Host
 from instep.sources.connector.cluster.bundle import unpack
-from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.environment import place_of
-from instep.sources.connector.segment import MANIFEST, Counts, LogLine, Segment
+from instep.sources.connector.segment import MANIFEST, LogLine, OperationCounts, Segment
 from instep.sources.connector.spool import Segments
 from instep.spark.executors import check_witness
-from instep.stage.files.place import Place
+from instep.stage.files.place import StorageFolder
 
 _NAME = "instep-connector-task-"
 _SWEEP = """
@@ -102,7 +102,7 @@ class Assignment:
     folder."""
 
     config: ConnectorConfig = field(repr=False)
-    place: Place
+    place: StorageFolder
     key: bytes = field(repr=False)
     seen: str = ""
 
@@ -111,16 +111,16 @@ def perform(work: Assignment, attempt: int, told: object = None) -> None:
     """One attempt. What the connector does wrong is said to the driver; what else goes wrong is raised, and tried
     again."""
     check_witness(work.seen)
-    exchange = Exchange(work.place, work.key)
+    exchange = SegmentExchange(work.place, work.key)
     with task_scratch() as scratch:
         _Performance(work, exchange, attempt, scratch).run()
 
 
 class _Performance:
-    def __init__(self, work: Assignment, exchange: Exchange, attempt: int, scratch: Path) -> None:
+    def __init__(self, work: Assignment, exchange: SegmentExchange, attempt: int, scratch: Path) -> None:
         self._exchange, self._attempt, self._scratch = exchange, attempt, scratch
         self._config = replace(work.config, environments=_environments(work.config, scratch))
-        self._words = Words(exchange, attempt)
+        self._words = AttemptMessages(exchange, attempt)
         self._driver = Driver(exchange, attempt)
 
     def run(self) -> None:
@@ -167,17 +167,17 @@ class _Performance:
         self._words.say({"segment": (folder / MANIFEST).read_text(encoding="utf-8"), "folder": folder.name})
         shutil.rmtree(folder, ignore_errors=True)
 
-    def _told(self, counts: Counts) -> None:
+    def _told(self, counts: OperationCounts) -> None:
         self._words.add({"counts": asdict(counts)})
 
     def _log(self, line: LogLine) -> None:
         self._words.add({"log": asdict(line)})
 
 
-class Words:
+class AttemptMessages:
     """What an attempt says, in order. Log lines and counts wait for the next word, or the next second."""
 
-    def __init__(self, exchange: Exchange, attempt: int) -> None:
+    def __init__(self, exchange: SegmentExchange, attempt: int) -> None:
         self._exchange, self._attempt = exchange, attempt
         self._adding, self._saying = threading.Lock(), threading.Lock()
         self._waiting: list[Mapping[str, Any]] = []
@@ -204,7 +204,7 @@ class Words:
 class Driver:
     """What the driver says, listened to by a thread. `gone`: nobody is there who hears this attempt."""
 
-    def __init__(self, exchange: Exchange, attempt: int) -> None:
+    def __init__(self, exchange: SegmentExchange, attempt: int) -> None:
         self._exchange, self._attempt = exchange, attempt
         self.gone, self._stop = threading.Event(), threading.Event()
         self._changed = threading.Condition()
@@ -213,7 +213,7 @@ class Driver:
         self._segments: Segments | None = None
 
     @contextmanager
-    def heard(self, words: Words) -> Iterator[None]:
+    def heard(self, words: AttemptMessages) -> Iterator[None]:
         def follow() -> None:
             while not self._stop.wait(EVERY):
                 self.hear()

@@ -7,10 +7,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
-from instep.sources.log import Changed, Key, Ref
+from instep.sources.log import ChangedKeys, Key, Ref
 from instep.sources.mysql.binlog.ddl import edits
 from instep.sources.mysql.binlog.values import Images, KeyColumn, Unfit, images
-from instep.sources.mysql.binlog.wire import Begin, End, Event, Mapped, Rotate, Rows, Statement, Unreadable
+from instep.sources.mysql.binlog.wire import (
+    BinlogBegin,
+    BinlogStatement,
+    End,
+    Event,
+    Rotate,
+    RowImages,
+    TableMap,
+    UnreadableEvent,
+)
 
 Spot = tuple[str, int]
 """A file and a position in it."""
@@ -27,7 +36,7 @@ class Upon:
     updates: frozenset[Ref] = frozenset()
     by_key: frozenset[Ref] = frozenset()
 
-    def follows(self, ref: Ref, rows: Rows, moved: bool | None) -> bool:
+    def follows(self, ref: Ref, rows: RowImages, moved: bool | None) -> bool:
         """`moved`: whether a key of the rows is another one than before, None if that is not known."""
         if rows.change == "delete":
             return ref in self.deletes
@@ -35,7 +44,7 @@ class Upon:
 
 
 @dataclass
-class Collected:
+class BinlogKeys:
     """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
     columns of now, which are called `names`. `since`: what is before is known. `upon`: tables whose changes change rows
     of this one, which is not logged; `primary`: the key is its primary key. With more keys than `limit` the whole
@@ -63,7 +72,7 @@ class Collected:
             self.all("its columns were altered, and the log does not name them: set binlog_row_metadata to FULL")
         self._widths = {width + len(added) for width in self._widths}
 
-    def cut(self, mapped: Mapped) -> Images:
+    def cut(self, mapped: TableMap) -> Images:
         """Raises Unfit."""
         if mapped.names:
             if not {c.name for c in self.key} <= set(mapped.names):
@@ -74,7 +83,7 @@ class Collected:
             raise Unfit("its columns were altered")
         return images(mapped, self.places, self.key)
 
-    def changed(self, cut: Images, rows: Rows) -> int:
+    def changed(self, cut: Images, rows: RowImages) -> int:
         """How many images there were."""
         if rows.partial:
             self.all("it has partial updates of json: set binlog_row_value_options to ''")
@@ -93,9 +102,9 @@ class Collected:
         return len(found)
 
     @property
-    def found(self) -> Changed:
+    def found(self) -> ChangedKeys:
         """In the order of the texts, so that a run that is repeated asks the same."""
-        return Changed(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
+        return ChangedKeys(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
 
     def done(self) -> None:
         """At the end of a pass: with the columns that came since, all widths are the catalog's."""
@@ -108,7 +117,7 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class Reach:
+class BinlogReach:
     """How far events went: `end` of the last transaction that counts, whether there is a `hidden` one behind it,
     whether there is `more`."""
 
@@ -118,16 +127,16 @@ class Reach:
 
 
 @dataclass
-class Pass:
+class LogPass:
     """One way through the log. `shows` tells of a transaction's name whether a snapshot of now shows it; `most` events
     and images of rows are looked at, to the end of the transaction that goes beyond."""
 
-    tables: Mapping[Ref, Collected]
+    tables: Mapping[Ref, BinlogKeys]
     shows: Callable[[str], bool]
     number: Callable[[Spot], tuple[int, int]]
     start: Spot
     most: int
-    _maps: dict[int, tuple[Collected, Images]] = field(default_factory=dict)
+    _maps: dict[int, tuple[BinlogKeys, Images]] = field(default_factory=dict)
     _refs: dict[int, Ref] = field(default_factory=dict)
     _named: bool = False
     _begun: bool = False
@@ -136,9 +145,9 @@ class Pass:
     _in_xa: bool = False
     _file: str = ""
     _images: int = 0
-    _seen: dict[int, Mapped] = field(default_factory=dict)
+    _seen: dict[int, TableMap] = field(default_factory=dict)
 
-    def collect(self, events: Iterable[tuple[Event | None, int]]) -> Reach:
+    def collect(self, events: Iterable[tuple[Event | None, int]]) -> BinlogReach:
         """Events with the position behind each. What is behind a hidden or an undecided transaction is taken in as
         well: it comes again, and a row that is read twice is the same row."""
         end, self._file = self.start, self.start[0]
@@ -159,36 +168,36 @@ class Pass:
         self._maps, self._refs, self._seen = {}, {}, {}
         self._named = self._begun = self._in_xa = False
 
-    def _reach(self, end: Spot, *, more: bool) -> Reach:
+    def _reach(self, end: Spot, *, more: bool) -> BinlogReach:
         for table in self.tables.values():
             table.done()
-        return Reach(end, self._hidden or bool(self._prepared), more)
+        return BinlogReach(end, self._hidden or bool(self._prepared), more)
 
     def take(self, event: Event | None, spot: Spot) -> None:
         match event:
-            case Begin(gtid, alone):
+            case BinlogBegin(gtid, alone):
                 self._named, self._begun = True, not alone and gtid.count("-") > 0
                 self._hidden = self._hidden or not self.shows(gtid)
-            case Statement():
+            case BinlogStatement():
                 self._statement(event, spot)
-            case Mapped():
+            case TableMap():
                 self._mapped(event, spot)
-            case Rows():
+            case RowImages():
                 self._rows(event, spot)
             case End(prepared):
                 self._named = self._begun = self._in_xa = False
                 if prepared:
                     self._prepared[prepared] = spot
-            case Unreadable(why):
+            case UnreadableEvent(why):
                 for table in self._behind(spot).values():
                     table.all(why)
 
-    def _behind(self, spot: Spot) -> Mapping[Ref, Collected]:
+    def _behind(self, spot: Spot) -> Mapping[Ref, BinlogKeys]:
         """The tables that have not got what is here."""
         at = self.number(spot)
         return {ref: t for ref, t in self.tables.items() if t.since < at}
 
-    def _statement(self, event: Statement, spot: Spot) -> None:
+    def _statement(self, event: BinlogStatement, spot: Spot) -> None:
         words = event.text.upper().split(maxsplit=2)
         match words[:2]:
             case ["BEGIN"]:
@@ -213,7 +222,7 @@ class Pass:
                 table.all("a transaction was committed that had been prepared before its log was followed")
         self._named = self._begun = self._in_xa = False
 
-    def _altered(self, event: Statement, spot: Spot) -> None:
+    def _altered(self, event: BinlogStatement, spot: Spot) -> None:
         """DDL commits by itself, whatever the log calls its transaction."""
         self._maps, self._seen = {}, {}
         found = edits(event.text, event.database, self._behind(spot), event.mode, event.other)
@@ -224,7 +233,7 @@ class Pass:
             else:
                 table.altered(edit.added, edit.dropped, placed=edit.placed)
 
-    def _mapped(self, event: Mapped, spot: Spot) -> None:
+    def _mapped(self, event: TableMap, spot: Spot) -> None:
         if self._seen.get(event.number) is event:
             return
         self._refs[event.number] = event.ref
@@ -243,14 +252,14 @@ class Pass:
         """The tables that others follow."""
         return frozenset().union(*(t.upon.deletes | t.upon.updates for t in self.tables.values()))
 
-    def _followed(self, ref: Ref, event: Rows, found: tuple[Collected, Images] | None, spot: Spot) -> None:
+    def _followed(self, ref: Ref, event: RowImages, found: tuple[BinlogKeys, Images] | None, spot: Spot) -> None:
         told = found is not None and found[0].primary and event.change == "update"
         moved = found[1].moved(event) if found is not None and told else None
         for table in self._behind(spot).values():
             if table.upon.follows(ref, event, moved):
                 table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
 
-    def _rows(self, event: Rows, spot: Spot) -> None:
+    def _rows(self, event: RowImages, spot: Spot) -> None:
         found = self._maps.get(event.number)
         ref = self._refs.get(event.number)
         if ref is None:

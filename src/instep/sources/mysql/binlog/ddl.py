@@ -91,7 +91,7 @@ _BEFORE_NAMES = frozenset({"table", "tables", "truncate", "exists", "to", "with"
 
 
 @dataclass(frozen=True)
-class Edit:
+class TableEffect:
     """What becomes of a table: columns that come and go, `placed` anywhere but behind the others; or `why` its rows
     may be other ones without having been logged."""
 
@@ -103,7 +103,7 @@ class Edit:
 
 def edits(
     statement: str, database: str, tables: Collection[Ref], mode: int | None = None, other: str = ""
-) -> Mapping[Ref, Edit]:
+) -> Mapping[Ref, TableEffect]:
     """By table, only those of `tables` that the statement does something to. `database` is the one it was run in,
     `mode` the sql_mode of its session, None if that is not known; `other` is what the statement may be as well. If it
     can be read in several ways with other results, all tables that any of them tells of may have other rows."""
@@ -111,25 +111,29 @@ def edits(
     texts = (statement, other) if other else (statement,)
     ways = _ways(texts, database, tables, modes) or _ways(texts, database, tables, MODES)
     if not ways:
-        return dict.fromkeys(tables, Edit(why="a statement of the log cannot be read, and may change rows unlogged"))
-    found: dict[Ref, Edit] = {}
+        return dict.fromkeys(
+            tables, TableEffect(why="a statement of the log cannot be read, and may change rows unlogged")
+        )
+    found: dict[Ref, TableEffect] = {}
     for way in ways:
         for ref, edit in way.items():
             sure = edit.why or all(w.get(ref) == edit for w in ways)
-            if not found.get(ref, Edit()).why:
-                found[ref] = edit if sure else Edit(why="a statement that can be read in several ways may change rows")
+            if not found.get(ref, TableEffect()).why:
+                found[ref] = (
+                    edit if sure else TableEffect(why="a statement that can be read in several ways may change rows")
+                )
     return found
 
 
 def _ways(
     texts: Sequence[str], database: str, tables: Collection[Ref], modes: Sequence[int]
-) -> list[Mapping[Ref, Edit]]:
+) -> list[Mapping[Ref, TableEffect]]:
     """Only those in which the statement makes sense: the server has run it."""
     found = (_edits(text, database, tables, mode) for text in texts for mode in modes)
     return [way for way in found if way is not None]
 
 
-def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) -> Mapping[Ref, Edit] | None:
+def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) -> Mapping[Ref, TableEffect] | None:
     tokens, whole = tokens_of(statement, mode)
     if not whole:
         return {} if _is_harmless(tokens) else None
@@ -142,12 +146,12 @@ def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) ->
     if first in _CHANGES or analyzed:
         only = _emptied(tokens)
         why = "a statement was logged in place of its rows (binlog_format was not ROW)"
-        return {ref: Edit(why=why) for ref in (_named(tokens, database, tables) if only else tables)}
+        return {ref: TableEffect(why=why) for ref in (_named(tokens, database, tables) if only else tables)}
     if first in _OBJECTS and (found := _of_object(tokens, database, tables)) is not None:
         return found
     what = f"{first} {_kind(tokens)[0]}".strip()
     why = "it was truncated" if first == "TRUNCATE" else f"{what or 'a statement'} may change rows unlogged"
-    return {ref: Edit(why=why) for ref in _named(tokens, database, tables)}
+    return {ref: TableEffect(why=why) for ref in _named(tokens, database, tables)}
 
 
 def _is_harmless(tokens: list[Token]) -> bool:
@@ -168,13 +172,13 @@ def _kind(tokens: list[Token]) -> tuple[str, int]:
     return next(((t.word, n) for n, t in enumerate(tokens[:20]) if t.word in _KINDS), ("", 0))
 
 
-def _of_object(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, Edit] | None:
+def _of_object(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, TableEffect] | None:
     """None if it is about tables, and nothing more is known."""
     first, (kind, at) = tokens[0].word, _kind(tokens)
     before = {t.word for t in tokens[1:at]}
     if kind in ("DATABASE", "SCHEMA"):
         gone = {t.text.lower() for t in tokens[at + 1 :]} if first == "DROP" else set()
-        return {ref: Edit(why="its database was dropped") for ref in tables if ref[0].lower() in gone}
+        return {ref: TableEffect(why="its database was dropped") for ref in tables if ref[0].lower() in gone}
     if kind not in ("TABLE", "TABLES", ""):
         return {}
     if "TEMPORARY" in before or (first == "CREATE" and "REPLACE" not in before):
@@ -199,7 +203,7 @@ def _named(tokens: list[Token], database: str, tables: Collection[Ref]) -> list[
     ]  # fmt: skip
 
 
-def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, Edit] | None:
+def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, TableEffect] | None:
     """ALTER TABLE, if all of it is known to leave the rows as they are."""
     if [t.word for t in tokens[:2]] == ["IF", "EXISTS"]:
         tokens = tokens[2:]
@@ -208,7 +212,7 @@ def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Map
     found = [_spec(spec) for spec in _specs(tokens[size + waits :])]
     if not all(found):
         return None
-    edit = Edit(
+    edit = TableEffect(
         tuple(n for f in found if f for n in f.added), tuple(n for f in found if f for n in f.dropped),
         placed=any(f is not None and f.placed for f in found),
     )  # fmt: skip
@@ -229,7 +233,7 @@ def _specs(tokens: list[Token]) -> Iterator[list[Token]]:
     yield part
 
 
-def _spec(tokens: list[Token]) -> Edit | None:
+def _spec(tokens: list[Token]) -> TableEffect | None:
     """One part of ALTER TABLE, None if it is not known to leave rows as they are."""
     words = [t.word for t in tokens]
     if not words:
@@ -238,19 +242,19 @@ def _spec(tokens: list[Token]) -> Edit | None:
     if first in _SETTINGS or first == "ENGINE":
         return _settings(words)
     if words == ["FORCE"]:
-        return Edit()
+        return TableEffect()
     if first == "ALTER" and "DEFAULT" in words:
-        return Edit()
+        return TableEffect()
     if first in ("ADD", "DROP", "RENAME") and second in _INDEX:
-        return Edit()
+        return TableEffect()
     if first == "ADD" and second in ("CONSTRAINT", "CHECK", "FOREIGN") and "PRIMARY" not in words:
-        return Edit()
+        return TableEffect()
     if first in ("ADD", "DROP") and second not in _NO_COLUMN:
         return _column(first, tokens[1:])
     return None
 
 
-def _settings(words: list[str]) -> Edit | None:
+def _settings(words: list[str]) -> TableEffect | None:
     """Settings of a table, with or without =, which may stand one behind the other."""
     while words:
         name, size = words[0], 3 if words[1:2] == ["="] else 2
@@ -258,10 +262,10 @@ def _settings(words: list[str]) -> Edit | None:
         if not known or len(words) < size:
             return None
         words = words[size:]
-    return Edit()
+    return TableEffect()
 
 
-def _column(verb: str, tokens: list[Token]) -> Edit | None:
+def _column(verb: str, tokens: list[Token]) -> TableEffect | None:
     """ADD or DROP of one column."""
     for skipped in (["COLUMN"], ["IF", "NOT", "EXISTS"], ["IF", "EXISTS"]):
         if [t.word for t in tokens[: len(skipped)]] == skipped:
@@ -270,5 +274,5 @@ def _column(verb: str, tokens: list[Token]) -> Edit | None:
         return None
     name = tokens[0].text.lower()
     if verb == "DROP":
-        return Edit(dropped=(name,))
-    return Edit(added=(name,), placed=any(t.word in ("FIRST", "AFTER") for t in tokens))
+        return TableEffect(dropped=(name,))
+    return TableEffect(added=(name,), placed=any(t.word in ("FIRST", "AFTER") for t in tokens))

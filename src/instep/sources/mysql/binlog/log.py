@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 from instep.errors import InstepError, ReadError
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import Changed, Followed, Key, LogRead, LogState, Ref, source_key
-from instep.sources.mysql.binlog.collect import BEYOND, Collected, Pass, Spot, Upon
-from instep.sources.mysql.binlog.server import DENIED, Server, missing, server_of
+from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, Ref, source_key
+from instep.sources.mysql.binlog.collect import BEYOND, BinlogKeys, LogPass, Spot, Upon
+from instep.sources.mysql.binlog.server import DENIED, BinlogServer, missing, server_of
 from instep.sources.mysql.binlog.stream import dump
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
-from instep.sources.mysql.binlog.wire import Begin
+from instep.sources.mysql.binlog.wire import BinlogBegin
 from instep.sources.mysql.connect import MySqlConfig, connect, first, is_mariadb, run, translated
 from instep.sources.mysql.sql import probing, quoted, quoted_table
 from instep.sources.mysql.types import selected
@@ -68,7 +68,7 @@ LENGTH = 1 << 20
 """Keys, and letters of them, that one query asks for."""
 
 
-def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
+def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
     """The rows of these keys that are there, all accepted columns that have a source; all of one view."""
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None)
     key = ", ".join(map(quoted, changed.columns))
@@ -81,7 +81,7 @@ def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
     ]
 
 
-def key_chunks(read: TableRead, name: str, changed: Changed, *, mariadb: bool) -> list[Chunk]:
+def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: bool) -> list[Chunk]:
     """These keys, whether they are there or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None and c.column.name in key)
@@ -161,7 +161,7 @@ class MySqlLog:
     messages: int = EVENTS
     limit: int = KEYS
     _at: MySqlConfig | None = None
-    _server: Server = field(default_factory=Server)
+    _server: BinlogServer = field(default_factory=BinlogServer)
     _known: LogTables = field(default_factory=LogTables)
     _since: dict[Ref, Position] = field(default_factory=dict)
     _births: dict[str, int] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class MySqlLog:
     def _late(self, place: Position) -> float:
         """The age of the first transaction behind the place."""
         with dump(self._reached, place.spot) as stream:
-            if any(isinstance(event, Begin) for event, _ in stream.events()):
+            if any(isinstance(event, BinlogBegin) for event, _ in stream.events()):
                 return max(self._server.now - stream.when, 0.0)
         return 0.0
 
@@ -245,13 +245,13 @@ class MySqlLog:
     def resume(self, places: Mapping[Ref, str]) -> None:
         self._since = {ref: Position.of(text) for ref, text in places.items()}
 
-    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
+    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
         keys = {read.source.ref: source_key(read) for read in reads}
         with self._session() as session:
             self._known = log_tables(session, keys)
         full, left = self._server.full, self._server.left_out
         if left:
-            return {ref: Followed(why=left) for ref in keys}
+            return {ref: FollowedTable(why=left) for ref in keys}
         return {ref: self._known.followed(ref, key, full=full) for ref, key in keys.items()}
 
     def begin(self, *, wait: bool) -> None:
@@ -269,7 +269,7 @@ class MySqlLog:
         since = {r.source.ref: self._since.get(r.source.ref, upto_at) for r in reads}
         start = min([*since.values(), self._before(upto_at, since)], key=lambda p: numbered(p.spot))
         tables = {r.source.ref: self._collected(r, since[r.source.ref].spot) for r in reads}
-        work = Pass(tables, shows, numbered, start.spot, self.messages)
+        work = LogPass(tables, shows, numbered, start.spot, self.messages)
         reached, more = upto_at, False
         if numbered(start.spot) < numbered(upto):
             with dump(self._reached, start.spot) as stream:
@@ -287,12 +287,12 @@ class MySqlLog:
         new = upto in since.values() and not self._server.mariadb
         return replace(upto, at=4) if new else upto
 
-    def _collected(self, read: TableRead, since: Spot) -> Collected:
+    def _collected(self, read: TableRead, since: Spot) -> BinlogKeys:
         key, table = source_key(read), self._known.tables[read.source.ref]
         by_name = {c.name: c for c in table.columns}
         upon = self._known.upon.get(read.source.ref, Upon())
         columns = tuple(by_name[k] for k in key)
-        return Collected(
+        return BinlogKeys(
             columns, table.places(key), len(table.columns), self.limit, numbered(since), upon, set(key) == table.unique,
             frozenset(name.lower() for name in by_name),
         )  # fmt: skip
@@ -309,10 +309,10 @@ class MySqlLog:
         done = GtidSet.of(first(session, "SELECT @@global.gtid_executed")[0])
         return upto, done.has
 
-    def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+    def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return row_chunks(read, key, changed)
 
-    def keys(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+    def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return key_chunks(read, key, changed, mariadb=self._server.mariadb)
 
     def release(self, position: str) -> None:

@@ -24,7 +24,7 @@ OLDEST = (8, 0, 19)
 
 
 @dataclass(frozen=True)
-class Server:
+class BinlogServer:
     """`name` is what positions are valid within; `files` of the log with their bytes, in order, unless the user
     may not see them (`seen`); `end` is where it ends; `left_out` says which databases it leaves out; `now` is its clock
     in seconds since 1970."""
@@ -51,7 +51,7 @@ class Server:
         return f"binlog_expire_logs_seconds is {seconds}" if seconds else f"expire_logs_days is {days}"
 
 
-def server_of(connection: pymysql.Connection[Any]) -> Server:
+def server_of(connection: pymysql.Connection[Any]) -> BinlogServer:
     mariadb = is_mariadb(connection)
     names = ", ".join(map(literal, _VARIABLES))
     found = {
@@ -63,16 +63,18 @@ def server_of(connection: pymysql.Connection[Any]) -> Server:
     own = found.get("server_uid") or found.get("server_uuid") or ""
     name = own or f"{found.get('hostname')}:{found.get('port')}/{found.get('server_id')}"
     if found.get("log_bin", "").upper() not in ("ON", "1"):
-        return Server(name, mariadb, account, found)
+        return BinlogServer(name, mariadb, account, found)
     try:
         status = _status(connection)
         files = {str(row[0]): int(row[1]) for row in run(connection, "SHOW BINARY LOGS")}
     except _errors() as error:
         if not error.args or error.args[0] not in DENIED:
             raise
-        return Server(name, mariadb, account, found, seen=False)
+        return BinlogServer(name, mariadb, account, found, seen=False)
     now = float(first(connection, "SELECT UNIX_TIMESTAMP()")[0])
-    return Server(name, mariadb, account, found, files, (str(status[0]), int(status[1])), _left_out(status), now=now)
+    return BinlogServer(
+        name, mariadb, account, found, files, (str(status[0]), int(status[1])), _left_out(status), now=now
+    )
 
 
 def _errors() -> type[Exception]:
@@ -99,7 +101,7 @@ def _left_out(status: tuple[Any, ...]) -> str:
     return ""
 
 
-def missing(connection: pymysql.Connection[Any], server: Server, config: MySqlConfig) -> tuple[str, str]:
+def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: MySqlConfig) -> tuple[str, str]:
     """What the server or the user lacks, and what to run or set."""
     said = server.settings
     if said.get("log_bin", "").upper() not in ("ON", "1"):

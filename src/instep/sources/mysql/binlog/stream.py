@@ -38,7 +38,7 @@ _SETTINGS = (
 
 
 @dataclass
-class Stream:
+class BinlogStream:
     """`birth` is when the server began the file at hand, in seconds since 1970; `when` the time of the last event."""
 
     connection: pymysql.Connection[Any]
@@ -97,14 +97,14 @@ class Stream:
 
 
 @contextmanager
-def dump(config: MySqlConfig, start: Spot) -> Iterator[Stream]:
+def dump(config: MySqlConfig, start: Spot) -> Iterator[BinlogStream]:
     """A connection of its own: it can be used for nothing else, and ends with the block."""
     with translated(config, f"the binary log of {config.place}"):
         connection = dial(config)
     try:
         with translated(config, f"the binary log of {config.place}"):
             run(connection, _SETTINGS)
-            yield Stream(connection, start)
+            yield BinlogStream(connection, start)
     finally:
         if connection.open:
             connection._force_close()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from instep.sources.log import Followed, Ref
+from instep.sources.log import FollowedTable, Ref
 from instep.sources.mysql.binlog.collect import Upon
 from instep.sources.mysql.binlog.foreign import foreign_keys
 from instep.sources.mysql.binlog.values import KeyColumn
@@ -28,7 +28,7 @@ _QUIET = ("RESTRICT", "NO ACTION")
 
 
 @dataclass(frozen=True)
-class LogTable:
+class BinlogTable:
     """A table as the catalog has it; `unique`: the columns of its primary key."""
 
     ref: Ref
@@ -71,14 +71,14 @@ class LogTable:
 class LogTables:
     """Those of the tables that exist, and what their rows follow by foreign keys."""
 
-    tables: Mapping[Ref, LogTable] = field(default_factory=dict)
+    tables: Mapping[Ref, BinlogTable] = field(default_factory=dict)
     upon: Mapping[Ref, Upon] = field(default_factory=dict)
 
-    def followed(self, ref: Ref, key: Sequence[str], *, full: bool) -> Followed:
+    def followed(self, ref: Ref, key: Sequence[str], *, full: bool) -> FollowedTable:
         table = self.tables.get(ref)
         if table is None:
-            return Followed(why="it is gone")
-        return Followed(table.shape(key), table.why_not(key, full=full))
+            return FollowedTable(why="it is gone")
+        return FollowedTable(table.shape(key), table.why_not(key, full=full))
 
 
 def log_tables(connection: pymysql.Connection[Any], refs: Iterable[Ref]) -> LogTables:
@@ -93,7 +93,7 @@ def log_tables(connection: pymysql.Connection[Any], refs: Iterable[Ref]) -> LogT
         if key == "PRI":
             unique.setdefault((schema, name), set()).add(column)
     tables = {
-        (s, n): LogTable(
+        (s, n): BinlogTable(
             (s, n), kind, (engine or "").lower(), tuple(columns.get((s, n), ())), frozenset(unique.get((s, n), ()))
         )
         for s, n, kind, engine in run(connection, _TABLES.format(where=where))

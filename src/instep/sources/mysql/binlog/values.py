@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from struct import unpack_from
 from typing import Final
 
-from instep.sources.mysql.binlog.wire import Mapped, Rows
+from instep.sources.mysql.binlog.wire import RowImages, TableMap
 from instep.sources.mysql.sql import literal
 
 TIMESTAMP2, DATETIME2, TIME2, BIT, DECIMAL, VARCHAR, STRING, ENUM, SET = 17, 18, 19, 16, 246, 15, 254, 247, 248
@@ -86,7 +86,7 @@ class Images:
     values: dict[int, Value]
     plans: dict[bytes, _Plan] = field(default_factory=dict, compare=False, repr=False)
 
-    def keys(self, rows: Rows) -> list[tuple[str | None, ...]]:
+    def keys(self, rows: RowImages) -> list[tuple[str | None, ...]]:
         """The key in each image, None for what an image does not have. Raises Unfit."""
         data, at, found, end = rows.data, 0, [], len(rows.data)
         plans = [self._plan(bits) for bits in rows.present]
@@ -107,7 +107,7 @@ class Images:
             self.plans[bits] = _Plan.of(self, bits)
         return self.plans[bits]
 
-    def moved(self, rows: Rows) -> bool | None:
+    def moved(self, rows: RowImages) -> bool | None:
         """Whether an update has made a key another one, None if it cannot be told."""
         try:
             found = self.keys(rows)
@@ -171,7 +171,7 @@ class _Plan:
         return tuple(texts.values()), at
 
 
-def images(mapped: Mapped, places: Sequence[int], key: Sequence[KeyColumn]) -> Images:
+def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) -> Images:
     """Raises Unfit where the log has a key column as another type than the catalog."""
     sizes = tuple(size_of(kind, meta) for kind, meta in zip(mapped.kinds, mapped.metas, strict=True))
     found = {place: value_of(mapped.kinds[place], mapped.metas[place], c) for place, c in zip(places, key, strict=True)}

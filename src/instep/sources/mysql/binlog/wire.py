@@ -59,7 +59,7 @@ class Format:
 
 
 @dataclass(frozen=True)
-class Statement:
+class BinlogStatement:
     """`BEGIN`, DDL, or a change that was logged as what somebody wrote. `mode`: the sql_mode of the session, None if
     the log does not tell. `other`: what the text is if the server wrote it itself, "" if that is the same."""
 
@@ -70,7 +70,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class TableMap:
     """What rows behind it are of. `kinds` and `metas` by column; `names` if the server logs them, else ()."""
 
     number: int
@@ -81,7 +81,7 @@ class Mapped:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowImages:
     """Images of rows: an update has two each. `present` are bitmaps of the columns that they have, one an image."""
 
     number: int
@@ -93,7 +93,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Begin:
+class BinlogBegin:
     """A transaction's name; `alone`: it is the next event and nothing else."""
 
     gtid: str
@@ -108,13 +108,13 @@ class End:
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableEvent:
     """An event after which nothing can be said of the rows."""
 
     why: str
 
 
-Event = Rotate | Format | Statement | Mapped | Rows | Begin | End | Unreadable
+Event = Rotate | Format | BinlogStatement | TableMap | RowImages | BinlogBegin | End | UnreadableEvent
 
 
 def header(data: bytes) -> Header:
@@ -154,16 +154,16 @@ def _decode(kind: int, data: bytes) -> Event | None:
     if known is not None:
         return known(data)
     if kind in _LOST:
-        return Unreadable(_LOST[kind])
+        return UnreadableEvent(_LOST[kind])
     flags = _HEADER.unpack_from(data)[-1]
     if kind in _NO_ROWS or flags & _IGNORABLE:
         return None
-    return Unreadable(f"it has events of the kind {kind}, of which nothing is known: report the server's version")
+    return UnreadableEvent(f"it has events of the kind {kind}, of which nothing is known: report the server's version")
 
 
-def _gtid(data: bytes) -> Begin:
+def _gtid(data: bytes) -> BinlogBegin:
     _, source, number = _GTID.unpack_from(data, HEADER)
-    return Begin(f"{source.hex()}:{number}")
+    return BinlogBegin(f"{source.hex()}:{number}")
 
 
 def _tagged(data: bytes) -> Event:
@@ -173,9 +173,9 @@ def _tagged(data: bytes) -> Event:
     )
 
 
-def _mariadb_gtid(data: bytes) -> Begin:
+def _mariadb_gtid(data: bytes) -> BinlogBegin:
     number, domain, flags = _MARIADB_GTID.unpack_from(data, HEADER)
-    return Begin(f"{domain}-{number}", alone=bool(flags & 1))
+    return BinlogBegin(f"{domain}-{number}", alone=bool(flags & 1))
 
 
 def _rotate(data: bytes) -> Rotate:
@@ -193,7 +193,7 @@ def _prepared(data: bytes) -> End:
     return End("" if at_once else f"X'{name[:first].hex()}',X'{name[first:].hex()}',{form}".upper())
 
 
-def _statement(data: bytes, *, compressed: bool = False) -> Statement:
+def _statement(data: bytes, *, compressed: bool = False) -> BinlogStatement:
     _, _, length, _, size = _QUERY.unpack_from(data, HEADER)
     variables = HEADER + _QUERY.size
     at = variables + size
@@ -203,7 +203,7 @@ def _statement(data: bytes, *, compressed: bool = False) -> Statement:
     mode, charset = _session(data[variables:at])
     text, plain = raw.decode(_codec(charset), errors="replace"), raw.decode(errors="replace")
     other = "" if plain == text or "\ufffd" in plain else plain
-    return Statement(data[at : at + length].decode(errors="replace"), text, mode, other)
+    return BinlogStatement(data[at : at + length].decode(errors="replace"), text, mode, other)
 
 
 def _session(data: bytes) -> tuple[int | None, int]:
@@ -255,7 +255,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
-def _rows(kind: int, data: bytes) -> Rows:
+def _rows(kind: int, data: bytes) -> RowImages:
     number = int.from_bytes(data[HEADER : HEADER + 6], "little")
     at = HEADER + 8
     if kind in _SECOND:
@@ -270,10 +270,10 @@ def _rows(kind: int, data: bytes) -> Rows:
     if kind in _COMPRESSED:
         rows = _unpacked(rows)
     change = "insert" if kind in INSERTS else "update" if kind in UPDATES else "delete"
-    return Rows(number, change, width, present, rows, kind == _PARTIAL)
+    return RowImages(number, change, width, present, rows, kind == _PARTIAL)
 
 
-def _mapped(data: bytes) -> Mapped:
+def _mapped(data: bytes) -> TableMap:
     number = int.from_bytes(data[HEADER : HEADER + 6], "little")
     at = HEADER + 8
     texts = []
@@ -286,7 +286,7 @@ def _mapped(data: bytes) -> Mapped:
     length, at = _number(data, at + width)
     metas = _metas(kinds, data[at : at + length])
     at += length + (width + 7) // 8
-    return Mapped(number, (texts[0], texts[1]), kinds, metas, _names(data, at))
+    return TableMap(number, (texts[0], texts[1]), kinds, metas, _names(data, at))
 
 
 WIDE = frozenset({15, 16, 246, 247, 248, 253, 254, 141})

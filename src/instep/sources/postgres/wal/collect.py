@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from instep.sources.log import Key
-from instep.sources.postgres.wal.wire import UNCHANGED, Begin, Change, Commit, Message, Note, Relation, Row, Truncate
+from instep.sources.postgres.wal.wire import (
+    UNCHANGED,
+    Message,
+    Note,
+    Row,
+    Truncate,
+    WalBegin,
+    WalChange,
+    WalCommit,
+    WalRelation,
+)
 
 _WRAP = 1 << 32
 MARK = "instep"
@@ -35,7 +45,7 @@ class Visible:
 
 
 @dataclass
-class Collected:
+class WalKeys:
     """The keys of one table's rows that changed, by the columns `key` of the table as it is now: `columns` are its
     names and types in order. With more keys than `limit` the whole table is read."""
 
@@ -46,7 +56,7 @@ class Collected:
     whole: str = ""
     places: tuple[int, ...] | None = None
 
-    def relation(self, relation: Relation) -> None:
+    def relation(self, relation: WalRelation) -> None:
         """A relation whose key is another one tells nothing of today's."""
         names = [c.name for c in relation.columns]
         common = [n for n in self.columns if n in names]
@@ -55,7 +65,7 @@ class Collected:
         same_order = common == [n for n in names if n in self.columns]
         self.places = tuple(names.index(k) for k in self.key) if fits and same_order else None
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: WalChange) -> None:
         if self.places is None:
             self.all("its key was altered")
             return
@@ -88,7 +98,7 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class Reach:
+class WalReach:
     """How far messages went: `end` of the last transaction before the first that the snapshot does not show (None:
     there was none before it), whether there is a `hidden` one, how many messages there were, the `marks` that syncs
     have left, and the end of the `last` transaction of all."""
@@ -100,7 +110,7 @@ class Reach:
     last: int = -1
 
 
-def collect(messages: Iterable[Message | None], tables: Mapping[int, Collected], visible: Visible) -> Reach:
+def collect(messages: Iterable[Message | None], tables: Mapping[int, WalKeys], visible: Visible) -> WalReach:
     """Fills `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
     is read twice is the same row."""
     end: int | None = None
@@ -112,16 +122,16 @@ def collect(messages: Iterable[Message | None], tables: Mapping[int, Collected],
         match message:
             case Note(prefix, content):
                 marks |= {content.decode(errors="replace")} if prefix == MARK else set()
-            case Begin(xid):
+            case WalBegin(xid):
                 shown = visible.shows(xid)
                 hidden = hidden or not shown
-            case Relation(oid) if oid in tables:
+            case WalRelation(oid) if oid in tables:
                 tables[oid].relation(message)
-            case Change(oid) if shown and oid in tables:
+            case WalChange(oid) if shown and oid in tables:
                 tables[oid].changed(message)
             case Truncate(oids) if shown:
                 for oid in tables.keys() & oids:
                     tables[oid].all("it was truncated")
-            case Commit(at):
+            case WalCommit(at):
                 end, last = end if hidden else at, at
-    return Reach(end, hidden, count, frozenset(marks), last)
+    return WalReach(end, hidden, count, frozenset(marks), last)

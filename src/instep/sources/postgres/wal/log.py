@@ -28,14 +28,14 @@ from instep.model import LogNames
 from instep.schema.catalog.catalog import Column
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import Changed, Followed, Key, LogRead, LogState, LogUnreadable, Ref, source_key
+from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, LogUnreadable, Ref, source_key
 from instep.sources.postgres.connect import PostgresConfig, dial, settings, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.sql import literal, quote, quote_table, select
 from instep.sources.postgres.types import expression
-from instep.sources.postgres.wal.collect import MARK, Collected, Reach, Visible, collect
-from instep.sources.postgres.wal.partitions import Partition, partitions
-from instep.sources.postgres.wal.tables import LogTable, additions, followed, log_tables
+from instep.sources.postgres.wal.collect import MARK, Visible, WalKeys, WalReach, collect
+from instep.sources.postgres.wal.partitions import TablePartition, partitions
+from instep.sources.postgres.wal.tables import WalTable, additions, followed, log_tables
 from instep.sources.postgres.wal.wire import Message, decode
 from instep.stage.spec import Chunk
 from instep.stage.timeouts import patient
@@ -48,7 +48,7 @@ SQL_KEYS = 10_000
 """Keys that one query asks for."""
 
 
-def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
+def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
     """The rows of these keys that are there, all accepted columns that have a source."""
     what = ", ".join(_expression(c.source) for c in read.columns if c.source is not None)
     key = ", ".join(map(quote, changed.columns))
@@ -59,7 +59,7 @@ def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
     ]
 
 
-def key_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
+def key_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
     """These keys, whether they are there or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(_expression(c.source) for c in read.columns if c.source is not None and c.column.name in key)
@@ -70,7 +70,7 @@ def key_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
     ]
 
 
-def _values(read: TableRead, changed: Changed) -> Iterator[tuple[str, int]]:
+def _values(read: TableRead, changed: ChangedKeys) -> Iterator[tuple[str, int]]:
     """The keys as VALUES lists; the first line says what types they have."""
     kinds = [read.source.by_name[name].native for name in changed.columns]
     for start in range(0, len(changed.keys), SQL_KEYS):
@@ -157,14 +157,14 @@ class PostgresLog:
     messages: int = MESSAGES
     limit: int = KEYS
     wait: float = WAIT
-    _known: dict[Ref, LogTable] = field(default_factory=dict)
+    _known: dict[Ref, WalTable] = field(default_factory=dict)
     _listed: frozenset[Ref] = frozenset()
-    _parts: Mapping[Ref, Sequence[Partition]] = field(default_factory=dict)
+    _parts: Mapping[Ref, Sequence[TablePartition]] = field(default_factory=dict)
     _following: int = 0
     _now: str = ""
     _confirmed: str = ""
     _places: tuple[str, ...] = ()
-    _reach: Reach | None = None
+    _reach: WalReach | None = None
     _more: bool = False
 
     def order(self, position: str) -> int:
@@ -283,7 +283,7 @@ class PostgresLog:
         """Remember their marks; where to read on is known by the slot."""
         self._places = tuple(places.values())
 
-    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
+    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
         """Those that can be followed are taken into the publication; one that is new there since `begin` is `pending`,
         whoever has put it there."""
         with self._session() as session:
@@ -299,9 +299,9 @@ class PostgresLog:
                 for ref, key in keys.items()
             }
         lack = {k.ref for k in new} if why else set()
-        return {ref: Followed(f.shape, why) if ref in lack else f for ref, f in found.items()}
+        return {ref: FollowedTable(f.shape, why) if ref in lack else f for ref, f in found.items()}
 
-    def _add(self, session: psycopg.Connection[Any], new: Sequence[LogTable]) -> str:
+    def _add(self, session: psycopg.Connection[Any], new: Sequence[WalTable]) -> str:
         """Why the tables could not be taken in, "" if they are."""
         import psycopg
 
@@ -345,7 +345,7 @@ class PostgresLog:
                 reached = upto
             else:
                 reached = _text(reach.end) if reach.end is not None else self._state(session).confirmed
-        found = {ref: Changed(t.key, sorted_keys([*t.keys]), t.whole) for ref, t in wanted.items()}
+        found = {ref: ChangedKeys(t.key, sorted_keys([*t.keys]), t.whole) for ref, t in wanted.items()}
         if unmet := self._unmet():
             mark = unmet
             short = self.order(self._confirmed) < self.order(unmet.low) < self.order(reached)
@@ -361,9 +361,9 @@ class PostgresLog:
         marks = [m for m in map(Mark.of, self._places) if m and m.token not in met and self.order(m.low) >= after]
         return max(marks, key=lambda m: self.order(m.low), default=None)
 
-    def _collected(self, read: TableRead) -> Collected:
+    def _collected(self, read: TableRead) -> WalKeys:
         columns = {name: kind for _, name, kind, *_ in self._known[read.source.ref].columns}
-        return Collected(source_key(read), columns, self.limit)
+        return WalKeys(source_key(read), columns, self.limit)
 
     def _flushed(self, session: psycopg.Connection[Any]) -> tuple[str, Mark | None]:
         """A position behind all that a snapshot from before shows, and that is on the disk, and the mark there: the log
@@ -404,10 +404,10 @@ class PostgresLog:
                 hint="read the tables again: instep sync --full",
             ) from None
 
-    def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+    def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return row_chunks(read, key, changed)
 
-    def keys(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+    def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return key_chunks(read, key, changed)
 
     def release(self, position: str) -> None:

@@ -43,7 +43,7 @@ _IDENTITY = {"n": "nothing", "d": "a primary key that is checked at once", "i": 
 
 
 @dataclass(frozen=True)
-class Partition:
+class TablePartition:
     """`kind`, `persistence` and `replica` as PostgreSQL's catalog has them; `identity`: see `tables.LogTable`. `state`
     is another one once rows may have come or gone unseen; `born`: it was created as a partition."""
 
@@ -84,12 +84,12 @@ def unnamed(ref: Ref, replica: str, identity: frozenset[str] | None, key: Sequen
     )
 
 
-def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[Partition, ...]]:
+def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[TablePartition, ...]]:
     """Those of all partitioned tables, on every level, by table."""
-    found: dict[Ref, tuple[Partition, ...]] = {}
+    found: dict[Ref, tuple[TablePartition, ...]] = {}
     for row in connection.execute(_PARTITIONS.encode()).fetchall():
         root, name, schema, own, oid, kind, persistence, replica, identity, state, born = row
         named = None if replica == "f" else frozenset(identity or ())
-        part = Partition((schema, own), oid, kind, persistence, replica, named, state, born)
+        part = TablePartition((schema, own), oid, kind, persistence, replica, named, state, born)
         found[root, name] = (*found.get((root, name), ()), part)
     return found

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.sources.log import FILE, SINCE, Followed, Ref
+from instep.sources.log import FILE, SINCE, FollowedTable, Ref
 from instep.sources.postgres.sql import literal, quote, quote_table
-from instep.sources.postgres.wal.partitions import Partition, partitions, unnamed
+from instep.sources.postgres.wal.partitions import TablePartition, partitions, unnamed
 
 if TYPE_CHECKING:
     import psycopg
@@ -62,7 +62,7 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
 @dataclass(frozen=True)
-class LogTable:
+class WalTable:
     """A table as the log sees it. `columns`: (number, name, type, modifier, transaction that defined it) in order;
     `file` of its rows; `labels` of its enum types by oid; `identity`: the columns that the log names a row by, None for
     the whole row; `listed`: what the publication says of it, None if it does not; `since`: which transactions wrote the
@@ -85,7 +85,7 @@ class LogTable:
     listed: Mapping[str, Any] | None
     alias: str | None
     secured: bool
-    parts: tuple[Partition, ...] = ()
+    parts: tuple[TablePartition, ...] = ()
 
     def why_not(self, key: Sequence[str]) -> str:
         """Why its changes cannot be followed by this key (source columns), whatever a publication says."""
@@ -133,7 +133,7 @@ class LogTable:
         return {**told, **self.since, **kinds, **defined, **labels}
 
 
-def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, LogTable]:
+def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, WalTable]:
     """Those of the tables that exist."""
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
     if not values:
@@ -141,7 +141,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     of_schema = _SCHEMA if connection.info.server_version >= _SCHEMAS else "NULL"
     statement = _TABLES.replace("{schema}", of_schema)
     statement = statement.replace("{values}", values).replace("{publication}", literal(publication))
-    parts: Mapping[Ref, tuple[Partition, ...]] | None = None
+    parts: Mapping[Ref, tuple[TablePartition, ...]] | None = None
     found = {}
     for row in connection.execute(statement.encode()).fetchall():
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
@@ -152,7 +152,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
         ref = (schema, name)
         if kind == "p" and parts is None:
             parts = partitions(connection)
-        found[ref] = LogTable(
+        found[ref] = WalTable(
             ref, oid, kind, persistence, replica, named, inherited, tuple(map(tuple, columns or ())), file,
             labels or {}, pub, member, told, listed, alias, secured, (parts or {}).get(ref, ()),
         )  # fmt: skip
@@ -160,19 +160,19 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
 
 
 def followed(
-    table: LogTable | None, key: Sequence[str], parts: Sequence[Partition] = (), *, pending: bool = False
-) -> Followed:
+    table: WalTable | None, key: Sequence[str], parts: Sequence[TablePartition] = (), *, pending: bool = False
+) -> FollowedTable:
     """What is known of a table that should be followed by this key. `parts` are its partitions from before the snapshot
     that reads it: what comes to pass with them later has to be found by the next sync. One that came meanwhile is
     written down without a state, whether the snapshot shows it or not."""
     if table is None:
-        return Followed(why="it is gone")
+        return FollowedTable(why="it is gone")
     why = table.why_not(key) or table.cut_off(key)
     shape = table.shape(key) | {p.name: "" for p in table.parts} | {p.name: p.state for p in parts}
-    return Followed(shape, why, pending and not why, frozenset(p.name for p in (*table.parts, *parts) if p.born))
+    return FollowedTable(shape, why, pending and not why, frozenset(p.name for p in (*table.parts, *parts) if p.born))
 
 
-def additions(tables: Iterable[LogTable], publication: str) -> str:
+def additions(tables: Iterable[WalTable], publication: str) -> str:
     """The statement that takes the tables into the publication."""
     names = ", ".join(f"{'ONLY ' if t.kind == 'r' else ''}{quote_table(*t.ref)}" for t in tables)
     return f"ALTER PUBLICATION {quote(publication)} ADD TABLE {names}"

@@ -24,14 +24,14 @@ Row = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
-class Begin:
+class WalBegin:
     """`xid` is the 32 bits of the transaction's id that the log has."""
 
     xid: int
 
 
 @dataclass(frozen=True)
-class Commit:
+class WalCommit:
     """`end`: the position behind the transaction."""
 
     end: int
@@ -47,7 +47,7 @@ class WireColumn:
 
 
 @dataclass(frozen=True)
-class Relation:
+class WalRelation:
     """What the changes after this message are about; sent again when the table was altered."""
 
     oid: int
@@ -57,7 +57,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Change:
+class WalChange:
     """An insert has a `new` row only, a delete an `old` one. An update has an `old` one if its key changed, or if the
     replica identity is the whole row."""
 
@@ -79,7 +79,7 @@ class Note:
     content: bytes = field(repr=False)
 
 
-Message = Begin | Commit | Relation | Change | Truncate | Note
+Message = WalBegin | WalCommit | WalRelation | WalChange | Truncate | Note
 _BEGIN, _COMMIT, _OID, _COUNT = Struct(">qqI"), Struct(">Bqqq"), Struct(">I"), Struct(">H")
 _COLUMN, _LENGTH, _TRUNCATE, _MESSAGE = Struct(">Ii"), Struct(">I"), Struct(">IB"), Struct(">Bq")
 
@@ -101,9 +101,9 @@ def _decode(data: bytes) -> Message | None:
         case b"I" | b"U" | b"D":
             return _change(data)
         case b"B":
-            return Begin(_BEGIN.unpack_from(data, 1)[2])
+            return WalBegin(_BEGIN.unpack_from(data, 1)[2])
         case b"C":
-            return Commit(_COMMIT.unpack_from(data, 1)[2])
+            return WalCommit(_COMMIT.unpack_from(data, 1)[2])
         case b"R":
             return _relation(data)
         case b"T":
@@ -121,7 +121,7 @@ def _decode(data: bytes) -> Message | None:
     )
 
 
-def _relation(data: bytes) -> Relation:
+def _relation(data: bytes) -> WalRelation:
     (oid,) = _OID.unpack_from(data, 1)
     schema, at = _name(data, 5)
     name, at = _name(data, at)
@@ -134,7 +134,7 @@ def _relation(data: bytes) -> Relation:
         kind, _ = _COLUMN.unpack_from(data, at)
         at += _COLUMN.size
         columns.append(WireColumn(column, key, kind))
-    return Relation(oid, schema, name, tuple(columns))
+    return WalRelation(oid, schema, name, tuple(columns))
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
@@ -142,7 +142,7 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
     return data[at:end].decode(), end + 1
 
 
-def _change(data: bytes) -> Change:
+def _change(data: bytes) -> WalChange:
     """One row at least."""
     (oid,) = _OID.unpack_from(data, 1)
     rows: dict[int, Row] = {}
@@ -150,7 +150,7 @@ def _change(data: bytes) -> Change:
     while at < len(data) or not rows:
         what = data[at]
         rows[what], at = _row(data, at + 1)
-    return Change(oid, rows.get(ord("K")) or rows.get(ord("O")), rows.get(ord("N")))
+    return WalChange(oid, rows.get(ord("K")) or rows.get(ord("O")), rows.get(ord("N")))
 
 
 def _row(data: bytes, at: int) -> tuple[Row, int]:
