@@ -205,6 +205,18 @@ def test_the_packages_of_the_architecture_are_those_of_the_import_contract() -> 
     )
 
 
+def test_the_files_of_the_page_of_changes_are_there() -> None:
+    rows = list(cells(read("explanation/where.md")))
+    assert len(rows) >= 20
+    missing = [
+        path
+        for row in rows
+        for path in re.findall(r"`([\w/]+(?:\.py|/))`", row[1])
+        if not (ROOT / "src" / "instep" / path).exists()
+    ]
+    assert missing == []
+
+
 def test_the_figures_of_the_readme_are_those_of_the_benchmark() -> None:
     table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Benchmark")[2].partition("\n## ")[0]
     rows = [row[1:] for row in cells(table)]
