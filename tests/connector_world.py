@@ -23,7 +23,7 @@ from instep.store.store import Store
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline
 from instep.sync.progress import Silent, SyncReport
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from postgres_server import Database
 from sync_world import PREFIX, World
 
@@ -127,7 +127,7 @@ class ConnectorWorld(World):
     def play(self, *steps: Step, **wanted: Any) -> SyncReport:
         """Syncs with these steps behind those from before."""
         self.steps += steps
-        return sync(self.pipe, Wanted(**wanted), engine=self.rows_by)
+        return sync(self.pipe, RunScope(**wanted), engine=self.rows_by)
 
     @property
     def rows_by(self) -> Engine | None:

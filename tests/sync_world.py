@@ -21,7 +21,7 @@ from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline, OnSpark
 from instep.sync.operations.verify import VerifyResult, verify
 from instep.sync.progress import SyncReport
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes.evolve import PlanPreview, evolve, preview
 
 PREFIX = "_instep_"
@@ -71,8 +71,8 @@ class World:
     def sync(self, *, again: int = 0, **wanted: Any) -> SyncReport:
         """One sync, and `again` more of them: removals that the catalog cannot prove count from the second on."""
         for _ in range(again):
-            sync(self.pipe, Wanted(**wanted), engine=self.rows_by)
-        return sync(self.pipe, Wanted(**wanted), engine=self.rows_by)
+            sync(self.pipe, RunScope(**wanted), engine=self.rows_by)
+        return sync(self.pipe, RunScope(**wanted), engine=self.rows_by)
 
     @property
     def rows_by(self) -> Engine | None:

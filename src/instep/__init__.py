@@ -5,7 +5,7 @@ TYPE_CHECKING = False  # as type checkers know it: nothing is imported for it, b
 if TYPE_CHECKING:
     from instep.python.connection import Connection, Plan
     from instep.python.policy import CaseResult, Policy, PolicyTest
-    from instep.python.progress import ProgressUpdate
+    from instep.python.progress import Progress
     from instep.python.project import Project, connect, open, spark_conf
     from instep.python.quarantine import Quarantine
     from instep.python.requests import (
@@ -39,7 +39,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyTest",
-    "ProgressUpdate",
+    "Progress",
     "Project",
     "Quarantine",
     "QueryResult",

@@ -5,7 +5,7 @@ InstepError
 ├── SchemaError             a name, type or schema cannot be represented
 │   └── IllegalChange       a change that the destination's format forbids
 ├── ConnectError            a database, catalog or store cannot be reached or refuses the login
-│   └── AccessLost          one table or column may no longer be read
+│   └── AccessDenied        a login, a table or a column is refused, or was withdrawn
 ├── ReadError               the source failed while it was being read
 │   └── LockYielded         a statement gave way to somebody who waits for its lock
 ├── StageError              staged files are not what was promised (counts, schema, disk)
@@ -63,8 +63,8 @@ class ConnectError(InstepError):
     transient = True
 
 
-class SourceAccessLost(ConnectError):
-    """A table or column may no longer be read."""
+class AccessDenied(ConnectError):
+    """A login, a table or a column is refused, or was withdrawn."""
 
     transient = False
 
@@ -143,7 +143,7 @@ def named(name: str, otherwise: type[InstepError] = InstepError) -> type[InstepE
 
 def is_unreachable(error: BaseException) -> bool:
     """Whether a whole source or destination could not be reached; a table that may not be read any more is less."""
-    return isinstance(error, ConnectError) and not isinstance(error, SourceAccessLost)
+    return isinstance(error, ConnectError) and not isinstance(error, AccessDenied)
 
 
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

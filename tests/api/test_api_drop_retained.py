@@ -14,7 +14,7 @@ from api_world import Api, serve
 from instep.bootstrap import open_server
 from instep.control.resources import api_keys
 from instep.server.roles import CONSENTS, again
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.worker.perform import JobEnd, perform
 
 FILE = """\
@@ -42,7 +42,7 @@ def syncs(api: Api, *scripts: str) -> None:
     for script in scripts:
         with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
             connection.executescript(script)
-        sync(api.app.pipe("shop"), Wanted(), engine=api.app.engine("shop"))
+        sync(api.app.pipe("shop"), RunScope(), engine=api.app.engine("shop"))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from instep.bootstrap import open_server
 from instep.cli.main import main
 from instep.control.resources import api_keys
 from instep.model import Job
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.worker.perform import perform
 
 FILE = """\
@@ -75,7 +75,7 @@ def held(api: Api) -> str:
     for script in (TABLES, "insert into item values (2, 'wide')"):
         with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
             connection.executescript(script)
-        sync(api.app.pipe("mine"), Wanted(), engine=api.app.engine("mine"))
+        sync(api.app.pipe("mine"), RunScope(), engine=api.app.engine("mine"))
     [one] = api.get("/connections/mine/quarantine")["items"]
     return str(one["id"])
 

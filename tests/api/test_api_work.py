@@ -57,9 +57,9 @@ def api(tmp_path: Path) -> Iterator[Works]:
         made = serve(app)
         works = Works(made.app, made.client)
         works.sql("create table item (id integer primary key, name text); insert into item values (1, 'pen')")
-        from instep.sync.run import Wanted, sync
+        from instep.sync.run import RunScope, sync
 
-        sync(app.pipe("shop"), Wanted(), engine=app.engine("shop"))
+        sync(app.pipe("shop"), RunScope(), engine=app.engine("shop"))
         yield works
 
 

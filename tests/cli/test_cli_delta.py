@@ -7,7 +7,7 @@ from cli_world import PROJECT, Shop
 
 from instep.bootstrap import open_project
 from instep.sync.loading.engine import Inline
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 
 TABLES = PROJECT.replace("{type: iceberg, warehouse: lake}", "{type: delta, warehouse: lake}")
 RULES = "    rules:\n      - {on: [column.removed], decide: review}\n"
@@ -21,7 +21,7 @@ def lake(shop: Shop) -> Shop:
 
 def synced(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        assert sync(app.pipe("shop"), Wanted(), engine=Inline(threads=1)).status == "done"
+        assert sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
 
 
 def test_a_plan_and_its_rows(lake: Shop) -> None:

@@ -7,7 +7,7 @@ from cli_world import PROJECT, Shop
 
 from instep.bootstrap import open_project
 from instep.sync.loading.engine import Inline
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from postgres_server import Database
 
 PLACE = "{{type: postgres, host: 127.0.0.1, port: {c.port}, database: {c.database}, user: {c.user}, {more}}}"
@@ -28,7 +28,7 @@ def placed(shop: Shop, postgres: Database) -> Shop:
 
 def synced(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        assert sync(app.pipe("shop"), Wanted(), engine=Inline(threads=1)).status == "done"
+        assert sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
 
 
 def test_from_a_plan_to_an_undo(placed: Shop, postgres: Database) -> None:

@@ -12,7 +12,7 @@ from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, ups
 from instep.control.reviews import answer
 from instep.errors import InstepError, ReadError
 from instep.sync.progress import Silent
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from sync_world import preset
 
 KEY = [{"table": "t", "primary_key": ["id"]}]
@@ -198,7 +198,7 @@ def in_mid_run(world: ConnectorWorld, act: Callable[[], object], rest: list[Step
     """A row of the table, then the act, then the rest."""
     gate = world.folder / "gate"
     world.steps = [row(1), CHECKPOINT, ["wait", str(gate)], *rest]
-    sync(world.pipe, Wanted(**wanted), InMidRun(act, gate), world.rows_by)
+    sync(world.pipe, RunScope(**wanted), InMidRun(act, gate), world.rows_by)
 
 
 def check_all_is_there_later(world: ConnectorWorld) -> None:

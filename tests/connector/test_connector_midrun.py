@@ -13,7 +13,7 @@ from connector_world import AGAIN, CHECKPOINT, At, ConnectorWorld, MakeConnector
 from instep.control.resync import ask
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.overrides import Switch
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from sync_world import preset
 
 KEY = [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", "part": "LONG", "a": "STRING"}}]
@@ -33,7 +33,7 @@ def steps(world: ConnectorWorld) -> list[Step]:
 
 def run(world: ConnectorWorld, act: Callable[[], object], **wanted: bool) -> list[tuple[str, str]]:
     """A run in whose middle something is decided; answers what waits behind it."""
-    sync(world.pipe, Wanted(**wanted), At("waiting for the connector", 2, act, world.folder / "gate"), world.rows_by)
+    sync(world.pipe, RunScope(**wanted), At("waiting for the connector", 2, act, world.folder / "gate"), world.rows_by)
     return waiting(world)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from instep.errors import ReadError
 from instep.schema.catalog.types import DataType, Int, parse
 from instep.sources.connector.sdk.fivetran_connector_sdk import pack
-from instep.sources.connector.sdk.fivetran_connector_sdk.convert import InvalidValue, inferred_json
+from instep.sources.connector.sdk.fivetran_connector_sdk.convert import Misfit, inferred_json
 from instep.sources.connector.values import Values, join, read_column, settled
 
 BIG, HUGE = 1 << 70, 10**45
@@ -84,7 +84,7 @@ def test_declared(kind: str, values: list[Any], expected: list[Any]) -> None:
 
 
 def test_misfits_make_the_column_text() -> None:
-    got = through(["1.50", InvalidValue("12.345"), None], parse("decimal(6,2)"))
+    got = through(["1.50", Misfit("12.345"), None], parse("decimal(6,2)"))
     assert (str(got.type), str(got.stored), got.misfits) == ("decimal(6,2)", "string", 1)
     assert got.array.to_pylist() == ["1.50", "12.345", None]
 

@@ -15,7 +15,7 @@ from instep import crash
 from instep.errors import Blocked
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sources.connector.child import Child
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 
 KEY = [{"table": "t", "primary_key": ["id"]}, {"table": "u", "primary_key": ["id"]}]
 TWO = [{"table": "t", "primary_key": ["id", "part"], "columns": {"id": "LONG", "part": "LONG"}}, KEY[1]]
@@ -47,7 +47,7 @@ def steps(world: ConnectorWorld) -> list[Step]:
 
 
 def run(world: ConnectorWorld, told: At) -> Any:
-    return sync(world.pipe, Wanted(), told, world.rows_by)
+    return sync(world.pipe, RunScope(), told, world.rows_by)
 
 
 def check_all_comes(world: ConnectorWorld) -> None:

@@ -31,14 +31,14 @@ from instep.crash import VARIABLE
 from instep.sources.postgres.connect import conninfo
 from instep.sync.loading.engine import OnSpark
 from instep.sync.progress import SyncReport
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from postgres_server import Database
 
 INSTEP = Path(sys.executable).with_name("instep")
 KEYS = {"item": "id", "orders": "id", "tag": "id", "late": "id", "last": "id"}
 RENAMED = {"item": {"name": "title"}, "orders": {"note": "remark"}}
 
-WHOLE = Wanted()
+WHOLE = RunScope()
 
 BEFORE = """
 CREATE TABLE item (id int PRIMARY KEY, name varchar(40), price numeric(10,2), qty int);
@@ -164,7 +164,7 @@ class World:
         with open_project(self.folder) as app:
             yield app
 
-    def sync(self, wanted: Wanted = WHOLE) -> SyncReport:
+    def sync(self, wanted: RunScope = WHOLE) -> SyncReport:
         with self.app() as app:
             return sync(app.pipe("crash"), wanted, engine=OnSpark(lambda: self.session))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,12 +66,14 @@ def shut(database: Database) -> Iterator[None]:
         holder.close()
 
 
-def wait_reading(database: Database) -> None:
-    wait_until(
-        lambda: database.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = %s",
-                                 database.config.database),
-        what="a task to read",
-    )  # fmt: skip
+def wait_reading(database: Database, process: subprocess.Popen[str]) -> None:
+    waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = %s"
+
+    def reading() -> bool:
+        assert process.poll() is None, f"it ended with {process.returncode} before a task read"
+        return bool(database.execute(waits, database.config.database))
+
+    wait_until(reading, what="a task to read")
 
 
 def as_reader(world: World) -> None:
@@ -118,7 +121,7 @@ def test_a_part_of_spark_dies(world: World, kill: Callable[[int], None], code: i
     world.on_spark()
     with shut(world.database):
         process = world.start("sync")
-        wait_reading(world.database)
+        wait_reading(world.database, process)
         kill(process.pid)
         if code:
             assert world.wait(process) == code, world.said
@@ -140,7 +143,7 @@ def test_files_of_a_killed_attempt_are_removed(world: World) -> None:
     world.on_spark()
     with shut(world.database):
         process = world.start("sync")
-        wait_reading(world.database)
+        wait_reading(world.database, process)
         staged = list(world.folder.glob("lake/crash/*/data/*/*.parquet"))
         kill_workers(process.pid)
     assert world.wait(process) == 0, world.said
@@ -157,7 +160,7 @@ def test_the_server_dies(own_server: Server, tmp_path: Path, session: Any, forke
     as_reader(world)
     with shut(world.database):
         process = world.start("sync")
-        wait_reading(world.database)
+        wait_reading(world.database, process)
         own_server.kill()
         assert world.wait(process) in (1, 4, 6), world.said
     assert "Traceback" not in world.said

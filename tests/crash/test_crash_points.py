@@ -8,7 +8,7 @@ from crash_checks import check_converged, check_interrupted
 from crash_world import BEFORE, CHANGE, UNDOABLE, World, first_load
 
 from instep.cli.main import main
-from instep.sync.run import Wanted
+from instep.sync.run import RunScope
 
 pytestmark = [
     pytest.mark.slow,
@@ -100,7 +100,7 @@ def test_backfill(world: World, point: str) -> None:
     world.remember()
     world.killed_at(point, "backfill", "public.orders")
     check_interrupted(world)
-    assert world.sync(Wanted(frozenset({"public.orders"}), full=True, kind="backfill")).status == "done"
+    assert world.sync(RunScope(frozenset({"public.orders"}), full=True, kind="backfill")).status == "done"
     check_converged(world)
 
 

@@ -17,7 +17,7 @@ from instep.bootstrap import open_project
 from instep.sync.loading.engine import Inline
 from instep.sync.operations.verify import verify
 from instep.sync.progress import SyncReport
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from postgres_server import Database, Server, launch, make_database
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ STANDING = "SELECT count(*), count(*) FILTER (WHERE name = 'other') FROM shop.a 
 
 def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
-        return sync(app.pipe("shop"), Wanted(), engine=Inline(threads=1))
+        return sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1))
 
 
 def sql(folder: Path, script: str) -> None:

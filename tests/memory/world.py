@@ -33,7 +33,7 @@ from instep.store.tables.catalogs import runs
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, Inline
 from instep.sync.progress import SyncReport
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from memory.database import MemoryDatabase
 from memory.destination import MemoryDestination
 from memory.held import changed_by_hand
@@ -123,7 +123,7 @@ class World:
         )  # fmt: skip
 
     def sync(self, **wanted: Any) -> SyncReport:
-        report = sync(self.pipe, Wanted(**wanted), engine=self.engine())
+        report = sync(self.pipe, RunScope(**wanted), engine=self.engine())
         self.crashed = False
         return report
 

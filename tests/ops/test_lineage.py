@@ -32,7 +32,7 @@ from instep.monitoring.lineage import AGAIN, TURN, NotTaken
 from instep.project.load import load
 from instep.schema.catalog.catalog import Catalog
 from instep.store.store import Store
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from postgres_server import Database
 from receivers import Web, web
 
@@ -135,7 +135,7 @@ class Lake:
 
     def sync(self) -> str:
         self.now += timedelta(seconds=1)
-        return sync(self.app.pipe("shop"), Wanted(), engine=self.app.engine("shop")).run
+        return sync(self.app.pipe("shop"), RunScope(), engine=self.app.engine("shop")).run
 
     def command(self, words: str) -> None:
         """`CHANGE` stands for the one that was applied last."""

@@ -32,7 +32,7 @@ from instep.project.sections.models import SourceSection, SqliteSourceSection
 from instep.project.sections.values import Section
 
 OPEN = {
-    "SshSection.key", "PostgresSource.options", "ConnectorServer.configuration",
+    "SshSection.key", "PostgresSourceSection.options", "ConnectorServer.configuration",
 }  # fmt: skip
 """Keys that lead somewhere by design, whatever their value is: the table says where."""
 
@@ -259,35 +259,75 @@ def test_entries_are_found_by_class() -> None:
 
 
 ADDRESSES = {
-    "SshSection.host", "SshSection.port", "ConnectorServer.path", "ConnectorServer.configuration",
-    "ConnectorServer.environment", "EmailChannel.host", "EmailChannel.port", "IcebergDestination.catalog",
-    *(f"{section}.properties" for section in (
-        "FilesSource", "IcebergDestination", "DuckDbDestination", "PostgresDestination", "DeltaDestination")),
+    "SshSection.host",
+    "SshSection.port",
+    "ConnectorServer.path",
+    "ConnectorServer.configuration",
+    "ConnectorServer.environment",
+    "EmailChannelSection.host",
+    "EmailChannelSection.port",
+    "IcebergDestinationSection.catalog",
+    *(
+        f"{section}.properties"
+        for section in (
+            "FilesSourceSection",
+            "IcebergDestinationSection",
+            "DuckDbDestinationSection",
+            "PostgresDestinationSection",
+            "DeltaDestinationSection",
+        )
+    ),
     *(f"JdbcServer.{key}" for key in ("subprotocol", "url", "host", "port", "options")),
-    "Server.read_replica", "Tls.mode", "Tls.ca", "SshSection.host_key", "SshSection.known_hosts", "EmailChannel.tls",
-    "EmailChannel.ca",
-    *(f"{section}.{key}" for section in ("PostgresSource", "MySqlSource", "PostgresDestination")
-      for key in ("host", "port")),
-}  # fmt: skip
+    "ServerSection.read_replica",
+    "Tls.mode",
+    "Tls.ca",
+    "SshSection.host_key",
+    "SshSection.known_hosts",
+    "EmailChannelSection.tls",
+    "EmailChannelSection.ca",
+    *(
+        f"{section}.{key}"
+        for section in ("PostgresSourceSection", "MySqlSourceSection", "PostgresDestinationSection")
+        for key in ("host", "port")
+    ),
+}
 
 
 def test_what_decides_where_secrets_go_is_known() -> None:
     """Every key that is judged as a server is among them, and every one of TLS: a new one without `address` fails."""
     found = {f"{cls.__name__}.{key}" for cls, keys in KEYS.items() for key, rule in keys.items() if rule.address}
     assert found == ADDRESSES
-    named = {f"{c.__name__}.{k}" for c, keys in KEYS.items() for k, r in keys.items()
-             if any(word in r.words for word in ("server", "address", "variables")) and r is not SECRET}  # fmt: skip
+    named = {
+        f"{c.__name__}.{k}"
+        for c, keys in KEYS.items()
+        for k, r in keys.items()
+        if any(word in r.words for word in ("server", "address", "variables")) and r is not SECRET
+    }
     assert named - found == {
-        "PostgresSource.options", "WebhookChannel.url", "SlackChannel.url", "TeamsChannel.url", "JdbcServer.database",
-    }, "settings of a session; a signing secret is never sent; their URL is the secret; within the server"  # fmt: skip
+        "PostgresSourceSection.options",
+        "WebhookChannelSection.url",
+        "SlackChannel.url",
+        "TeamsChannel.url",
+        "JdbcServer.database",
+    }, "settings of a session; a signing secret is never sent; their URL is the secret; within the server"
 
 
 def test_addresses_within_mappings_are_found_by_name_and_look() -> None:
-    spec = {"type": "connector", "path": "connectors/c", "configuration": {
-        "api_key": "k", "base_url": "https://a", "subdomain": "acme", "start": "2024-01-01", "from": "x.example",
-        "n": 2,
-    }}  # fmt: skip
+    spec = {
+        "type": "connector",
+        "path": "connectors/c",
+        "configuration": {
+            "api_key": "k",
+            "base_url": "https://a",
+            "subdomain": "acme",
+            "start": "2024-01-01",
+            "from": "x.example",
+            "n": 2,
+        },
+    }
     found = dict(addresses(plain_section_of("source", "x", spec)))
     assert {".".join(map(str, path[1:])) for path in found if path[0] == "configuration"} == {
-        "base_url", "subdomain", "from",
-    }  # fmt: skip
+        "base_url",
+        "subdomain",
+        "from",
+    }

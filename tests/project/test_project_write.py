@@ -26,7 +26,7 @@ def test_the_schema_forbids_unknown_keys_and_marks_secrets() -> None:
     open_ones = [name for name, d in objects.items() if d.get("additionalProperties") is not False]
     assert open_ones == []
     assert schema["additionalProperties"] is False
-    fields = definitions["PostgresSource"]["properties"]
+    fields = definitions["PostgresSourceSection"]["properties"]
     assert "pattern" in fields["password"]
     assert "secret" in fields["password"]["description"]
     assert {"type": "integer", "minimum": 1, "maximum": 65535} in fields["port"]["anyOf"]

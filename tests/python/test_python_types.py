@@ -67,7 +67,7 @@ def test_a_script_of_a_user_type_checks_strictly(tmp_path: Path) -> None:
     wrong = SCRIPT.replace("shop.verify()[0].equal", "shop.verify()[0].equals").replace("full", "ful")
     code, said = check(tmp_path, wrong)
     assert code == 1
-    assert '"Verdict" has no attribute "equals"' in said
+    assert '"VerifyResult" has no attribute "equals"' in said
 
 
 def public() -> Iterator[tuple[str, Any]]:

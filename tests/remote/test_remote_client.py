@@ -16,7 +16,7 @@ import pytest
 from instep.backends.http.client import Client, address, compare
 from instep.backends.http.credentials import ApiKeySecret, key
 from instep.backends.http.problems import ServerRefused, error_of
-from instep.errors import Blocked, Conflict, ConnectError, InstepError, SetupError, SourceAccessLost
+from instep.errors import AccessDenied, Blocked, Conflict, ConnectError, InstepError, SetupError
 
 CANARY = "instep_sk_canary0123456789"
 PROBLEM = "application/problem+json"
@@ -162,5 +162,5 @@ def test_where_the_key_comes_from(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_let_in_is_exit_code_4() -> None:
     found = error_of({"code": "unauthorized", "title": "A valid API key is needed.", "detail": "no", "hint": "ask"})
-    assert isinstance(found, SourceAccessLost)
+    assert isinstance(found, AccessDenied)
     assert (found.exit_code, found.hint) == (4, "ask")

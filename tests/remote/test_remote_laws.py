@@ -60,13 +60,13 @@ def test_an_error_keeps_text_hint_and_exit_code_over_the_api_and_through_a_job(k
     assert (type(found), str(found)) == (kind, str(raised))
 
 
-class Elsewhere(errors.SourceAccessLost):
+class Elsewhere(errors.AccessDenied):
     """As those that rooms make for themselves."""
 
 
 def test_an_error_of_a_room_comes_back_as_its_nearest_kind() -> None:
     found = ended(job("failed", result=_problem(Elsewhere("gone", hint="grant"))))
-    assert (type(found), found.exit_code, found.hint) == (errors.SourceAccessLost, 4, "grant")
+    assert (type(found), found.exit_code, found.hint) == (errors.AccessDenied, 4, "grant")
 
 
 ENDED: list[tuple[str, dict[str, Any], type[InstepError], str]] = [

@@ -17,7 +17,7 @@ from instep.cli.backend import HERE, REMOTE, WHY
 from instep.cli.main import main
 from instep.errors import Conflict
 from instep.sync.progress import Silent
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from said import every_command
 
 
@@ -52,7 +52,7 @@ def _loads(world: World, *values: str) -> None:
     for value in values:
         world.sql("update item set name = 'VALUE', size = 'VALUE' where id = 1".replace("VALUE", value))
         with open_project(world.folder) as app:
-            assert sync(app.pipe("shop"), Wanted(), engine=app.engine("shop")).status == "done"
+            assert sync(app.pipe("shop"), RunScope(), engine=app.engine("shop")).status == "done"
 
 
 ERASING = ("quarantine", "discard", "main.item", "--key", '{"id": 1}', "--yes")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from events.shows import shows
-from instep.errors import ConnectError, InstepError, ProjectError, SetupError, SourceAccessLost
+from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, SetupError
 from instep.schema.catalog.types import Json, String
 from instep.sources.mysql.catalog import WEAK, _decoded, _parts
 from instep.sources.mysql.connect import SslMode, translate
@@ -141,7 +141,7 @@ def test_a_right_that_is_taken_away_is_access_lost(mariadb: MariaDatabase) -> No
     mariadb.execute(f"GRANT SELECT ON u TO {mariadb.reader.user}@'%'")
     with source.snapshot() as snapshot:
         chunks = snapshot.chunks(read, "shop.t", EVERYTHING)
-        with pytest.raises(SourceAccessLost, match=r"shop\.t.*may not be read") as failed:
+        with pytest.raises(AccessDenied, match=r"shop\.t.*may not be read") as failed:
             batches(snapshot, chunks)
     assert mariadb.reader.user in failed.value.hint
 
@@ -222,7 +222,7 @@ def test_without_a_timeout_the_server_is_reached(mariadb: MariaDatabase) -> None
 
 
 CODES: list[tuple[int, type[InstepError], str]] = [
-    (1142, SourceAccessLost, "may not be read"),
+    (1142, AccessDenied, "may not be read"),
     (1040, ConnectError, "no free connection"),
     (1044, ConnectError, "may not use"),
     (2013, InstepError, "connection was lost"),

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from events.shows import shows
-from instep.errors import ConnectError, InstepError, ProjectError, ReadError, SchemaError, SourceAccessLost
+from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SchemaError
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.chunks import CHUNK_BYTES, HeapStorage, parts
@@ -89,10 +89,10 @@ def test_a_grant_lost_before_the_read_is_access_lost(table: Database) -> None:
     with PostgresSource(table.reader).snapshot() as snapshot:
         read = read_of(snapshot)
         table.execute(f"REVOKE ALL ON t FROM {READER}")
-        with pytest.raises(SourceAccessLost, match=r"public\.t: may not be read") as told:
+        with pytest.raises(AccessDenied, match=r"public\.t: may not be read") as told:
             run(snapshot, read)
         assert READER in told.value.hint
-        with pytest.raises(SourceAccessLost):
+        with pytest.raises(AccessDenied):
             snapshot.count(read)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.errors import ReadError, SourceAccessLost
+from instep.errors import AccessDenied, ReadError
 from instep.schema.catalog.types import Int, String
 from instep.stage.spec import Chunk, ChunkResult, StageColumn, StageSpec, SystemColumns
 
@@ -32,7 +32,7 @@ class RangeReader:
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         verb, *rest = chunk.query.split()
         if verb == "lost":
-            raise SourceAccessLost(f"{chunk.table}: no right to read", hint="grant SELECT")
+            raise AccessDenied(f"{chunk.table}: no right to read", hint="grant SELECT")
         if verb == "gone":
             raise ReadError(f"{chunk.table}: the server is gone")
         if verb == "odd":

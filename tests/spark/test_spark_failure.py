@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.errors import InstepError, ReadError, SetupError, SourceAccessLost, StageError
+from instep.errors import AccessDenied, InstepError, ReadError, SetupError, StageError
 from instep.spark.failure import explain
 
 PYTHON = """
@@ -27,9 +27,7 @@ Caused by: {line}
     ("text", "kind", "message"),
     [
         pytest.param(PYTHON.format(line="instep.errors.ReadError: t: gone"), ReadError, "t: gone", id="our error"),
-        pytest.param(
-            PYTHON.format(line="instep.errors.AccessLost: t: no"), SourceAccessLost, "t: no", id="its subclass"
-        ),
+        pytest.param(PYTHON.format(line="instep.errors.AccessLost: t: no"), AccessDenied, "t: no", id="its subclass"),
         pytest.param(PYTHON.format(line="instep.errors.Unheard: x"), StageError, "x", id="a class we do not know"),
         pytest.param(
             PYTHON.format(line="ValueError: bad\nZeroDivisionError: worse"),

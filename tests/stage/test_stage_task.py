@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from stage_world import KEYLESS, Broken, MemoryReader, batch, column, rows_of, spec_of
 
-from instep.errors import ConnectError, ReadError, SourceAccessLost, StageError
+from instep.errors import AccessDenied, ConnectError, ReadError, StageError
 from instep.stage.spec import Chunk, ChunkResult, StageSpec
 from instep.stage.task import ChunkProgress, may_pass, run_chunks
 
@@ -76,9 +76,7 @@ class TestFailures:
         assert not Path(specs["a"].location).exists()
 
     def test_lost_access_is_not_tried_again(self, specs: dict[str, StageSpec]) -> None:
-        reader = MemoryReader(
-            {"a0": [Broken(SourceAccessLost("no SELECT on a", hint="grant it"))], "b0": [batch(id=[1])]}
-        )
+        reader = MemoryReader({"a0": [Broken(AccessDenied("no SELECT on a", hint="grant it"))], "b0": [batch(id=[1])]})
         results = run(reader, specs, chunk("a", 0), chunk("b", 0))
         assert [r.error for r in results] == ["no SELECT on a\n  grant it", ""]
         assert reader.log.count("a0") == 1
@@ -120,7 +118,7 @@ class TestFailures:
 
     @pytest.mark.parametrize(
         ("error", "expected"),
-        [(ReadError("x"), True), (LOST, True), (SourceAccessLost("x"), False), (StageError("x"), False)],
+        [(ReadError("x"), True), (LOST, True), (AccessDenied("x"), False), (StageError("x"), False)],
     )
     def test_may_pass(self, error: Any, expected: bool) -> None:
         assert may_pass(error) == expected

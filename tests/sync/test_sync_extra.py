@@ -10,7 +10,7 @@ import pytest
 
 from instep.schema.selection.selection import Selection, patterns
 from instep.sync.operations.verify import verify
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes.evolve import evolve, preview
 from sync_world import MakeWorld, World, cursor
 
@@ -89,7 +89,7 @@ def test_other_columns_that_wait_are_not_read(world: World) -> None:
 
 
 def loaded(world: World, most: int = 0) -> None:
-    sync(limited(world, most), Wanted(), engine=world.rows_by)
+    sync(limited(world, most), RunScope(), engine=world.rows_by)
 
 
 def extra(world: World) -> dict[int, Any]:
@@ -136,7 +136,7 @@ def test_what_only_the_lake_has_is_kept(world: World) -> None:
     world.run("ALTER TABLE t DROP COLUMN a", "UPDATE t SET n = 9 WHERE id = 1", "INSERT INTO t VALUES (3, 10)")
     loaded(world)
     assert extra(world) == {1: {"a": 1}, 2: {"a": 2}, 3: None}
-    sync(limited(world), Wanted(full=True), engine=world.rows_by)
+    sync(limited(world), RunScope(full=True), engine=world.rows_by)
     assert extra(world) == {1: {"a": 1}, 2: {"a": 2}, 3: None}
 
 

@@ -17,7 +17,7 @@ from instep.errors import Blocked
 from instep.model import Review
 from instep.schema.policy.policy import Policy, Rule
 from instep.sync.context import SyncContext
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes.evolve import evolve, preview
 from instep.sync.schema_changes.undo import find, prepare, takeback
 
@@ -46,7 +46,7 @@ class Eyes:
         return replace(pipe, policy=self.policy) if self.policy else pipe
 
     def sync(self, who: str) -> None:
-        sync(self.by(who), Wanted(), engine=self.app.engine("shop"))
+        sync(self.by(who), RunScope(), engine=self.app.engine("shop"))
 
     def change(self, kind: str) -> Review:
         """The last one."""

@@ -12,7 +12,7 @@ from instep.crash import VARIABLE, Crashed
 from instep.destinations.iceberg.backfill import promote_overflow as iceberg_promote
 from instep.sync.loading.engine import Inline
 from instep.sync.progress import SyncReport
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, cursor, preset
 
 EXTRA = "_instep_extra"
@@ -24,7 +24,7 @@ SETUP = (
 
 def run(world: World, **wanted: Any) -> SyncReport:
     """A sync that lets in no new column by itself."""
-    return sync(replace(world.pipe, max_new_columns=0), Wanted(**wanted), engine=Inline())
+    return sync(replace(world.pipe, max_new_columns=0), RunScope(**wanted), engine=Inline())
 
 
 def held(make_world: MakeWorld, kind: str = "postgres", *columns: str, **settings: Any) -> World:

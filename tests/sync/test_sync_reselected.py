@@ -11,7 +11,7 @@ from instep.model import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.loading.engine import Inline
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, cursor, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int NOT NULL)"
@@ -166,7 +166,7 @@ def test_a_run_that_ends_early_forgets_nothing(make_world: MakeWorld, then: Sele
     world = begun(make_world(), backfill="column")
     moved_while_off(world)
     with pytest.raises(ReadError):
-        sync(world.pipe, Wanted(), engine=Lost())
+        sync(world.pipe, RunScope(), engine=Lost())
     assert wanted(world) == ["t.name is on"]
     world.selection = then
     world.sync()

@@ -13,7 +13,7 @@ from events.shows import shows
 from instep.errors import Blocked, InstepError, RunInProgress
 from instep.schema.selection.selection import Selection, patterns
 from instep.sync.progress import Silent
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, preset
 
 
@@ -34,7 +34,7 @@ class At(Silent):
 
 
 def run_with(world: World, progress: At, **wanted: object) -> object:
-    return sync(world.pipe, Wanted(**wanted), progress, world.rows_by)
+    return sync(world.pipe, RunScope(**wanted), progress, world.rows_by)
 
 
 def staged(world: World) -> list[str]:

@@ -20,7 +20,7 @@ from instep.sync.context import SyncContext
 from instep.sync.operations import drop_clones, restore, set_cursor, set_key
 from instep.sync.operations.delete_connection import leave
 from instep.sync.quarantine import quarantine
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes import undo
 
 FILE = """\
@@ -66,7 +66,7 @@ class Shop:
         return replace(self.app.pipe("shop"), four_eyes=False)
 
     def sync(self) -> None:
-        sync(self.alone(), Wanted(), engine=self.app.engine("shop"))
+        sync(self.alone(), RunScope(), engine=self.app.engine("shop"))
 
     def by(self, who: str) -> SyncContext:
         return replace(self.app.pipe("shop"), who=who)

@@ -9,7 +9,7 @@ import pytest
 
 from instep.errors import Blocked
 from instep.schema.selection.overrides import Switch
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes import undo
 from sync_world import MakeWorld, World
 
@@ -33,7 +33,7 @@ def world(make_world: MakeWorld) -> World:
 
 def asks(world: World, who: str, *, four_eyes: bool = True, **wanted: Any) -> None:
     pipe = replace(world.pipe, who=who, four_eyes=four_eyes)
-    sync(pipe, Wanted(**wanted), engine=world.rows_by)
+    sync(pipe, RunScope(**wanted), engine=world.rows_by)
 
 
 @pytest.mark.parametrize("how", WANTED)

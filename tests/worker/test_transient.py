@@ -11,7 +11,8 @@ MAY_PASS = {
     "RunInProgress",
 }  # fmt: skip
 STAY = {
-    "InstepError", "ProjectError", "SchemaError", "IllegalChange", "AccessLost", "SparkNeeded", "Blocked", "SetupError"
+    "InstepError", "ProjectError", "SchemaError", "IllegalChange", "AccessDenied", "SparkNeeded", "Blocked",
+    "SetupError", "ChangeNotFound",
 }  # fmt: skip
 
 

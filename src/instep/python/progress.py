@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class ProgressUpdate:
+class Progress:
     """One step of a run, or of one table of it.
 
     Example:
@@ -25,7 +25,7 @@ class ProgressUpdate:
     """Bytes read since the last call for this table."""
 
 
-ProgressCallback = Callable[[ProgressUpdate], None]
+ProgressCallback = Callable[[Progress], None]
 """A function that takes progress. It may be called from any thread."""
 
 
@@ -51,15 +51,15 @@ class ProgressWatch:
 
     def step(self, text: str) -> None:
         """Report the step that the run has begun."""
-        self._report(ProgressUpdate(step=text))
+        self._report(Progress(step=text))
 
     def tables(self, rows: dict[str, int]) -> None:
         """Ignore the rows that are expected: only those that have come are reported."""
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
         """Report rows and bytes of a table, or the step that it is in."""
-        self._report(ProgressUpdate(step, path, rows, bytes))
+        self._report(Progress(step, path, rows, bytes))
 
-    def _report(self, progress: ProgressUpdate) -> None:
+    def _report(self, progress: Progress) -> None:
         if self._callback is not None:
             self._callback(progress)

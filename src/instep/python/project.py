@@ -68,7 +68,7 @@ def connect(url: str, key: str | None = None) -> Project:
             project.connection("shop").sync()
 
     Workers of the server do the work; a call waits for its end, and leaves it going on when it is interrupted. Raises
-    ConnectError if nobody answers at `url`, AccessRefused for a key that is not known.
+    ConnectError if nobody answers at `url`, AccessDenied for a key that is not known.
     """
     from importlib.metadata import version
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.errors import ConnectError, InstepError, LockYielded, ReadError, SourceAccessLost, StageError
+from instep.errors import AccessDenied, ConnectError, InstepError, LockYielded, ReadError, StageError
 from instep.stage.conform import Conformer, QuarantinedValue, compact_json
 from instep.stage.files.partitioned import writer_for
 from instep.stage.origin import TEXT, refused
@@ -267,7 +267,7 @@ def pause(tried: int) -> float:
 
 def may_pass(error: InstepError) -> bool:
     """Whether trying again on a new connection can help."""
-    return isinstance(error, ReadError | ConnectError) and not isinstance(error, SourceAccessLost)
+    return isinstance(error, ReadError | ConnectError) and not isinstance(error, AccessDenied)
 
 
 def unexpected(chunk: Chunk, error: BaseException) -> InstepError:

@@ -16,8 +16,8 @@ _BY_CODE: Mapping[str, type[errors.InstepError]] = {
     "unavailable": errors.ConnectError,
     "internal": errors.ConnectError,
     "too_many_requests": errors.ConnectError,
-    "unauthorized": errors.SourceAccessLost,
-    "forbidden": errors.SourceAccessLost,
+    "unauthorized": errors.AccessDenied,
+    "forbidden": errors.AccessDenied,
 }
 MAX_TEXT = 2000
 
@@ -42,7 +42,7 @@ def error_of(problem: Mapping[str, Any]) -> errors.InstepError:
     the title comes first."""
     kind = _BY_CODE.get(str(problem["code"]), ServerRefused)
     title, detail = _text(problem, "title"), _text(problem, "detail")
-    message = detail if detail and kind is not errors.SourceAccessLost else " ".join(filter(None, (title, detail)))
+    message = detail if detail and kind is not errors.AccessDenied else " ".join(filter(None, (title, detail)))
     return kind(message or f"the server refused: {problem['code']}", hint=_text(problem, "hint"))
 
 

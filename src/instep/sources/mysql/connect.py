@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from instep.errors import ConnectError, InstepError, ProjectError, ReadError, SetupError, SourceAccessLost
+from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SetupError
 from instep.loopback import is_near
 from instep.sources.mysql.wire import MALFORMED, spoken
 from instep.sources.private_file import as_file, private_file
@@ -289,7 +289,7 @@ def translate(config: MySqlConfig, code: int, text: str, what: str = "") -> Inst
     subject, text = what or config.place, config.told(text)
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"
-        return SourceAccessLost(f"{subject}: may not be read any more: {text}", hint=hint)
+        return AccessDenied(f"{subject}: may not be read any more: {text}", hint=hint)
     if code in _MOVED:
         return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
     if code in _PATTERN:

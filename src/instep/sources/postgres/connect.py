@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from instep.errors import ConnectError, InstepError, ProjectError, ReadError, SourceAccessLost
+from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError
 from instep.sources.postgres.sql import literal
 from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
@@ -176,7 +176,7 @@ def translate(
     subject = what or config.place
     if sqlstate == "42501" or "permission denied for" in text:
         hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"
-        return SourceAccessLost(f"{subject}: may not be read any more: {text}", hint=hint)
+        return AccessDenied(f"{subject}: may not be read any more: {text}", hint=hint)
     if sqlstate in ("42P01", "42703", "3F000"):
         return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
     if sqlstate == "2201B":
