@@ -20,7 +20,7 @@ import data
 import project
 import server
 from instep.bootstrap import open_project
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes.evolve import preview
 
 STEPS = ("detection before", "first sync", "detection", "sync without changes")
@@ -50,7 +50,7 @@ def measured(database: server.Server, folder: Path, count: int) -> list[tuple[fl
     with open_project(folder) as app:
         pipe, engine = app.pipe(project.CONNECTION), app.engine(project.CONNECTION)
         look = lambda: preview(pipe)  # noqa: E731
-        return [took(step) for step in (look, lambda: sync(pipe, Wanted(), engine=engine)) * 2]
+        return [took(step) for step in (look, lambda: sync(pipe, RunScope(), engine=engine)) * 2]
 
 
 def took(step: Callable[[], Any]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import project
 from instep.bootstrap import open_project
-from instep.sync.run import Wanted, sync
+from instep.sync.run import RunScope, sync
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
         pipe = app.pipe(project.CONNECTION)
         for table in tables:
             begun = time.monotonic()
-            report = sync(pipe, Wanted(frozenset([table])), engine=engine)
+            report = sync(pipe, RunScope(frozenset([table])), engine=engine)
             took = time.monotonic() - begun
             print(table, report.status, f"{took:.3f} s", report.tables)
             if report.status != "done":
