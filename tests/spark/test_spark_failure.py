@@ -27,7 +27,7 @@ Caused by: {line}
     ("text", "kind", "message"),
     [
         pytest.param(PYTHON.format(line="instep.errors.ReadError: t: gone"), ReadError, "t: gone", id="our error"),
-        pytest.param(PYTHON.format(line="instep.errors.AccessLost: t: no"), AccessDenied, "t: no", id="its subclass"),
+        pytest.param(PYTHON.format(line="instep.errors.AccessDenied: t: no"), AccessDenied, "t: no", id="its subclass"),
         pytest.param(PYTHON.format(line="instep.errors.Unheard: x"), StageError, "x", id="a class we do not know"),
         pytest.param(
             PYTHON.format(line="ValueError: bad\nZeroDivisionError: worse"),

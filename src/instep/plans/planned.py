@@ -6,14 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import InstepError
-from instep.model import Review
-from instep.schema.changes.describe import KeyChanged, KeyRemoved, change_from_dict
-from instep.sync.context import SyncContext
-from instep.sync.operations.set_key import offers
-from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_source
-from instep.sync.schema_changes.table_setting import SettingTable, find_table
-
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.model import Review
@@ -40,60 +32,13 @@ def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:
             yield f"  {line}", "dim" if line.startswith("--") else ""
 
 
-@dataclass(frozen=True)
-class KeyReport:
-    """`counts` are those of the new key, or of the old one where the source has none any more; None with `why_not`."""
-
-    review: str
-    table: str
-    counts: KeyCount | None
-    offers: tuple[str, ...] = ()
-    why_not: str = ""
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """For people."""
-        if self.counts is None:
-            return (f"{self.review}: its key was not counted: {self.why_not}",)
-        key = ", ".join(self.counts.key)
-        return (*(f"{self.review}: key ({key}) {line}" for line in self.counts.lines), *self.offers)
-
-
-def key_report(pipe: SyncContext, review: Review) -> KeyReport | None:
-    """None for a change that is not about a key, or that is answered. Reads the key's columns; what cannot be read is
-    said, not raised."""
-    change = change_from_dict(review.change)
-    if review.status != "open" or not isinstance(change, KeyChanged | KeyRemoved):
-        return None
-    path = ".".join(filter(None, review.table))
-    key = change.after if isinstance(change, KeyChanged) else change.before
-    try:
-        found = find_table(pipe, path)
-        counts = KeyCount(key, _at_source(pipe, found, key), count_destination(pipe, found.table, key))
-    except InstepError as error:
-        return KeyReport(review.id, path, None, why_not=error.message)
-    return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
-
-
-def _at_source(pipe: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
-    absent = [name for name in key if name not in found.source.by_name]
-    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(pipe, found.source, key)
-
-
-def _offers(path: str, counts: KeyCount) -> list[str]:
-    if counts.source.why_not:
-        return [f"choose another key: instep table set-key {path} COL[,COL...]"]
-    return offers(path, counts)
-
-
-__all__ = ["KeyReport", "key_report"]
-
-
 def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]:
     """What open changes of keys would do, with the commands that settle them; nothing is read where there are none."""
     keys = [r for r in reviews if r.kind in ("key.changed", "key.removed") and r.status == "open"]
     if not keys:
         return []
+
+    from instep.sync.operations.key_report import key_report
 
     pipe = app.pipe(connection)
     return [line for r in keys if (found := key_report(pipe, r)) is not None for line in found.lines]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from instep.destinations.base import (
     CastSample,
@@ -26,13 +25,10 @@ from instep.destinations.base import (
     StagingTarget,
     UndropReport,
 )
-from instep.destinations.connection_test import COMMIT, checks_of, scratch
 from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
 from instep.destinations.iceberg.commit.shard_lake import part_of
 from instep.destinations.iceberg.evolve import views as iceberg_views
-from instep.destinations.iceberg.evolve.ddl import execute
 from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake
-from instep.destinations.iceberg.metadata.files import arrow_schema
 from instep.destinations.iceberg.metadata.layout import guards
 from instep.destinations.iceberg.metadata.partition import check_loadable, fault
 from instep.destinations.iceberg.metadata.records import (
@@ -48,7 +44,6 @@ from instep.destinations.iceberg.metadata.records import (
 )
 from instep.destinations.iceberg.metadata.shards import part_table, projected, shape_of, shards_of, within_of
 from instep.destinations.iceberg.metadata.table_layout import layout_of, property_fault
-from instep.destinations.iceberg.write.load import append, load_ours
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import ShardStatus, SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.types import ICEBERG_PROMOTIONS
@@ -67,36 +62,6 @@ from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def check_lake(lake: Lake) -> list[Check]:
-    """One line for each thing a lake must allow, until the first that fails."""
-    on = scratch(lake.staging)
-    hint = "the warehouse must allow writing and deleting files"
-    grants = "the catalog's user needs to create, alter and drop tables"
-    attempts = [
-        ("open the catalog", "see the catalog's settings", lambda: lake.catalog.list_namespaces()),
-        ("create a table", grants, lambda: execute(lake, on.ref, [on.added], on.table, COMMIT)),
-        ("write a file", hint, lambda: append(lake, on.ref, [_scratch_file(lake, on.ref)], COMMIT)),
-        ("alter the table", grants, lambda: execute(lake, on.ref, [on.widened], on.wider, COMMIT)),
-        ("read it back", hint, lambda: load_ours(lake, on.ref)[0].scan().to_arrow()),
-        ("drop the table", grants, lambda: lake.drop_table(on.ref)),
-    ]
-    return checks_of(attempts, Exception, lake.redacted)
-
-
-def _scratch_file(lake: Lake, ref: Ref) -> StagedFile:
-    table, _ = load_ours(lake, ref)
-    schema, path, footers = arrow_schema(table.schema()), f"{table.location()}/data/scratch.parquet", list[Any]()
-    with (
-        table.io.new_output(path).create(overwrite=True) as stream,
-        pq.ParquetWriter(stream, schema, metadata_collector=footers) as writer,
-    ):
-        writer.write_table(pa.table({"id": pa.array([1], pa.int64())}, schema=schema))
-    sink = pa.BufferOutputStream()
-    footers[0].write_metadata_file(sink)
-    return StagedFile("test", 0, path, 1, len(table.io.new_input(path)), bytes(sink.getvalue()))
-
 
 __all__ = ["CAPABILITIES", "IcebergConfig", "IcebergDestination"]
 
@@ -157,6 +122,7 @@ class IcebergDestination:
         return self.lake.spark_conf()
 
     def test(self) -> list[Check]:
+        from instep.destinations.iceberg.check import check_lake
 
         return check_lake(self.lake)
 
