@@ -131,7 +131,7 @@ def keys(*values: int) -> pa.Table:
 
 
 def test_rows_that_were_met_are_amended(shop: Warehouse) -> None:
-    met = shop.to.meet(REF, keys(3, 1, 99))
+    met = shop.to.lookup_rows(REF, keys(3, 1, 99))
     found = dict(zip(met.numbers, met.rows.column("name").to_pylist(), strict=True))
     assert found == {0: "c", 1: "a"}
     place = met.numbers.index(1)
@@ -139,18 +139,18 @@ def test_rows_that_were_met_are_amended(shop: Warehouse) -> None:
     new = pa.Table.from_pylist([{"id": 99, "name": "new", "tags": ["t"]}], met.rows.schema)
     state = shop.to.state(REF)
     assert state is not None
-    shop.to.amend(REF, met, RowUpdate([place], updated, new), shop.commit(cursor=state.cursor))
+    shop.to.update_rows(REF, met, RowUpdate([place], updated, new), shop.commit(cursor=state.cursor))
     assert shop.rows("id", "name", "tags") == [(1, "changed", None), (2, "b", None), (3, "c", None), (99, "new", ["t"])]
     with pytest.raises(Conflict, match="moved while"):
-        shop.to.amend(REF, met, RowUpdate([place], updated, new.slice(0, 0)), shop.commit())
+        shop.to.update_rows(REF, met, RowUpdate([place], updated, new.slice(0, 0)), shop.commit())
 
 
 def test_a_late_amendment_is_refused(shop: Warehouse) -> None:
-    met = shop.to.meet(REF, keys(1))
+    met = shop.to.lookup_rows(REF, keys(1))
     late = shop.commit()
     shop.commit()
     with pytest.raises(Fenced):
-        shop.to.amend(REF, met, RowUpdate([], met.rows.slice(0, 0), met.rows), late)
+        shop.to.update_rows(REF, met, RowUpdate([], met.rows.slice(0, 0), met.rows), late)
 
 
 def test_a_trial_tells_what_does_not_fit(shop: Warehouse) -> None:
@@ -195,8 +195,8 @@ def test_columns_may_be_called_as_names_of_ours(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, wanted)
     shop.append({"id": 1, "filename": "f", "t": "t", "s": "s", "k0": 7})
     assert shop.merge({"id": 1, "t": "new", "s": "s"}, {"id": 2, "n": "n"}).inserted == 1
-    met = shop.to.meet(REF, keys(1))
-    shop.to.amend(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
+    met = shop.to.lookup_rows(REF, keys(1))
+    shop.to.update_rows(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "t", "s", "n") == [(1, "new", "s", None), (2, None, None, "n")]
 
 

@@ -48,15 +48,15 @@ def names(lake: IcebergDestination) -> dict[int, str]:
 
 
 def test_the_rows_that_stand_are_met(lake: IcebergDestination) -> None:
-    met = lake.meet(REF, keys(5, 2, 1, 9))
+    met = lake.lookup_rows(REF, keys(5, 2, 1, 9))
     found = dict(zip(met.numbers, met.rows.column("id").to_pylist(), strict=True))
     assert found == {0: 5, 2: 1}
     assert sorted(met.rows.column("name").to_pylist()) == ["new", "old"]
 
 
 def test_rows_are_changed_and_added_and_the_others_stay(lake: IcebergDestination) -> None:
-    met = lake.meet(REF, keys(5, 1))
-    done = lake.amend(REF, met, renamed(met, [0, 1], {"id": 9, "name": "added"}), Commit("r-1", 1, "c1", "a1"))
+    met = lake.lookup_rows(REF, keys(5, 1))
+    done = lake.update_rows(REF, met, renamed(met, [0, 1], {"id": 9, "name": "added"}), Commit("r-1", 1, "c1", "a1"))
     assert (done.updated, done.inserted) == (2, 1)
     assert names(lake) == {0: "old", 1: "amended", 3: "old", 4: "old", 5: "amended", 9: "added"}
     state = lake.state(REF)
@@ -66,28 +66,28 @@ def test_rows_are_changed_and_added_and_the_others_stay(lake: IcebergDestination
 
 
 def test_only_new_rows_and_only_changed_ones(lake: IcebergDestination) -> None:
-    met = lake.meet(REF, keys(1))
-    lake.amend(REF, met, renamed(met, [], {"id": 9, "name": "added"}), Commit("r-1", 1))
-    met = lake.meet(REF, keys(1))
-    lake.amend(REF, met, renamed(met, [0]), Commit("r-1", 1))
+    met = lake.lookup_rows(REF, keys(1))
+    lake.update_rows(REF, met, renamed(met, [], {"id": 9, "name": "added"}), Commit("r-1", 1))
+    met = lake.lookup_rows(REF, keys(1))
+    lake.update_rows(REF, met, renamed(met, [0]), Commit("r-1", 1))
     assert (names(lake)[1], names(lake)[9], len(rows_of(lake))) == ("amended", "added", 6)
 
 
 def test_a_table_that_moved_is_left_alone(lake: IcebergDestination) -> None:
-    met = lake.meet(REF, keys(1))
+    met = lake.lookup_rows(REF, keys(1))
     lake.append(REF, [stage(lake, REF, [{"id": 7, "name": "x"}])], Commit("r-1", 1))
     with pytest.raises(Conflict, match="moved"):
-        lake.amend(REF, met, renamed(met, [0]), Commit("r-1", 1))
+        lake.update_rows(REF, met, renamed(met, [0]), Commit("r-1", 1))
     assert names(lake)[1] == "new"
 
 
 def test_a_late_run_is_refused_and_leaves_no_file(lake: IcebergDestination) -> None:
-    met = lake.meet(REF, keys(1))
+    met = lake.lookup_rows(REF, keys(1))
     lake.claim(REF, 2)
     folder = Path(lake.target(REF).location.removeprefix("file://"))
     before = set(folder.rglob("*"))
     with pytest.raises(Fenced):
-        lake.amend(REF, met, renamed(met, [0]), Commit("r-1", 1))
+        lake.update_rows(REF, met, renamed(met, [0]), Commit("r-1", 1))
     assert (set(folder.rglob("*")), names(lake)[1]) == (before, "new")
 
 
@@ -95,7 +95,7 @@ def test_a_table_without_rows_is_told(tmp_path: Path) -> None:
     lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
     create(lake)
     with pytest.raises(DestinationError, match="has not been loaded yet"):
-        lake.meet(REF, keys(1))
+        lake.lookup_rows(REF, keys(1))
 
 
 def test_keys_of_several_columns(tmp_path: Path) -> None:
@@ -104,5 +104,5 @@ def test_keys_of_several_columns(tmp_path: Path) -> None:
     lake.claim(REF, 1)
     rows = [{"id": i, "part": p, "u": bytes(16)} for i in (1, 2) for p in ("a", "b")]
     lake.append(REF, [stage(lake, REF, rows)], Commit("r-1", 1))
-    met = lake.meet(REF, pa.table({"part": ["b", "a", "c"], "id": pa.array([1, 2, 1], pa.int64())}))
+    met = lake.lookup_rows(REF, pa.table({"part": ["b", "a", "c"], "id": pa.array([1, 2, 1], pa.int64())}))
     assert sorted(met.numbers) == [0, 1]

@@ -76,6 +76,6 @@ def test_columns_may_be_called_as_names_of_ours(database: Database, tmp_path: Pa
     shop = Warehouse(database, tmp_path, wanted)
     shop.append({"id": 1, "filename": "f", "t": "t", "s": "s", "k0": 7, "100%": "%s"})
     assert shop.merge({"id": 1, "t": "new", "s": "s"}, {"id": 2, "n": "n"}).inserted == 1
-    met = shop.to.meet(REF, keys(1))
-    shop.to.amend(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
+    met = shop.to.lookup_rows(REF, keys(1))
+    shop.to.update_rows(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "t", "s", "n") == [(1, "new", "s", None), (2, None, None, "n")]

@@ -299,13 +299,13 @@ def test_rows_with_documents_for_keys_keep_what_waits(database: Database, tmp_pa
     shop.change(KEYED, ReviveColumn(REF, name, name))
     assert shop.rows("id", "name") == [(two, "b"), ('{"a": 3}', None)]
     assert shop.fill({"id": two, "size": 5}).rows == 1
-    met = shop.to.meet(REF, pa.table({"id": pa.array([two], pa.large_string())}))
+    met = shop.to.lookup_rows(REF, pa.table({"id": pa.array([two], pa.large_string())}))
     assert met.rows.column("size").to_pylist() == [5]
     better = met.rows.set_column(2, met.rows.schema.field("size"), pa.array([6], pa.int32()))
-    shop.to.amend(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
+    shop.to.update_rows(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "size") == [(two, 6), ('{"a": 3}', None)]
     with pytest.raises(Conflict, match="moved"):
-        shop.to.amend(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
+        shop.to.update_rows(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
 
 
 def test_a_replacement_takes_names_that_wait(database: Database, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_pooler_makes_no_difference(postgres: Database, tmp_path: Path) -> Non
         shop.change(less, ColumnRemoved(REF, other.columns[1], 1))
         assert shop.rows("id") == [(1,)]
         assert [c.ok for c in shop.to.test()] == [True] * 6
-        met = shop.to.meet(REF, shop.to.read(REF, ["id"]).read_all())
+        met = shop.to.lookup_rows(REF, shop.to.read(REF, ["id"]).read_all())
         assert met.numbers == [0]
         assert shop.to.merge(None, REF, [stage(shop.to, REF, [{"id": 1}])], Merge(("id",)), shop.commit()).updated == 0
 

@@ -81,7 +81,7 @@ def test_every_edge_value_comes_back(database: Database, tmp_path: Path) -> None
         assert read.column(kind).combine_chunks().equals(given.column(kind).combine_chunks()), kind
     again = shop.to.merge(None, REF, [stage_table(shop.to, REF, given)], Merge(("id",)), shop.commit())
     assert (again.inserted, again.updated) == (0, 0), "nothing differs from itself"
-    met = shop.to.meet(REF, pa.table({"id": pa.array([0])}))
+    met = shop.to.lookup_rows(REF, pa.table({"id": pa.array([0])}))
     assert met.rows.equals(given.slice(0, 1))
 
 

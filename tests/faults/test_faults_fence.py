@@ -40,11 +40,11 @@ def fill(to: Any) -> Callable[[], Any]:
     return lambda: to.fill(None, REF, wanted, LATE, lambda rows, size: None, lambda: True)
 
 
-def amend(to: Destination) -> Callable[[], Any]:
-    met = to.meet(REF, pa.table({"id": pa.array([1], to.target(REF).schema.field("id").type)}))
+def update_rows(to: Destination) -> Callable[[], Any]:
+    met = to.lookup_rows(REF, pa.table({"id": pa.array([1], to.target(REF).schema.field("id").type)}))
     field = met.rows.schema.field("name")
     changed = met.rows.set_column(met.rows.schema.get_field_index("name"), field, pa.array(["late"], field.type))
-    return lambda: to.amend(REF, met, RowUpdate([0], changed, met.rows.slice(0, 0)), LATE)
+    return lambda: to.update_rows(REF, met, RowUpdate([0], changed, met.rows.slice(0, 0)), LATE)
 
 
 def keep(to: Destination) -> Callable[[], Any]:
@@ -66,7 +66,7 @@ def test_what_was_prepared_before_a_later_claim_is_refused(destination: Destinat
     to.overwrite(REF, [stage(to, REF, [{"id": 1}, {"id": 2, "name": "b"}])], Commit("run-1", 1, "c"))
     attempts = {
         "fill": fill(to),
-        "amend": amend(to),
+        "amend": update_rows(to),
         "keep": keep(to),
         "merge": lambda: merge(to),
         "merge that deletes": lambda: merge(to, complete=True, deletes="hard"),

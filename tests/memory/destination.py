@@ -331,7 +331,7 @@ class MemoryDestination:
 
         self._commit(ref, commit, change)
 
-    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         held = self._get(ref)
         if held.pending is not None or held.state is None:
             raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet")
@@ -342,7 +342,7 @@ class MemoryDestination:
         numbers = [wanted[key] for _, key in found if key in wanted]
         return RowLookup(held.arrow(held.rows[n] for n in places), numbers, (held.version, places))
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         held = self._get(ref)
         assert isinstance(met.places, tuple)
         version, places = met.places

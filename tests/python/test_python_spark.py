@@ -66,6 +66,16 @@ def test_what_the_session_lacks_is_named_before_anything_is_read(shop: Shop, spa
         assert "9g" not in str(spark_session.conf.getAll)
 
 
+def test_the_value_of_a_secret_setting_is_in_no_error(shop: Shop, spark_session: SparkSession) -> None:
+    given = GivenSession(spark_session)
+    conf = {"spark.executorEnv.DB_PASSWORD": "hunter22", "spark.executor.memory": "9g"}
+    with pytest.raises(SetupError) as caught:
+        given.session(SparkSettings(conf=conf))
+    assert "spark.executorEnv.DB_PASSWORD" in caught.value.message
+    assert "spark.executor.memory=9g" in caught.value.message
+    assert "hunter22" not in str(caught.value)
+
+
 def test_a_stopped_session_is_refused(shop: Shop, spark_session: SparkSession) -> None:
     from pyspark.sql import SparkSession as Class
 

@@ -1,4 +1,4 @@
-"""A desk at the project of this machine."""
+"""The backend that works on the project of this machine, in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from instep.backends.local_rollouts import LocalRollouts
 from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
-from instep.backends.protocol import ChangeDetails, Detected, HeldThere, Keys, Queue, Ref, SchemaAt
+from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref, SchemaAt
 from instep.errors import Blocked
 from instep.operations.registry import spec_for, work_of
 from instep.operations.spec import Preview, Request, Work
@@ -298,12 +298,12 @@ class LocalBackend:
         kept = store.copies.standing(version.connection) if at is None and side != "source" else []
         return SchemaAt(version, catalog_of(store, version), kept)
 
-    def held(self, connection: str, table: str | None) -> HeldThere:
+    def held(self, connection: str, table: str | None) -> QuarantineEntries:
         from instep.sync.quarantine.quarantine import holdings
 
         found = list(holdings(self.app.pipe(connection), [table] if table else []))
         entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
-        return HeldThere(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
+        return QuarantineEntries(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
         jobs = self.app.store.jobs

@@ -24,7 +24,7 @@ _POLL = 0.5
 
 
 class Asks(Protocol):
-    """What a command wants of a rollout; each answers it as it is in the end."""
+    """The steps of a rollout that a command can request; each returns the rollout as it is afterwards."""
 
     def advance(self, every: bool) -> Rollout: ...
 
@@ -34,7 +34,7 @@ class Asks(Protocol):
 
 
 def carry(app: App, id: str, notify_user: Callable[[str], None], wish: Callable[[Asks], Rollout]) -> Rollout:
-    """Until the rollout stands again. ConnectError if the last worker is gone before that."""
+    """Carry a rollout on until it waits again. ConnectError if the last worker is gone before that."""
     from instep.bootstrap import user
     from instep.control.rollouts.queued import withdraw
 

@@ -47,13 +47,14 @@ class LocalRows:
 
     def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport:
         from instep.bootstrap import user
+        from instep.sync.schema_changes.backfill_plan import check_columns
 
         if not columns:
             return self._run(connection, tables=frozenset((table,)), full=True, kind="backfill")
-        ref = self._table(connection, table).ref
-        for one in columns:
-            self.app.store.backfills.want(connection, ref, column=one, why=f"asked for by {user()}")
-        return self._run(connection, tables=frozenset((table,)), columns=tuple(columns), kind="backfill")
+        accepted, names = check_columns(self.app.pipe(connection), table, columns)
+        for name in names:
+            self.app.store.backfills.want(connection, accepted.ref, column=name, why=f"asked for by {user()}")
+        return self._run(connection, tables=frozenset((table,)), columns=names, kind="backfill")
 
     def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
         from instep.bootstrap import user

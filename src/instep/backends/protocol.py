@@ -1,4 +1,4 @@
-"""What commands ask for: answered by the project of this machine, or by a server."""
+"""The interface of a backend: the project of this machine, or a server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 
-class PlanDesk(Protocol):
+class PlanBackend(Protocol):
     def plan(
         self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
     ) -> Planned:
@@ -67,7 +67,7 @@ class PlanDesk(Protocol):
         ...
 
 
-class RowDesk(Protocol):
+class RowBackend(Protocol):
     def sync(self, connection: str, request: SyncRequest) -> SyncReport: ...
 
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
@@ -89,21 +89,21 @@ class RowDesk(Protocol):
         ...
 
     def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
-        """How many entries of the rows with this key (texts by column) went without a trace."""
+        """Erase the entries of the rows with this key (texts by column); return how many there were."""
         ...
 
     def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
-        """Of these tables, or all. At the project alone rows that differ are named by their keys."""
+        """Compare these tables, or all. Only the local backend names the keys of rows that differ."""
         ...
 
     def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport: ...
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
-        """What the table with this path can be put back to, newest first."""
+        """Return the snapshots that the table with this path can be put back to, newest first."""
         ...
 
 
-class OperationDesk(Protocol):
+class OperationBackend(Protocol):
     def prepare(self, connection: str, request: Request) -> Preview:
         """Find out what an operation does that is shown before it is carried out."""
         ...
@@ -115,8 +115,8 @@ class OperationDesk(Protocol):
 
 @dataclass(frozen=True)
 class SelectionStep:
-    """What becomes of one object that is switched. `changed` is false where it stands so already; `lines` say for
-    people what follows."""
+    """The effect of switching one object. `changed` is false where it is so already; `lines` are the consequences, for
+    people."""
 
     object: str
     changed: bool
@@ -125,7 +125,7 @@ class SelectionStep:
 
 @dataclass(frozen=True)
 class SelectionPreview:
-    """Switches that are about to be turned. `made` is for the desk that has prepared it."""
+    """Switches that were prepared. Only the backend that has prepared them reads `made`."""
 
     connection: str
     verb: Verb
@@ -133,7 +133,7 @@ class SelectionPreview:
     made: Any = field(default=None, repr=False)
 
 
-class SelectionDesk(Protocol):
+class SelectionBackend(Protocol):
     def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
         """(the tree as a schema config has it, the objects; `every`: all columns, not only touched ones)."""
         ...
@@ -141,11 +141,11 @@ class SelectionDesk(Protocol):
     def switching(
         self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
     ) -> SelectionPreview:
-        """By paths, and by patterns of tables and columns."""
+        """Preview the switch of objects, named by paths and by patterns of tables and columns."""
         ...
 
     def switch(self, made: SelectionPreview) -> None:
-        """All of them or none."""
+        """Switch all objects of the preview, or none."""
         ...
 
 
@@ -163,7 +163,7 @@ class RolloutRequest:
     canary: tuple[str, ...] = ()
 
 
-class RolloutDesk(Protocol):
+class RolloutBackend(Protocol):
     """Rollouts are named by their ids, or how these begin."""
 
     def find(self) -> list[Rollout]:
@@ -173,7 +173,7 @@ class RolloutDesk(Protocol):
     def get(self, id: str) -> Rollout: ...
 
     def text(self, made: Rollout) -> str:
-        """What is rolled out, for people."""
+        """Return a sentence on what is rolled out."""
         ...
 
     def members(self, id: str) -> list[Member]: ...
@@ -199,7 +199,7 @@ class RolloutDesk(Protocol):
     def skip(self, id: str, connections: Sequence[str], reason: str) -> Rollout: ...
 
 
-class PolicyDesk(Protocol):
+class PolicyBackend(Protocol):
     """All answers are documents of `control.policy_documents`."""
 
     def shown(self, connection: str) -> dict[str, Any]: ...
@@ -215,11 +215,11 @@ class PolicyDesk(Protocol):
     ) -> dict[str, Any]: ...
 
     def connections(self) -> list[str]:
-        """All of them, by name."""
+        """Return the names of all connections, sorted."""
         ...
 
 
-class DetectorDesk(Protocol):
+class DetectorBackend(Protocol):
     def standing(self, connection: str) -> DetectorStatus: ...
 
     def enable(self, connection: str) -> bool:
@@ -231,7 +231,7 @@ class DetectorDesk(Protocol):
         ...
 
 
-class NoticeDesk(Protocol):
+class NotificationBackend(Protocol):
     def test(self, channel: str) -> int:
         """Sends a test message at once; the receiver's answer, 0 where the channel has none."""
         ...
@@ -294,7 +294,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class HeldThere:
+class QuarantineEntries:
     """`entries` as documents, oldest first within a table; `unreadable` files."""
 
     entries: Sequence[dict[str, Any]] = field(repr=False)
@@ -306,32 +306,32 @@ class Backend(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where lock files are: the project's, or that of the command."""
+        """The folder of lock files: the project's, or the one that the command runs in."""
         ...
 
     @property
-    def planning(self) -> PlanDesk: ...
+    def planning(self) -> PlanBackend: ...
 
     @property
-    def rows(self) -> RowDesk: ...
+    def rows(self) -> RowBackend: ...
 
     @property
-    def operations(self) -> OperationDesk: ...
+    def operations(self) -> OperationBackend: ...
 
     @property
-    def selections(self) -> SelectionDesk: ...
+    def selections(self) -> SelectionBackend: ...
 
     @property
-    def rollouts(self) -> RolloutDesk: ...
+    def rollouts(self) -> RolloutBackend: ...
 
     @property
-    def policies(self) -> PolicyDesk: ...
+    def policies(self) -> PolicyBackend: ...
 
     @property
-    def detectors(self) -> DetectorDesk: ...
+    def detectors(self) -> DetectorBackend: ...
 
     @property
-    def notices(self) -> NoticeDesk: ...
+    def notices(self) -> NotificationBackend: ...
 
     def __enter__(self) -> Self: ...
 
@@ -352,7 +352,7 @@ class Backend(Protocol):
     def detect(self, connection: str) -> Detected: ...
 
     def changes(self, connection: str | None, *, every: bool) -> list[Review]:
-        """Those that wait, or all of them; newest first."""
+        """Return the changes that wait, or every one, newest first."""
         ...
 
     def change(self, id: str, sample: int) -> ChangeDetails: ...
@@ -360,7 +360,7 @@ class Backend(Protocol):
     def choose(self, wish: ChangeFilter) -> list[Review]: ...
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        """What an answer leads to; None: leaving it open."""
+        """Return what an answer leads to. `answer` None: the changes stay open."""
         ...
 
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]: ...
@@ -387,7 +387,7 @@ class Backend(Protocol):
 
     def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt: ...
 
-    def held(self, connection: str, table: str | None) -> HeldThere:
+    def held(self, connection: str, table: str | None) -> QuarantineEntries:
         """All entries, settled ones too."""
         ...
 

@@ -1,4 +1,4 @@
-"""A desk at a server."""
+"""The backend that works at a server, over HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.http.problems import ServerRefused
-from instep.backends.protocol import ChangeDetails, Detected, HeldThere, Keys, Queue, Ref, SchemaAt
+from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref, SchemaAt
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
 from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_rows import RemoteRows
@@ -110,7 +110,7 @@ class RemotePlans:
         return of_result({**job.result, "connection": connection}, job.id)
 
     def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
-        """By the job that has made it: a server takes no plan from outside."""
+        """Apply a plan by the job that has made it: a server takes no plan from outside."""
         if not made.job:
             raise InstepError(
                 "this plan was not made by the server", hint="write it with `instep plan -o FILE` over --server"
@@ -213,7 +213,7 @@ class RemoteBackend:
         return self._works.begin(connection, "sync", {**request.options(), "why": "asked for"})
 
     def report(self, job_id: str) -> SyncReport:
-        """What a sync did, once it is over; the error that ended it if it made no run."""
+        """Wait for the job of a sync and return its report; raise the error that ended it if it made no run."""
         job = self._follower.over(job_id)
         found = report_of(self._api, job) if job.status != "cancelled" else None
         if found is None:
@@ -242,7 +242,7 @@ class RemoteBackend:
         return ChangeDetails(self._review(id))
 
     def _review(self, id: str) -> Review:
-        """By its id, or how that begins, as on the other side."""
+        """Find a change by its id or a unique prefix of it."""
         try:
             return record(Review, self._api.get(f"/changes/{part(id)}"))
         except ServerRefused as error:
@@ -260,7 +260,7 @@ class RemoteBackend:
         return AnswerOutlook()
 
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
-        """All of them or none: it is rehearsed first."""
+        """Answer all changes or none: a dry run comes first."""
         body = {"answer": status, "ids": [r.id for r in found], "hash": hashed}
         for dry in (True, False):
             done = self._api.post("/changes/answers", body, dry_run=dry)
@@ -308,12 +308,12 @@ class RemoteBackend:
         copies = tuple(record(Copy, one) for one in found["copies"])
         return SchemaAt(record(SchemaVersion, found), catalog_from_dict(found["catalog"]), copies)
 
-    def held(self, connection: str, table: str | None) -> HeldThere:
+    def held(self, connection: str, table: str | None) -> QuarantineEntries:
         path = f"/connections/{part(connection)}/quarantine"
         first = self._api.get(path, table=table, all=True, limit=1)
         broken = list(first["unreadable"])
         entries = self._api.pages(path, table=table, all=True)
-        return HeldThere([moments(one, TIMES) for one in entries], broken)
+        return QuarantineEntries([moments(one, TIMES) for one in entries], broken)
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
         """Jobs of the pages; counts and workers of the first one."""
@@ -349,7 +349,7 @@ class RemoteBackend:
 
 
 def _waits(review: Review) -> bool:
-    """As `control.reviews.waiting` has it."""
+    """Return whether a change waits for a person, as `control.reviews.waiting` decides it."""
     asleep = review.snoozed_until is not None and review.snoozed_until > datetime.now(UTC)
     return review.action not in ("apply", "ignore") and not asleep
 

@@ -20,7 +20,7 @@ FIRST = 0.1
 
 
 class Shows(Protocol):
-    """As `sync.progress.Progress`."""
+    """The display of progress, as `sync.progress.Progress` declares it."""
 
     def step(self, text: str) -> None: ...
 
@@ -72,7 +72,7 @@ class Follower:
             wait = min(2 * wait, self.poll)
 
     def _events(self, job: Job, seen: int, shows: Shows) -> int:
-        """What has happened to its connection since the job began, oldest first; answers the last event's number."""
+        """Show the events of the connection since the job began, oldest first; return the last event's number."""
         page = self.client.get("/events", connection=job.connection, limit=200)["items"]
         for event in reversed(page):
             if event["number"] > seen and (not job.started or event["at"] >= _text(job)):
@@ -96,7 +96,7 @@ def _text(job: Job) -> str:
 
 
 def standing(job: Job) -> str:
-    """What a job waits for, or that it runs."""
+    """Return a sentence on a job that is not over: what it waits for, or that it runs."""
     if job.status == "running":
         return f"{job.kind} runs (job {job.id}, attempt {job.attempt} of {job.attempts})"
     if job.error:
@@ -116,7 +116,7 @@ def error_of(job: Job) -> errors.InstepError:
 
 
 def report_of(client: Client, job: Job) -> SyncReport | None:
-    """What a sync did with each table; None if it made no run."""
+    """Return the report of a sync from its run; None if it made no run."""
     run = str(job.result.get("run") or job.run)
     if not run:
         return None
@@ -145,9 +145,9 @@ class Works:
         return job
 
     def over(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
-        """Once it is over, however it ended."""
+        """Enqueue the work and return its job once it is over, however it ended."""
         return self.follower.over(self.begin(connection, what, asked)["id"])
 
     def done(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
-        """Once it is over; the error that it ended with."""
+        """Enqueue the work and return its job once it is done; raise the error that it ended with."""
         return self.follower.done(self.begin(connection, what, asked)["id"])

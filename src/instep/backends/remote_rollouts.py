@@ -32,7 +32,7 @@ class RemoteRollouts:
         return record(Rollout, self._whole(id))
 
     def _whole(self, id: str) -> dict[str, Any]:
-        """By its id, or how that begins."""
+        """Find a rollout by its id or a unique prefix of it."""
         try:
             found: dict[str, Any] = self.works.client.get(f"/rollouts/{part(id)}")
         except ServerRefused as error:

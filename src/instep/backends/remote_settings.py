@@ -35,7 +35,7 @@ class RemoteSelections:
         return SelectionPreview(connection, verb, [record(SelectionStep, one) for one in found["objects"]])
 
     def switch(self, made: SelectionPreview) -> None:
-        """What was shown and no more: a pattern may fit other objects by now."""
+        """Switch exactly the objects of the preview: a pattern may fit others by now."""
         asked = {"verb": made.verb, "objects": [one.object for one in made.objects]}
         self._ask(made.connection, asked, dry_run=False)
 
@@ -75,5 +75,5 @@ def _of(connection: str) -> str:
 
 
 def _written(section: Section) -> dict[str, Any]:
-    """As a file has it."""
+    """Return a policy's section as a project file has it."""
     return section.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -90,7 +90,7 @@ def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = F
 
 
 def open_work(folder: Path, *, insecure_dev: bool = False) -> App:
-    """What a worker works on: as the server opens it where there are master keys, else what the file says alone."""
+    """Open the project for a worker: as the server opens it where there are master keys, else from the file alone."""
     from instep.project.load import load_beside
     from instep.store.engine.keyring import has_keys
 
@@ -208,7 +208,7 @@ class App:
         return HookChannel(HookConfig(said["url"], said.get("secret", "")), guard, self._about)
 
     def traced(self) -> None:
-        """From now on this process's spans go to the project's collector, if it names one."""
+        """Send this process's spans to the project's collector from now on, if it names one."""
         if self._traces is None and self.project.model.traces.url:
             from instep.egress.guard import EgressGuard
             from instep.monitoring.traces import TraceSettings, trace_to
@@ -218,7 +218,7 @@ class App:
             )
 
     def lineage(self) -> Lineage | None:
-        """What tells runs as OpenLineage events, if the project says where to."""
+        """Return the sender of runs as OpenLineage events, if the project names a receiver."""
         if not self.project.model.lineage.on:
             return None
         from instep.egress.guard import EgressGuard
@@ -228,7 +228,7 @@ class App:
         return Lineage(self.store, self.project, settings, EgressGuard(self.project.model.egress.allow))
 
     def sender(self) -> Sender:
-        """What sends the notices that are due."""
+        """Return the sender of the notifications that are due."""
         self.traced()
         from instep.notify.deliver import Sender
         from instep.store.store import utc_now
@@ -325,11 +325,11 @@ class App:
         return Scope(name, include, unfiltered, exclude, columns)
 
     def log_names(self, connection: str) -> LogNames | None:
-        """What the connection's log is called at its source; None if no table of it follows one."""
+        """Return the names of the connection's log at its source; None if no table of it uses change data capture."""
         return self._log_names(self.project, connection)
 
     def _log_names(self, project: Project, connection: str) -> LogNames | None:
-        """As `log_names`; a slot that an earlier version made without the store's id is kept as long as cursors of the
+        """Return the names as `log_names` does. A slot without the store's id stays in use as long as cursors of the
         connection are in it."""
         if not project.follows_log(connection):
             return None
@@ -348,7 +348,7 @@ class App:
 
     @property
     def objects(self) -> Resources:
-        """What is managed: the file's sections, and what the server keeps."""
+        """Return the managed resources: the file's sections, and those of the server's store."""
         from instep.control.resources.resources import Resources
 
         return Resources(self.project, self.store)
@@ -379,7 +379,7 @@ class App:
         return start_settings(settings)
 
     def engine(self, connection: str) -> Engine:
-        """What reads this connection's rows. A Spark session ends with the process."""
+        """Return the engine that reads this connection's rows. A Spark session ends with the process."""
         from instep.sync.loading.engine import Auto, DriverEngine, Inline, OnSpark
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
@@ -438,7 +438,7 @@ class App:
 
 
 def opens(secrets: Secrets) -> Opens:
-    """How a project gets the value of a secret that the store keeps."""
+    """Return the function by which a project reads the value of a secret in the store."""
     from instep.project.documents import PLURALS, pointer
 
     singular = {plural: kind for kind, plural in PLURALS.items()}
@@ -465,7 +465,7 @@ def given_names(project: Project, connection: str) -> Given:
 
 
 def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:
-    """How the project file wants a table to be synced."""
+    """Return the settings of a table in the project file."""
     from instep.project.sections.values import as_text
 
     options = project.table(connection, table.ref)
@@ -490,7 +490,7 @@ def column_types(texts: Mapping[str, str]) -> Mapping[str, DataType]:
 
 
 def user() -> str:
-    """Who is at the keyboard, for the history."""
+    """Return the name of the person at the keyboard, for the history."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -83,7 +83,7 @@ def source(
 
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:
-    """Where a connection's program runs; None for this machine."""
+    """Return the cluster that a connection's program runs on; None for this machine."""
     from instep.destinations.base import SharesStorage
     from instep.sources.connector.cluster.runner import cluster_of
     from instep.stage.files.place import StorageFolder

@@ -28,7 +28,7 @@ def log_status(app: App, connection: str) -> dict[str, Any]:
 
 
 def _going_on(app: App, connection: str) -> dict[tuple[str, str], Any]:
-    """Where the tables stand that syncs read: one that is paused or gone asks nothing of the log."""
+    """Return the positions of the tables that syncs read; one that is paused or gone needs nothing of the log."""
     accepted, paused = app.store.accepted.catalog(connection), app.store.pauses.tables(connection)
     records = app.store.cursors.of(connection)
     gone = {ref for ref in records if (table := accepted.get(ref)) is None or table.retained}

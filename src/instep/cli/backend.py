@@ -1,4 +1,4 @@
-"""Where a command works: at the project of this machine, or at the server that `--server` names."""
+"""Opens the backend of a command: the project of this machine, or the server that `--server` names."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ def refuse_local(command: str) -> None:
 
 @contextmanager
 def open_backend() -> Iterator[Backend]:
-    """The desk that the global options name."""
+    """Open the backend that the global options name."""
     if options.server:
         yield open_there()
         return
     from instep.backends.local import LocalBackend
     from instep.cli.render.live import watched
 
-    with LocalBackend(open_app(), watched, say) as desk:
-        yield desk
+    with LocalBackend(open_app(), watched, say) as backend:
+        yield backend
 
 
 def open_there() -> RemoteBackend:
-    """The desk at the server that is named."""
+    """Open the backend of the server that is named."""
     from instep.backends.remote import RemoteBackend
     from instep.backends.remote_jobs import Follower
     from instep.cli.render.live import watched
@@ -118,5 +118,5 @@ def open_client() -> Client:
 
 
 def goes_on(job: str) -> None:
-    """Told when somebody stops waiting."""
+    """Notify the user who stops waiting that the job goes on."""
     say(f"job {job} goes on at the server: `instep queue show {job}` says how it stands, `queue cancel {job}` stops it")

@@ -328,12 +328,12 @@ class Destination(Protocol):
         """Without `spark`, a merge that only Spark can do raises DestinationError."""
         ...
 
-    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         """The rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted ones
         included. Raises DestinationError for a table that holds no rows yet."""
         ...
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
         ...
 

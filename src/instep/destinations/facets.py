@@ -141,7 +141,7 @@ class Savepoint:
 
 
 @runtime_checkable
-class KeepsSavepoints(Protocol):
+class HasSavepoints(Protocol):
     """A destination whose tables can be put back."""
 
     def savepoints(self, ref: Ref) -> Sequence[Savepoint]:

@@ -298,14 +298,14 @@ class Sharded:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return self.part.promote(ref, columns, extra, commit) if isinstance(self.part, Promotes) else Promoted()
 
-    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
-        return self.part.meet(ref, self._of_shard(keys, pa.field(self.column, pa.string())))
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        return self.part.lookup_rows(ref, self._of_shard(keys, pa.field(self.column, pa.string())))
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         schema = self.part.target(ref).schema
         field = next(f for f in schema if value_of(f) is not None)
         inserted, updated = (self._filled(t, field) for t in (change.inserted, change.updated))
-        return self.part.amend(ref, met, replace(change, inserted=inserted, updated=updated), commit)
+        return self.part.update_rows(ref, met, replace(change, inserted=inserted, updated=updated), commit)
 
     def _filled(self, table: pa.Table, field: pa.Field) -> pa.Table:
         at = table.schema.get_field_index(field.name)

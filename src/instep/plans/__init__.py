@@ -1,1 +1,1 @@
-"""What a plan tells people: the same where a command makes it and where a worker does."""
+"""Plans as people read them, the same where a command makes one and where a worker does."""

@@ -1,4 +1,4 @@
-"""What a plan costs: sizes from metadata, times from recorded runs, values that a type change would touch."""
+"""The cost of a plan: sizes from metadata, times from recorded runs, values that a type change would touch."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _named(step: dict[str, Any]) -> str:
 
 
 def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
-    """What is worth telling people; a change of metadata alone is not."""
+    """Return the lines on costs for people; a change of metadata alone has none."""
     heavy = [s for s in data["steps"] if s["estimate"]]
     fixed = [s for s in data["steps"] if not s["reversible"]]
     if heavy or fixed or data["backfills"] or data["lossy"] or data["held"]:

@@ -1,4 +1,4 @@
-"""Which models read a connection's tables, and what a plan does to them: a line each."""
+"""Models that read a connection's tables, and the effect of a plan on each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORDS: tuple[tuple[Level, str], ...] = (
 
 @dataclass(frozen=True)
 class Downstream:
-    """Where the models are, and their SQL dialect."""
+    """The places of the models, and their SQL dialect."""
 
     manifest: Path | None = None
     sql: tuple[Path, ...] = ()
@@ -40,14 +40,14 @@ class Downstream:
 
 
 def configured(app: App, connection: str, dialect: str = "") -> Downstream:
-    """What `downstream` of the connection says; paths are relative to the project's folder."""
+    """Return the connection's `downstream`; paths are relative to the project's folder."""
     said, root = app.project.connection(connection).downstream, app.project.root
     manifest = root / Path(said.manifest).expanduser() if said.manifest else None
     return Downstream(manifest, tuple(root / Path(p).expanduser() for p in said.sql), dialect or said.dialect)
 
 
 def configured_models(app: App, connection: str, dialect: str = "") -> list[Model]:
-    """Those that `downstream` names; ProjectError if it names none."""
+    """Return the models that `downstream` names; ProjectError if it names none."""
     if where := configured(app, connection, dialect):
         return read_models(where)
     raise ProjectError(
@@ -57,7 +57,7 @@ def configured_models(app: App, connection: str, dialect: str = "") -> list[Mode
 
 
 def impact_document(found: ImpactReport) -> dict[str, Any]:
-    """As JSON has it; a command prints it from this, so that it may come from a server."""
+    """Return the impact as JSON has it; a command prints it from this, so that it may come from a server."""
     return {
         "breaks": found.breaks,
         "changes": [
@@ -112,7 +112,7 @@ def _outcome_lines(outcomes: tuple[ChangeImpact, ...]) -> Iterator[Line]:
 
 
 def counts(models: Mapping[Any, Sequence[str]]) -> str:
-    """Of names by level: `breaks 3 models: a, b, c; changes silently 1 model: d`."""
+    """Return the names by level in one sentence: `breaks 3 models: a, b, c; changes silently 1 model: d`."""
     said = ((word, models.get(level, ())) for level, word in WORDS[:3])
     parts = [f"{word} {models_of(len(names))}: {_listed(names)}" for word, names in said if names]
     return "; ".join(parts) or "breaks nothing"

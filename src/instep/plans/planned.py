@@ -33,7 +33,7 @@ def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:
 
 
 def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]:
-    """What open changes of keys would do, with the commands that settle them; nothing is read where there are none."""
+    """Return lines on open changes of keys, with the commands that settle them; without any, nothing is read."""
     keys = [r for r in reviews if r.kind in ("key.changed", "key.removed") and r.status == "open"]
     if not keys:
         return []
@@ -92,7 +92,7 @@ class Planned:
 
 
 def of_result(result: Mapping[str, Any], job: str) -> Planned:
-    """As `to_dict` has written it into the result of this job."""
+    """Return the plan that `to_dict` has written into the result of this job."""
     document = {name: result[name] for name in _TOLD if name in result}
     lines = tuple(zip(result["lines"], result["styles"], strict=True))
     downstream = tuple((str(text), str(style)) for text, style in result["downstream"])
@@ -103,8 +103,11 @@ def of_result(result: Mapping[str, Any], job: str) -> Planned:
 def planned(
     app: App, connection: str, found: PlanPreview, *, sample: int | None, every: bool = False, keys: bool = True
 ) -> Planned:
-    """What is told of a plan. `sample`: what it costs, with type changes tried on so many rows; None: nothing of that
-    and of keys. `every`: how each table is synced, not only new ones. `keys`: keys of rows may be told."""
+    """Return a plan with all that people read of it.
+
+    `sample`: also its costs, with type changes tried on so many rows; None: neither costs nor keys. `every`: how each
+    table is synced, not only new ones. `keys`: keys of rows may be shown.
+    """
     from instep.plans.costs import costs
     from instep.plans.downstream import downstream_lines
     from instep.plans.text import plan_lines

@@ -37,7 +37,7 @@ def _style(line: str) -> str:
 
 
 def _waiting(found: PlanPreview) -> Iterator[Line]:
-    """Without suspected renames, which stand with their own commands."""
+    """Return the changes that wait, without suspected renames, which have commands of their own."""
     from instep.schema.policy.similarity import PROPOSAL
 
     waiting = [r for r in found.reviews.values() if r.id in found.waiting and r.status == "open"]

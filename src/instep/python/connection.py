@@ -41,7 +41,7 @@ class Plan:
 
     planned: Planned
     """The record that the command `instep plan` prints."""
-    _desk: Backend = field(repr=False)
+    _backend: Backend = field(repr=False)
 
     @property
     def lines(self) -> list[str]:
@@ -65,7 +65,7 @@ class Plan:
         Blocked if something would be dropped that `allow` does not name, StalePlan if schemas or decisions have moved
         since the plan was made.
         """
-        return self._desk.planning.apply(self.planned, tuple(allow))[0]
+        return self._backend.planning.apply(self.planned, tuple(allow))[0]
 
     def _repr_html_(self) -> str:
         return preformatted(self.lines)
@@ -84,8 +84,8 @@ class Connection:
     server cannot be reached.
     """
 
-    def __init__(self, name: str, desk: Backend, watch: ProgressWatch) -> None:
-        self.name, self._desk, self._watch = name, desk, watch
+    def __init__(self, name: str, backend: Backend, watch: ProgressWatch) -> None:
+        self.name, self._backend, self._watch = name, backend, watch
 
     def __repr__(self) -> str:
         return f"<instep connection {self.name}>"
@@ -106,11 +106,11 @@ class Connection:
         """
         request = SyncRequest(tables=tuple(tables), full=full, drop_retained=drop_retained)
         with self._watch.reporting_to(on_progress):
-            return SyncResult.of(self._desk.rows.sync(self.name, request))
+            return SyncResult.of(self._backend.rows.sync(self.name, request))
 
     def detect(self) -> Detection:
         """Detect schema changes in the source, record them and evaluate them against the policy; nothing is applied."""
-        found = self._desk.detect(self.name)
+        found = self._backend.detect(self.name)
         return Detection(Changes(found.reviews), found.pending, found.counts.to_dict(), found.missing)
 
     def plan(self, *, sample: int | None = None) -> Plan:
@@ -118,11 +118,11 @@ class Connection:
 
         `sample`: also what it costs, with type changes tried on this many rows.
         """
-        return Plan(self._desk.planning.plan(self.name, sample=sample), self._desk)
+        return Plan(self._backend.planning.plan(self.name, sample=sample), self._backend)
 
     def changes(self, *, all: bool = False) -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first."""
-        return Changes(self._desk.changes(self.name, every=all))
+        return Changes(self._backend.changes(self.name, every=all))
 
     def preview(self, request: Request) -> Preview:
         """Return what an operation would do; nothing is written. `run` carries it out exactly so.
@@ -130,7 +130,7 @@ class Connection:
         `request`: an `UndoRequest`, `RestoreRequest`, `SetKeyRequest`, `SetCursorRequest` or `DeclareRenameRequest`.
         Raises InstepError for what cannot be done.
         """
-        return self._desk.operations.prepare(self.name, request)
+        return self._backend.operations.prepare(self.name, request)
 
     def run(self, preview: Preview, allow: Iterable[str] = ()) -> Document:
         """Carry out what `preview` has shown; return its result.
@@ -138,7 +138,7 @@ class Connection:
         `allow`: patterns of what may be lost. Raises Blocked if something would be lost that `allow` does not name,
         Conflict if something has moved since.
         """
-        return Document(self._desk.operations.execute(preview, tuple(allow)))
+        return Document(self._backend.operations.execute(preview, tuple(allow)))
 
     def undo(self, what: str, allow: Iterable[str] = ()) -> int:
         """Take back a change (`c-...`), or all of a run (`r-...`) or a plan (`p-...`); return the accepted version.
@@ -146,7 +146,7 @@ class Connection:
         `allow`: patterns of what may be dropped at the destination. The source is not touched, and the next sync does
         not apply the change again. Raises Blocked with the reason if it cannot be taken back.
         """
-        whole, _ = self._desk.planning.owner(what, self.name)
+        whole, _ = self._backend.planning.owner(what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
 
     def declare_rename(self, old: str, new: str) -> int:
@@ -159,39 +159,39 @@ class Connection:
     @property
     def tables(self) -> list[Table]:
         """Return the accepted tables, by path."""
-        found = self._desk.tables(self.name)
-        return [Table(path, found[path], self.name, self._desk, self._watch) for path in sorted(found)]
+        found = self._backend.tables(self.name)
+        return [Table(path, found[path], self.name, self._backend, self._watch) for path in sorted(found)]
 
     def table(self, path: str) -> Table:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""
-        found = self._desk.tables(self.name)
+        found = self._backend.tables(self.name)
         if path not in found:
             from instep.sync.named_tables import unknown_table
 
             raise unknown_table(f"connection {self.name} has no accepted table", path, found)
-        return Table(path, found[path], self.name, self._desk, self._watch)
+        return Table(path, found[path], self.name, self._backend, self._watch)
 
     def schema(self, side: Side = "accepted", at: datetime | None = None) -> Catalog:
         """Return the schema as of now, or as of the time `at` (UTC without an offset).
 
         `side`: `source`, `accepted` or `destination`. Raises InstepError where nothing is on record.
         """
-        return self._desk.schema(self.name, side, at.isoformat() if at else None).catalog
+        return self._backend.schema(self.name, side, at.isoformat() if at else None).catalog
 
     @property
     def policy(self) -> Policy:
         """Return the connection's policy, to be shown, explained and tested."""
-        return Policy(self.name, self._desk)
+        return Policy(self.name, self._backend)
 
     @property
     def quarantine(self) -> Quarantine:
         """Return the values and rows that did not fit."""
-        return Quarantine(self.name, self._desk)
+        return Quarantine(self.name, self._backend)
 
     @property
     def selection(self) -> Selection:
         """Return the selection: which schemas, tables and columns are read."""
-        return Selection(self.name, self._desk)
+        return Selection(self.name, self._backend)
 
     def verify(
         self, tables: Iterable[str] = (), *, on_progress: ProgressCallback | None = None
@@ -202,7 +202,7 @@ class Connection:
         has nothing to compare with.
         """
         with self._watch.reporting_to(on_progress):
-            return Records(self._desk.rows.verify(self.name, tuple(tables)))
+            return Records(self._backend.rows.verify(self.name, tuple(tables)))
 
     def maintain(
         self, tables: str = "", *, preview: bool = False, on_progress: ProgressCallback | None = None
@@ -213,7 +213,7 @@ class Connection:
         RunInProgress while a run of the connection is alive.
         """
         with self._watch.reporting_to(on_progress):
-            return self._desk.rows.maintain(self.name, tables, dry_run=preview)
+            return self._backend.rows.maintain(self.name, tables, dry_run=preview)
 
     def impact(
         self,
@@ -233,38 +233,38 @@ class Connection:
 
         given = Downstream(Path(manifest) if manifest else None, tuple(map(Path, sql)), dialect)
         models = read_models(given) if given else None
-        return Document(self._desk.planning.impact(self.name, models, dialect, change))
+        return Document(self._backend.planning.impact(self.name, models, dialect, change))
 
     def pause(self, reason: str) -> bool:
         """Pause the connection; return False if it was paused already."""
-        return self._desk.pause(self.name, reason, None)
+        return self._backend.pause(self.name, reason, None)
 
     def resume(self) -> bool:
         """Resume the connection; return False if it was not paused.
 
         Raises Blocked while a change that stops the connection waits for a decision.
         """
-        return self._desk.resume(self.name, None)
+        return self._backend.resume(self.name, None)
 
     def status(self) -> Document:
         """Return the last run, pauses, waiting changes, tables and backfills."""
-        return Document(next(one for one in self._desk.status() if one["connection"] == self.name))
+        return Document(next(one for one in self._backend.status() if one["connection"] == self.name))
 
     def history(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` events of the connection, newest first."""
-        return _documents(self._desk.events(self.name, limit))
+        return _documents(self._backend.events(self.name, limit))
 
     def runs(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` runs, newest first."""
-        return _documents(self._desk.runs(self.name, limit))
+        return _documents(self._backend.runs(self.name, limit))
 
     def plans(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` applied plans, newest first."""
-        return _documents(self._desk.plans(self.name, limit))
+        return _documents(self._backend.plans(self.name, limit))
 
     def versions(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` versions of the accepted schema, newest first."""
-        return _documents(self._desk.versions(self.name, limit))
+        return _documents(self._backend.versions(self.name, limit))
 
 
 def _documents(found: Iterable[Mapping[str, Any]]) -> Records[Document]:

@@ -100,12 +100,12 @@ class Policy:
         shop.policy.test("policy-cases.yml").raise_for_failure()
     """
 
-    def __init__(self, connection: str, desk: Backend) -> None:
-        self._connection, self._desk = connection, desk
+    def __init__(self, connection: str, backend: Backend) -> None:
+        self._connection, self._backend = connection, backend
 
     def show(self) -> Document:
         """Return preset, rules, modifiers and overrides, and the preset's decision on each kind of change."""
-        return Document(self._desk.policies.shown(self._connection))
+        return Document(self._backend.policies.shown(self._connection))
 
     def explain(self, path: str, kind: str, *, before: str = "", after: str = "") -> Document:
         """Return the decision on such a change, the rule that makes it, and why no earlier rule does.
@@ -114,7 +114,7 @@ class Policy:
         types of a column whose type changes; for a rename, `after` is the new name. Raises InstepError for a kind or a
         path that there is not.
         """
-        return Document(self._desk.policies.explained(self._connection, path, kind, before, after))
+        return Document(self._backend.policies.explained(self._connection, path, kind, before, after))
 
     def test(self, cases: str | Path | Iterable[Mapping[str, Any]]) -> PolicyTest:
         """Decide sample changes, and compare with what is expected of each.
@@ -126,7 +126,7 @@ class Policy:
         from instep.project.files.policy_files import read_cases, refuse_wrong
 
         located = read_cases(Path(cases)) if isinstance(cases, str | Path) else _numbered(cases)
-        found = self._desk.policies.tested(self._connection, [one.case for one in located])
+        found = self._backend.policies.tested(self._connection, [one.case for one in located])
         if isinstance(cases, str | Path):
             refuse_wrong(located, [one.get("problem", "") for one in found])
         elif wrong := [f"case {n}: {one['problem']}" for n, one in enumerate(found, 1) if one.get("problem")]:
@@ -143,7 +143,7 @@ class Policy:
         from instep.project.files.policy_files import read_policy
 
         path = Path(file)
-        found = self._desk.policies.simulated(self._connection, path.stem, read_policy(path), since)
+        found = self._backend.policies.simulated(self._connection, path.stem, read_policy(path), since)
         return Document(found)
 
 

@@ -99,8 +99,8 @@ class Project(AbstractContextManager["Project"]):
     Errors are those of `instep.errors`.
     """
 
-    def __init__(self, desk: Backend, watch: ProgressWatch, app: App | None = None) -> None:
-        self._desk, self._watch, self._app = desk, watch, app
+    def __init__(self, backend: Backend, watch: ProgressWatch, app: App | None = None) -> None:
+        self._backend, self._watch, self._app = backend, watch, app
 
     def __enter__(self) -> Self:
         return self
@@ -115,24 +115,24 @@ class Project(AbstractContextManager["Project"]):
 
         Calls of a closed project fail.
         """
-        self._desk.__exit__(None, None, None)
+        self._backend.__exit__(None, None, None)
 
     def connection(self, name: str | None = None) -> Connection:
         """Return the named connection, or the only one; ProjectError if that is not clear or it is not there."""
-        return Connection(self._desk.connection(name), self._desk, self._watch)
+        return Connection(self._backend.connection(name), self._backend, self._watch)
 
     @property
     def connections(self) -> list[Connection]:
         """Return all connections, by name."""
-        return [Connection(one["connection"], self._desk, self._watch) for one in self.status()]
+        return [Connection(one["connection"], self._backend, self._watch) for one in self.status()]
 
     def status(self) -> Records[Document]:
         """Return the last run, pauses, waiting changes, tables and backfills of each connection."""
-        return Records(map(Document, self._desk.status()))
+        return Records(map(Document, self._backend.status()))
 
     def changes(self, *, all: bool = False) -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first."""
-        return Changes(self._desk.changes(None, every=all))
+        return Changes(self._backend.changes(None, every=all))
 
     def approve(self, *changes: Review | str) -> Changes:
         """Approve changes, given as records or by their ids; the next sync or `apply` carries them out.
@@ -152,15 +152,15 @@ class Project(AbstractContextManager["Project"]):
     def snooze(self, *changes: Review | str, until: datetime) -> Changes:
         """Leave open changes out of `changes` until this time (UTC without an offset). Errors: see `approve`."""
         end = until if until.tzinfo else until.replace(tzinfo=UTC)
-        return Changes(self._desk.snooze(self._named(changes), end))
+        return Changes(self._backend.snooze(self._named(changes), end))
 
     def _answer(self, changes: tuple[Review | str, ...], status: Answer) -> Changes:
-        return Changes(self._desk.answer(self._named(changes), status, hashed=False))
+        return Changes(self._backend.answer(self._named(changes), status, hashed=False))
 
     def _named(self, changes: tuple[Review | str, ...]) -> list[Review]:
         from instep.control.reviews import ChangeFilter
 
-        return self._desk.choose(ChangeFilter(chosen(changes), None, (), (), ()))
+        return self._backend.choose(ChangeFilter(chosen(changes), None, (), (), ()))
 
     def query(self, sql: str, destination: str | None = None) -> QueryResult:
         """Run one SELECT (`sql`) over the tables of a destination, named as `namespace.table`; only those are read.

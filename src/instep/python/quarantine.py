@@ -20,8 +20,8 @@ class Quarantine:
         shop.quarantine.replay()
     """
 
-    def __init__(self, connection: str, desk: Backend) -> None:
-        self._connection, self._desk = connection, desk
+    def __init__(self, connection: str, backend: Backend) -> None:
+        self._connection, self._backend = connection, backend
 
     def entries(self, table: str | None = None, *, all: bool = False) -> Records[Document]:
         """Return the quarantined values and rows, oldest first within a table.
@@ -29,7 +29,7 @@ class Quarantine:
         `table`: only this one (`schema.table`). `all`: also those that were replayed, superseded or discarded. Raises
         InstepError for a table that there is not.
         """
-        found = self._desk.held(self._connection, table).entries
+        found = self._backend.held(self._connection, table).entries
         return Records(Document(one) for one in found if all or one["status"] == "held")
 
     def replay(self, table: str | None = None, column: str = "", *, preview: bool = False) -> Records[Document]:
@@ -37,7 +37,7 @@ class Quarantine:
 
         `table`, `column`: only values of these. `preview`: only count. A table that fails has an `error`.
         """
-        done = self._desk.rows.replay(self._connection, table, column, dry_run=preview)
+        done = self._backend.rows.replay(self._connection, table, column, dry_run=preview)
         return Records(Document(one) for one in done)
 
     def discard(self, *entries: str | Mapping[str, Any]) -> list[str]:
@@ -46,14 +46,14 @@ class Quarantine:
         `entries`: as `entries` has returned them, or their whole ids. Returns the ids of those that went.
         """
         ids = sorted({one if isinstance(one, str) else str(one["id"]) for one in entries})
-        return self._desk.rows.discard(self._connection, ids) if ids else []
+        return self._backend.rows.discard(self._connection, ids) if ids else []
 
     def erase(self, table: str, key: Mapping[str, object]) -> int:
         """Erase every trace of one row from quarantine; return how many entries went.
 
         `key`: the row's key, value by column. Raises InstepError for a table or a column that there is not.
         """
-        return self._desk.rows.erase(self._connection, table, dict(_texts(key.items())))
+        return self._backend.rows.erase(self._connection, table, dict(_texts(key.items())))
 
 
 def _texts(items: Iterable[tuple[str, object]]) -> Iterable[tuple[str, str | None]]:

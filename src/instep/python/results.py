@@ -24,11 +24,12 @@ SHOWN = 100
 _NUMBERS = ("read", "inserted", "updated", "deleted", "misfits")
 
 
-def grid(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table in HTML; every text is escaped."""
+def grid(columns: Sequence[str], rows: Sequence[Sequence[object]], total: int | None = None) -> str:
+    """Return a table in HTML; every text is escaped. `total`: how many rows there are, if `rows` are the first ones."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(one)}</td>' for one in row)}</tr>" for row in rows[:SHOWN])
-    more = f"<p>and {len(rows) - SHOWN:,} more rows</p>" if len(rows) > SHOWN else ""
+    left = (len(rows) if total is None else total) - SHOWN
+    more = f"<p>and {left:,} more rows</p>" if left > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
@@ -265,9 +266,8 @@ class QueryResult:
         return session.createDataFrame(_for_spark(self.table))
 
     def _repr_html_(self) -> str:
-        rows = self.table.slice(0, SHOWN)
-        more = f"<p>and {len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
-        return grid(self.columns, QueryResult(rows).rows) + more
+        first = QueryResult(self.table.slice(0, SHOWN))
+        return grid(self.columns, first.rows, len(self))
 
 
 def _for_spark(table: pa.Table) -> pa.Table:

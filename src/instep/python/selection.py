@@ -24,12 +24,12 @@ class Selection:
     next sync acts on it. Raises Blocked where instep.yml says otherwise of that very object.
     """
 
-    def __init__(self, connection: str, desk: Backend) -> None:
-        self._connection, self._desk = connection, desk
+    def __init__(self, connection: str, backend: Backend) -> None:
+        self._connection, self._backend = connection, backend
 
     def objects(self, *, all_columns: bool = False) -> Records[Listed]:
         """Return schemas, tables and the columns that are switched or hashed, by name. `all_columns`: all columns."""
-        return Records(self._desk.selections.listed(self._connection, every=all_columns)[1])
+        return Records(self._backend.selections.listed(self._connection, every=all_columns)[1])
 
     def on(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
         """Switch objects on; `matching`: also tables and columns that fit a pattern. Returns what follows of each."""
@@ -48,6 +48,6 @@ class Selection:
         return self._switch("unhash", objects, matching)
 
     def _switch(self, verb: Verb, objects: Iterable[str], matching: Iterable[str]) -> Records[SelectionStep]:
-        made = self._desk.selections.switching(self._connection, verb, tuple(objects), tuple(matching))
-        self._desk.selections.switch(made)
+        made = self._backend.selections.switching(self._connection, verb, tuple(objects), tuple(matching))
+        self._backend.selections.switch(made)
         return Records(made.objects)

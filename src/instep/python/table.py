@@ -30,8 +30,8 @@ class Table:
         orders.restore(orders.savepoints()[1].id, allow=["main.orders"])
     """
 
-    def __init__(self, path: str, ref: Ref, connection: str, desk: Backend, watch: ProgressWatch) -> None:
-        self.path, self._ref, self._connection, self._desk, self._watch = path, ref, connection, desk, watch
+    def __init__(self, path: str, ref: Ref, connection: str, backend: Backend, watch: ProgressWatch) -> None:
+        self.path, self._ref, self._connection, self._backend, self._watch = path, ref, connection, backend, watch
 
     def __repr__(self) -> str:
         return f"<instep table {self.path} of connection {self._connection}>"
@@ -41,22 +41,19 @@ class Table:
 
         Raises InstepError for a column that there is not, RunInProgress while another run of the connection is alive.
         """
-        wanted = tuple(columns)
-        if wanted:
-            self.estimate_backfill(wanted)  # raises for an unknown column before anything is recorded
         with self._watch.reporting_to(on_progress):
-            return SyncResult.of(self._desk.rows.fill(self._connection, self.path, wanted))
+            return SyncResult.of(self._backend.rows.fill(self._connection, self.path, tuple(columns)))
 
     def estimate_backfill(self, columns: Iterable[str] = ()) -> BackfillEstimate:
         """Return the cost of a backfill of the table, or of `columns`; neither source nor files are opened."""
-        return BackfillEstimate.of(*self._desk.rows.estimate(self._connection, self.path, tuple(columns)))
+        return BackfillEstimate.of(*self._backend.rows.estimate(self._connection, self.path, tuple(columns)))
 
     def cancel_backfill(self, columns: Iterable[str] = ()) -> Cancelled:
         """Cancel backfills of the table, or of `columns`, that wait or run; return those that were cancelled.
 
         One under way stops at its next file; what was filled stays.
         """
-        return self._desk.rows.leave(self._connection, self.path, tuple(columns))
+        return self._backend.rows.leave(self._connection, self.path, tuple(columns))
 
     def set_key(
         self,
@@ -83,7 +80,7 @@ class Table:
 
     def savepoints(self) -> Records[Savepoint]:
         """Return the snapshots that the table can be put back to, newest first."""
-        return Records(self._desk.rows.savepoints(self._connection, self.path))
+        return Records(self._backend.rows.savepoints(self._connection, self.path))
 
     def restore(
         self, snapshot: int | str | None = None, *, at: datetime | None = None, allow: Iterable[str] = ()
@@ -98,21 +95,21 @@ class Table:
         return str(self._do(asked, allow)["run"])
 
     def _do(self, request: Request, allow: Iterable[str] = ()) -> Mapping[str, Any]:
-        preview = self._desk.operations.prepare(self._connection, request)
-        return self._desk.operations.execute(preview, tuple(allow))
+        preview = self._backend.operations.prepare(self._connection, request)
+        return self._backend.operations.execute(preview, tuple(allow))
 
     def pause(self, reason: str) -> bool:
         """Pause the table; return False if it was paused already."""
-        return self._desk.pause(self._connection, reason, self._ref)
+        return self._backend.pause(self._connection, reason, self._ref)
 
     def resume(self) -> bool:
         """Resume the table; return False if it was not paused.
 
         Raises Blocked while a change that breaks the table waits for a decision.
         """
-        return self._desk.resume(self._connection, self._ref)
+        return self._backend.resume(self._connection, self._ref)
 
     def history(self, column: str = "") -> Records[HistoryEntry]:
         """Return the schema changes of the table, or of one of its columns, oldest first."""
         path = f"{self.path}.{column}" if column else self.path
-        return Records(self._desk.trail(self._connection, path).entries)
+        return Records(self._backend.trail(self._connection, path).entries)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import SetupError
+from instep.redaction import names_secret
 from instep.spark import jars
 from instep.spark.extract import elsewhere
 from instep.spark.payload import THRESHOLD
@@ -175,7 +176,8 @@ def _set(session: Any, conf: Mapping[str, str]) -> list[str]:
             session.conf.set(key, value)
         except PySparkException:
             if (found := _setting(session, key)) != value:
-                refused.append(f"{key}={value} (it has {found or 'none'})")
+                # errors are stored and sent on: the value of a setting that names a secret is in none of them
+                refused.append(key if names_secret(key) else f"{key}={value} (it has {found or 'none'})")
     return refused
 
 

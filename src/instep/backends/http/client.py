@@ -52,8 +52,10 @@ _FORM = re.compile(r"(\d+)\.(\d+)")
 
 
 def compare(client: str, server: str) -> str:
-    """What to tell the user about two versions, "" for equal ones. Blocked if they are too far apart: another major
-    version, or another minor one before 1.0."""
+    """Return the note for the user about two versions, "" for equal ones.
+
+    Raises Blocked if they are too far apart: another major version, or another minor one before 1.0.
+    """
     if client == server:
         return ""
     mine, theirs = _FORM.match(client), _FORM.match(server)
@@ -121,11 +123,11 @@ class Client:
         return self._ask("POST", _target(path, query), body, token=secrets.token_urlsafe(24))
 
     def patch(self, path: str, body: Mapping[str, Any], tag: str) -> Any:
-        """As `post`; refused if the document is another by now than that of this `tag`."""
+        """Change a document as `post` writes; refused if it is not the one with this `tag` any more."""
         return self._ask("PATCH", path, body, token=secrets.token_urlsafe(24), tag=tag)
 
     def delete(self, path: str, **query: Any) -> Any:
-        """As `post`."""
+        """Delete an object, with a token as `post` has it."""
         return self._ask("DELETE", _target(path, query), token=secrets.token_urlsafe(24))
 
     def _ask(

@@ -44,7 +44,7 @@ def key(environment: Mapping[str, str]) -> ApiKeySecret:
 
 
 def _private(path: Path) -> str:
-    """What a private file holds. The open file is judged, so that no other one can take its place meanwhile."""
+    """Return the text of a private file. The open file is judged, so that no other one can take its place meanwhile."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())

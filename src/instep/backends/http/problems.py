@@ -1,4 +1,4 @@
-"""What a server refuses, as the errors that a command of this machine raises: the same texts, the same exit codes."""
+"""Errors of a server as the errors that a local command raises: the same texts, the same exit codes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def error_of(problem: Mapping[str, Any]) -> errors.InstepError:
 
 
 def strange(status: int, where: str) -> errors.InstepError:
-    """For an answer that no server of ours gives: a proxy's, or another program's."""
+    """Return the error for an answer that no instep server gives: a proxy's, or another program's."""
     if 300 <= status < 400:
         hint = "name the address that it redirects to: the key is not sent on to others"
         return errors.ConnectError(f"{where} answers with a redirect (HTTP {status})", hint=hint)

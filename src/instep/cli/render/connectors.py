@@ -1,4 +1,4 @@
-"""What a connector does while it runs: its operations so far, and the lines that it logs."""
+"""Shows a running connector: its operations so far, and the lines that it logs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def operations_lines(counts: OperationCounts, schema_changes: int | None = None)
 
 
 def operations_line(counts: OperationCounts) -> str:
-    """As `operations_lines`, in one."""
+    """Return the operations of all tables as one line."""
     return ", ".join(f"{getattr(counts, field.name):,} {field.name}" for field in fields(counts))
 
 
 def schema_lines(before: Catalog, after: Catalog) -> list[Line]:
-    """What a run changed in the accepted schema; tables that are new with their columns."""
+    """Return a line for each change of the accepted schema by a run; new tables with their columns."""
     from instep.schema.changes.describe import TableAdded, describe, symbol
     from instep.schema.changes.version import between
 

@@ -19,7 +19,7 @@ def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]
 
 
 def show_detection(out: Screen, found: list[Review], counts: Counts) -> None:
-    """What was found, and how much of each level is new, deleted, updated and unchanged."""
+    """Show the changes that a detection has found, and the counts of each level."""
     show_changes(out, found)
     for line in counts.lines():
         out.write(line, "dim")

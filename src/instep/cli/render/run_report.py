@@ -14,7 +14,7 @@ _NUMBERS = ("read", "inserted", "updated", "deleted", "held")
 
 
 def end_as(report: SyncReport) -> None:
-    """Ends the command with the exit code of a run."""
+    """End the command with the exit code of a run."""
     if report.status == "partial":
         raise fail(PARTIAL)
     if report.status != "done":
@@ -22,7 +22,7 @@ def end_as(report: SyncReport) -> None:
 
 
 def show_report(out: Screen, report: SyncReport) -> None:
-    """What became of each table, and what the run has to say."""
+    """Show the result of each table, the notes and the status of the run."""
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell

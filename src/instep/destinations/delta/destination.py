@@ -274,11 +274,11 @@ class DeltaDestination:
     ) -> LoadOutcome:
         return merge.merge(self.warehouse, ref, files, merge_by, commit, self.config.prefix)
 
-    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
-        return rows.meet(self.warehouse, ref, keys)
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        return rows.lookup_rows(self.warehouse, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        return rows.amend(self.warehouse, ref, met, change, commit)
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        return rows.update_rows(self.warehouse, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.warehouse, ref, columns)

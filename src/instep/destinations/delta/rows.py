@@ -71,7 +71,7 @@ class _Seen:
     at: Places
 
 
-def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
+def lookup_rows(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike)."""
     held, _ = loaded(warehouse, ref)
     fields = fields_by_name(held, keys.column_names)
@@ -87,10 +87,10 @@ def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
     return RowLookup(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.paths), at))
 
 
-def amend(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+def update_rows(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     seen = met.places
-    assert isinstance(seen, _Seen), "`meet` made it"
+    assert isinstance(seen, _Seen), "`lookup_rows` made it"
     held, _ = loaded(warehouse, ref)
     held.record.check(commit.fence)
     if held.record.version != seen.version or frozenset(held.paths) != seen.files:

@@ -272,11 +272,11 @@ class DuckDbDestination:
             by = replace(merge, keys=tuple(keys), asked=tuple(asked))
             return load.merge(self.file, ref, here, by, commit, self.config.prefix)
 
-    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
-        return rows.meet(self.file, ref, keys)
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        return rows.lookup_rows(self.file, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        return rows.amend(self.file, ref, met, change, commit)
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        return rows.update_rows(self.file, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.file, ref, columns)

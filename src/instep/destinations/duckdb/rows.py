@@ -70,7 +70,7 @@ def _table(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([as_read(b, schema) for b in reader], schema)
 
 
-def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
+def lookup_rows(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike)."""
     with file.reading() as session:
         record = _present(session, ref)
@@ -90,9 +90,9 @@ def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
     return RowLookup(met, numbers, (record.version, rows_key(record, keys.column_names)))
 
 
-def amend(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+def update_rows(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
-    assert isinstance(met.places, tuple), "`meet` made it"
+    assert isinstance(met.places, tuple), "`lookup_rows` made it"
     version, key = met.places
     with loading(file, ref, commit) as (session, record):
         if record.version != version or record.state is None:

@@ -363,15 +363,15 @@ class IcebergDestination:
     def quarantine_days(self) -> int:
         return self.config.quarantine_days
 
-    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         from instep.destinations.iceberg.write import row_edits as iceberg_quarantine
 
-        return iceberg_quarantine.meet(self.lake, ref, keys)
+        return iceberg_quarantine.lookup_rows(self.lake, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         from instep.destinations.iceberg.write import row_edits as iceberg_quarantine
 
-        return iceberg_quarantine.amend(self.lake, ref, met, change, commit)
+        return iceberg_quarantine.update_rows(self.lake, ref, met, change, commit)
 
     def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
         from instep.destinations.iceberg.maintain import clone as iceberg_copies

@@ -209,11 +209,11 @@ class PostgresDestination:
     ) -> LoadOutcome:
         return load.merge(self.server, ref, files, merge, commit, self.config.prefix)
 
-    def meet(self, ref: Ref, keys: pa.Table) -> RowLookup:
-        return rows.meet(self.server, ref, keys)
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        return rows.lookup_rows(self.server, ref, keys)
 
-    def amend(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        return rows.amend(self.server, ref, met, change, commit)
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        return rows.update_rows(self.server, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.server, ref, columns)

@@ -76,7 +76,7 @@ def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def meet(server: PostgresServer, ref: Ref, keys: pa.Table) -> RowLookup:
+def lookup_rows(server: PostgresServer, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike)."""
     record = present(server, ref)
     if record.state is None:
@@ -103,13 +103,13 @@ def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
         return cursor.fetch_arrow_table()
 
 
-def amend(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+def update_rows(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     return fitting(server, ref, lambda: _amend(server, ref, met, change, commit))
 
 
 def _amend(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    assert isinstance(met.places, tuple), "`meet` made it"
+    assert isinstance(met.places, tuple), "`lookup_rows` made it"
     version, key = met.places
     record = known(server, ref, commit)
     names = [c.name for c in record.table.columns]

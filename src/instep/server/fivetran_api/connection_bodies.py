@@ -141,11 +141,11 @@ def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Map
     return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.several("noted", [*by_document])}
 
 
-def note(desk: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
+def note(context: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
     """Adds to what is noted of an object, as a JSON merge patch does."""
     if fields:
-        with desk.ports.store.transaction():
-            before = noted(desk.ports, kind, [name]).get(name, {})
-            CompatDocuments(desk.ports.store).put(
-                "noted", noted_of(kind, name), merged(before, fields), who=desk.caller.name
+        with context.ports.store.transaction():
+            before = noted(context.ports, kind, [name]).get(name, {})
+            CompatDocuments(context.ports.store).put(
+                "noted", noted_of(kind, name), merged(before, fields), who=context.caller.name
             )

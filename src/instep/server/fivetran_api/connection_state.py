@@ -24,23 +24,23 @@ class StateBody(Wire):
 
 
 @router.get("/state", **says(StateOut))
-def state(id: Name, desk: RequestContextDep) -> JSONResponse:
-    _check(desk, id)
-    found = desk.ports.store.connectors.get(id)
+def state(id: Name, context: RequestContextDep) -> JSONResponse:
+    _check(context, id)
+    found = context.ports.store.connectors.get(id)
     if found.at is None:
         raise Refusal(400, f"Connection '{id}' has no state yet: no sync of it has saved one.")
     return success(data={"state": found.state})
 
 
 @router.patch("/state", **says(StateOut, takes=StateBody))
-def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Its next sync begins from there: a person says so, while nothing runs."""
-    _check(desk, id)
+    _check(context, id)
     wanted = parse(StateBody, body)
     said: dict[str, Any] = body["state"]  # as it is: null is a value there
-    store = desk.ports.store
-    with desk.write(body, depth=1):
-        if any(j.kind in MOVES and j.status == "running" for j in desk.ports.jobs.unfinished([id]).get(id, ())):
+    store = context.ports.store
+    with context.write(body, depth=1):
+        if any(j.kind in MOVES and j.status == "running" for j in context.ports.jobs.unfinished([id]).get(id, ())):
             raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")
         if id not in store.pauses.whole([id]):
             raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
@@ -48,10 +48,10 @@ def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
     return success(wanted.remark(f"The state of connection '{id}' has been updated"), {"state": said})
 
 
-def _check(desk: RequestContext, id: str) -> None:
-    item = desk.connection(id)
+def _check(context: RequestContext, id: str) -> None:
+    item = context.connection(id)
     if item.kind != "foreign":
-        project = desk.ports.project(id)
+        project = context.ports.project(id)
         if project.model.sources[project.source_of(id)].type == "connector":
             return
     raise Refusal(405, f"The service of connection '{id}' has no state that could be read or set.")

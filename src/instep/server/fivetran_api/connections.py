@@ -52,32 +52,32 @@ _TIED = {"group_id", "service"}
 
 
 @router.get("/connections", **lists(ConnectionDocument, "group_id", "schema"))
-def connections(request: Request, desk: RequestContextDep) -> JSONResponse:
-    return listing(request, desk, request.query_params.get("group_id") or "")
+def connections(request: Request, context: RequestContextDep) -> JSONResponse:
+    return listing(request, context, request.query_params.get("group_id") or "")
 
 
-def listing(request: Request, desk: RequestContext, group: str) -> JSONResponse:
+def listing(request: Request, context: RequestContext, group: str) -> JSONResponse:
     """A page of the connections of a group, or of all that the key may see."""
     seen = window(request)
-    found = desk.ports.objects.connections(
-        after=seen.after, limit=seen.limit + 1, group=group, groups=desk.caller.groups,
+    found = context.ports.objects.connections(
+        after=seen.after, limit=seen.limit + 1, group=group, groups=context.caller.groups,
         namespace=request.query_params.get("schema") or "",
     )  # fmt: skip
     items, cursor = seen.cut(found, lambda item: item.name)
-    return page(LISTED, shown(desk.ports, items), cursor)
+    return page(LISTED, shown(context.ports, items), cursor)
 
 
 @router.get("/connections/{id}", **says(ConnectionDocument))
-def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
-    return success("", _view(desk, desk.connection(id)))
+def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
+    return success("", _view(context, context.connection(id)))
 
 
 @router.post("/connections", **says(TestedConnection, takes=NewConnection, status=201))
-def create(desk: RequestContextDep, body: Body) -> JSONResponse:
+def create(context: RequestContextDep, body: Body) -> JSONResponse:
     wanted = parse(NewConnection, body)
     group = wanted.group_id
-    ready = desk.ports.objects.get("destination", group) is not None
-    if not desk.sees(group) or not (ready or desk.ports.objects.get("group", group)):
+    ready = context.ports.objects.get("destination", group) is not None
+    if not context.sees(group) or not (ready or context.ports.objects.get("group", group)):
         raise not_found("Group", group)
     check_frequency(wanted.sync_frequency)
     check_config(wanted.service, wanted.config)
@@ -85,54 +85,54 @@ def create(desk: RequestContextDep, body: Body) -> JSONResponse:
     if known:
         check_way(wanted, DIRECTLY)
     known = known and ready
-    with desk.ports.store.transaction():  # two at the same time get two names
-        name = _free_name(desk, wanted.service, wanted.config)
-        item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
-        desk.record(id=name, fields=fields_of(body))
-    tests = at_once(connection_tests, desk, item.name) if known and wanted.run_setup_tests is not False else []
+    with context.ports.store.transaction():  # two at the same time get two names
+        name = _free_name(context, wanted.service, wanted.config)
+        item = _create_ours(context, name, wanted) if known else _create_foreign(context, name, wanted, body)
+        context.record(id=name, fields=fields_of(body))
+    tests = at_once(connection_tests, context, item.name) if known and wanted.run_setup_tests is not False else []
     strange = left_out(wanted.service, wanted, wanted.config)
-    return _answer("Connection has been created", {**_view(desk, item), "setup_tests": tests}, strange, 201)
+    return _answer("Connection has been created", {**_view(context, item), "setup_tests": tests}, strange, 201)
 
 
 @router.patch("/connections/{id}", **says(TestedConnection, takes=ConnectionChange))
-def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """All of it is changed, or nothing. It is tested again only if that was asked for."""
-    item = desk.connection(id)
+    item = context.connection(id)
     wanted = parse(ConnectionChange, body)
-    desk.allow(of_change(set(body) if item.kind == "foreign" else wanted.model_fields_set))  # all of it is kept
+    context.allow(of_change(set(body) if item.kind == "foreign" else wanted.model_fields_set))  # all of it is kept
     if not set(body) - TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
     check_frequency(wanted.sync_frequency)
-    with desk.write(body):
+    with context.write(body):
         ours = item.kind == "connection"
-        item = _change_ours(desk, item, wanted) if ours else _change_foreign(desk, item, wanted, body)
-    tests = at_once(connection_tests, desk, id) if wanted.run_setup_tests and item.kind == "connection" else []
-    view = {**_view(desk, item), "setup_tests": tests}
+        item = _change_ours(context, item, wanted) if ours else _change_foreign(context, item, wanted, body)
+    tests = at_once(connection_tests, context, id) if wanted.run_setup_tests and item.kind == "connection" else []
+    view = {**_view(context, item), "setup_tests": tests}
     return _answer("Connection has been updated", view, left_out(view["service"], wanted, wanted.config), 200)
 
 
 @router.delete("/connections/{id}", **says())
-def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
-    item = desk.connection(id)
-    act = _act(desk, item)
+def delete(id: Name, context: RequestContextDep) -> JSONResponse:
+    item = context.connection(id)
+    act = _act(context, item)
     if act is not None:
-        desk.agree(act)
+        context.agree(act)
 
     def along() -> None:
-        desk.record()
+        context.record()
         if act is not None:
-            desk.ports.store.events.add(ActDone(act.connection, act.name, act.what, desk.caller.name))
+            context.ports.store.events.add(ActDone(act.connection, act.name, act.what, context.caller.name))
 
-    if item.kind == "connection" and not item.in_file and desk.ports.project(id).follows_log(id):
-        _leave_log(desk, id)
+    if item.kind == "connection" and not item.in_file and context.ports.project(id).follows_log(id):
+        _leave_log(context, id)
     else:
-        desk.ports.objects.delete(item.kind, id, desk.caller.name, along)
+        context.ports.objects.delete(item.kind, id, context.caller.name, along)
     return success(f"Connection with id '{id}' has been deleted")
 
 
-def _act(desk: RequestContext, item: Item) -> Act | None:
+def _act(context: RequestContext, item: Item) -> Act | None:
     """What two people have to ask for with four_eyes: to delete what has run."""
-    if item.kind != "connection" or item.in_file or not desk.ports.project(item.name).model.four_eyes:
+    if item.kind != "connection" or item.in_file or not context.ports.project(item.name).model.four_eyes:
         return None
     from instep.sync.operations.delete_connection import DELETION, leaving
     from instep.sync.two_people import Act
@@ -140,21 +140,21 @@ def _act(desk: RequestContext, item: Item) -> Act | None:
     return Act(item.name, DELETION, leaving("keep", abandon=False))
 
 
-def _leave_log(desk: RequestContext, name: str) -> None:
+def _leave_log(context: RequestContext, name: str) -> None:
     """A worker takes its slot away at the source, which would keep its log for ever, and then the connection."""
-    source = desk.ports.project(name).source_of(name)
-    for job in desk.ports.jobs.unfinished([name])[name]:
+    source = context.ports.project(name).source_of(name)
+    for job in context.ports.jobs.unfinished([name])[name]:
         if job.status == "running" and job.kind != "delete_connection":
             raise RunInProgress(f"connection {name}: job {job.id} is running", hint="stop it first")
-    desk.run(name, "delete_connection", {"tables": "keep", "named": name}, recorded=True)
+    context.run(name, "delete_connection", {"tables": "keep", "named": name}, recorded=True)
     with suppress(Blocked, Conflict):  # others use it, or the file says it
-        desk.ports.objects.delete("source", source, desk.caller.name)
+        context.ports.objects.delete("source", source, context.caller.name)
 
 
 @router.post("/connections/{id}/connect-card", **says())
-def connect_card(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def connect_card(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """A card is a page of the service that runs connections for others, where its customers type their secrets."""
-    desk.connection(id)
+    context.connection(id)
     hint = f'set it up by PATCH /v1/connections/{id} with {{"config": ...}}'
     raise Refusal(405, f"Connection '{id}' has no connect card: nothing is hosted here.", hint=hint)
 
@@ -169,69 +169,69 @@ def _answer(message: str, view: dict[str, Any], strange: list[str], status: int)
     return success(f"{message}. {said}", view, status=status)
 
 
-def _view(desk: RequestContext, item: Item) -> dict[str, Any]:
-    [found] = shown(desk.ports, [item])
+def _view(context: RequestContext, item: Item) -> dict[str, Any]:
+    [found] = shown(context.ports, [item])
     return found
 
 
-def _create_ours(desk: RequestContext, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
-    objects, who = desk.ports.objects, desk.caller.name
+def _create_ours(context: RequestContext, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
+    objects, who = context.ports.objects, context.caller.name
     namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
     manual = wanted.schedule_type == "manual"
     schedule = {} if manual else {"schedule": {"sync": cron(wanted.sync_frequency, wanted.daily_sync_time)}}
     spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
-    with desk.ports.store.transaction():
+    with context.ports.store.transaction():
         objects.create("source", name, source_spec(wanted.service, wanted.config), who)
         item = objects.create("connection", name, spec, who, since)
         word = {} if wanted.service in SERVICES.values() else {"service": wanted.service}
-        note(desk, "connection", name, {**word, **wanted.told(), **_beside(wanted.config, wanted)})
+        note(context, "connection", name, {**word, **wanted.told(), **_beside(wanted.config, wanted)})
     if wanted.paused:
-        pause(desk.ports.store, name, f"paused by {who}")
+        pause(context.ports.store, name, f"paused by {who}")
     return item
 
 
-def _create_foreign(desk: RequestContext, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
+def _create_foreign(context: RequestContext, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
     """All fields are kept as they were sent."""
     spec = _kept_fields(body, wanted, TEST_ONLY | _OURS)
-    return desk.ports.objects.create("foreign", name, spec, desk.caller.name)
+    return context.ports.objects.create("foreign", name, spec, context.caller.name)
 
 
-def _free_name(desk: RequestContext, service: str, config: Mapping[str, Any]) -> str:
+def _free_name(context: RequestContext, service: str, config: Mapping[str, Any]) -> str:
     """From the name at the destination, made different from all names in use."""
     text = next((str(config[key]) for key in NAMES if config.get(key)), service)
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:50] or "connection"
     plain = plain if plain[0].isalpha() else f"c_{plain}"
     number = 1
-    while _taken(desk, name := plain if number == 1 else f"{plain}_{number}"):
+    while _taken(context, name := plain if number == 1 else f"{plain}_{number}"):
         number += 1
     return name
 
 
-def _taken(desk: RequestContext, name: str) -> bool:
-    get = desk.ports.objects.get
+def _taken(context: RequestContext, name: str) -> bool:
+    get = context.ports.objects.get
     return bool(get("connection", name) or get("foreign", name) or get("source", name))
 
 
-def _change_ours(desk: RequestContext, item: Item, wanted: ConnectionChange) -> Item:
+def _change_ours(context: RequestContext, item: Item, wanted: ConnectionChange) -> Item:
     """Change a connection with a source. Call it in a transaction: what is refused at the end is not half done."""
-    objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
+    objects, who, store = context.ports.objects, context.caller.name, context.ports.store
     source = str(item.spec["source"])
-    check_permanent(wanted, item.group, _service(desk, item), item.namespace)
+    check_permanent(wanted, item.group, _service(context, item), item.namespace)
     check_way(wanted, network(objects.get("source", source)))
     if wanted.schema_status == "blocked_on_capture":
         raise Refusal(400, "schema_status: no connection here waits for its schema to be edited.", hint=WAITS)
-    again = chosen(desk.place(item.name), None) if wanted.is_historical_sync else []
+    again = chosen(context.place(item.name), None) if wanted.is_historical_sync else []
     if wanted.config:
-        type = _service(desk, item)
+        type = _service(context, item)
         check_config(type, wanted.config)
         if config := {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}:
             objects.change("source", source, config, who)
-    said = noted(desk.ports, "connection", [item.name]).get(item.name, {})
+    said = noted(context.ports, "connection", [item.name]).get(item.name, {})
     frequency, time = times(item, said)
     if settings := _schedule(wanted, item, said):
         item = objects.change("connection", item.name, settings, who)
     before = {"sync_frequency": frequency, "daily_sync_time": time} if wanted.schedule_type == "manual" else {}
-    note(desk, "connection", item.name, {**before, **wanted.told(), **_beside(wanted.config or {}, wanted)})
+    note(context, "connection", item.name, {**before, **wanted.told(), **_beside(wanted.config or {}, wanted)})
     if wanted.paused is True and item.name not in store.pauses.whole([item.name]):
         pause(store, item.name, f"paused by {who}")
     elif wanted.paused is False:
@@ -241,8 +241,8 @@ def _change_ours(desk: RequestContext, item: Item, wanted: ConnectionChange) -> 
     return item
 
 
-def _service(desk: RequestContext, item: Item) -> str:
-    source = desk.ports.objects.get("source", str(item.spec["source"]))
+def _service(context: RequestContext, item: Item) -> str:
+    source = context.ports.objects.get("source", str(item.spec["source"]))
     type = source.spec["type"] if source else ""
     return next((service for service, of in TYPES.items() if of == type), "postgres")
 
@@ -266,48 +266,48 @@ def _beside(config: Mapping[str, Any], wanted: NewConnection | ConnectionChange)
     return {**found, **({"config": told} if (told := early(config)) else {})}
 
 
-def _change_foreign(desk: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
+def _change_foreign(context: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
     """One of a service that has sources gets its own as soon as it has settings. A request that came first may have
     brought them."""
-    with desk.ports.store.transaction():
-        item = desk.connection(item.name)
+    with context.ports.store.transaction():
+        item = context.connection(item.name)
         if item.kind == "foreign":
-            return _change_kept(desk, item, wanted, body)
-    return _change_ours(desk, item, wanted)
+            return _change_kept(context, item, wanted, body)
+    return _change_ours(context, item, wanted)
 
 
-def _change_kept(desk: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
+def _change_kept(context: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
     service = str(item.spec.get("service"))
     check_permanent(wanted, item.group, service)
     check_config(service, wanted.config or {})
     patch = _kept_fields(body, wanted, TEST_ONLY | _OURS | _TIED)
-    kept = CompatDocuments(desk.ports.store)
-    found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    kept = CompatDocuments(context.ports.store)
+    found = context.ports.objects.change("foreign", item.name, patch, context.caller.name)
     if service not in TYPES:
         return found
     whole = parse(NewConnection, kept.opened("foreign", item.name))
     if not is_set_up(whole.service, whole.config):
         return found
     check_way(whole, DIRECTLY)
-    if desk.ports.objects.get("destination", item.group) is None:
+    if context.ports.objects.get("destination", item.group) is None:
         return found
     kept.delete("foreign", item.name)
-    return _create_ours(desk, item.name, whole, item)
+    return _create_ours(context, item.name, whole, item)
 
 
-def complete_waiting(desk: RequestContext, group: str) -> None:
+def complete_waiting(context: RequestContext, group: str) -> None:
     """Give the connections of a group that has a destination by now their sources; one that cannot have it says why in
     a task."""
     after = ""
-    while items := desk.ports.objects.connections(after=after, limit=100, group=group):
+    while items := context.ports.objects.connections(after=after, limit=100, group=group):
         after = items[-1].name
         for item in (i for i in items if i.kind == "foreign" and i.spec.get("service") in TYPES):
             try:
-                with desk.ports.store.transaction():
-                    _change_kept(desk, item, ConnectionChange(), {})
+                with context.ports.store.transaction():
+                    _change_kept(context, item, ConnectionChange(), {})
             except (InstepError, Refusal) as error:
                 task = {"code": "reconnect", "message": error.message, "details": error.message}
-                desk.ports.objects.change("foreign", item.name, {"tasks": [task]}, desk.caller.name)
+                context.ports.objects.change("foreign", item.name, {"tasks": [task]}, context.caller.name)
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | ConnectionChange, without: Set[str]) -> dict[str, Any]:

@@ -103,21 +103,21 @@ class NewDestination(DestinationChange):
 
 
 @router.get("/destinations", **lists(DestinationOut))
-def destinations(request: Request, desk: RequestContextDep) -> JSONResponse:
+def destinations(request: Request, context: RequestContextDep) -> JSONResponse:
     seen = window(request)
-    items, cursor = seen.cut(named(desk, ("destination",), seen.after, seen.limit + 1), lambda item: item.name)
-    return page("Destinations retrieved successfully", _shown(desk, items), cursor)
+    items, cursor = seen.cut(named(context, ("destination",), seen.after, seen.limit + 1), lambda item: item.name)
+    return page("Destinations retrieved successfully", _shown(context, items), cursor)
 
 
 @router.post("/destinations", **says(TestedDestination, takes=NewDestination, status=201))
-def create(desk: RequestContextDep, body: Body) -> JSONResponse:
-    wanted, objects, who = parse(NewDestination, body), desk.ports.objects, desk.caller.name
+def create(context: RequestContextDep, body: Body) -> JSONResponse:
+    wanted, objects, who = parse(NewDestination, body), context.ports.objects, context.caller.name
     type, config = type_of(wanted.service), understood(wanted.service, wanted.config)
     _check_way(wanted)
-    group = existing(desk, "Group", wanted.group_id)
+    group = existing(context, "Group", wanted.group_id)
     if group.kind == "destination":
         raise Refusal(409, f"Group '{group.name}' has a destination already.")
-    with desk.ports.store.transaction():
+    with context.ports.store.transaction():
         objects.delete("group", group.name, who)
         made = objects.create("destination", group.name, {**config.spec, "type": type}, who, group)
         named_otherwise = group.spec.get("name") not in (None, group.name)
@@ -125,55 +125,55 @@ def create(desk: RequestContextDep, body: Body) -> JSONResponse:
             **({"name": group.spec["name"]} if named_otherwise else {}),
             **({} if wanted.service == type else {"service": wanted.service}),
         }
-        note(desk, "destination", made.name, {**said, **_noted_of(wanted), **_told(config)})
-        desk.ports.store.setups.reached(made.name, UNTESTED)
-        desk.record(id=made.name, fields=fields_of(body))
-    complete_waiting(desk, made.name)
-    tests = at_once(destination_tests, desk, made.name) if wanted.run_setup_tests else []
-    view = {**_view(desk, made), "setup_tests": tests}
+        note(context, "destination", made.name, {**said, **_noted_of(wanted), **_told(config)})
+        context.ports.store.setups.reached(made.name, UNTESTED)
+        context.record(id=made.name, fields=fields_of(body))
+    complete_waiting(context, made.name)
+    tests = at_once(destination_tests, context, made.name) if wanted.run_setup_tests else []
+    view = {**_view(context, made), "setup_tests": tests}
     return success(wanted.remark("Destination has been created"), view, status=201)
 
 
 @router.get("/destinations/{id}", **says(DestinationOut))
-def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
-    return success("", _view(desk, existing(desk, "Destination", id)))
+def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
+    return success("", _view(context, existing(context, "Destination", id)))
 
 
 @router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
-def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """It is tested again if its settings came, or the test was asked for by name."""
-    item, wanted = existing(desk, "Destination", id), parse(DestinationChange, body)
+    item, wanted = existing(context, "Destination", id), parse(DestinationChange, body)
     _check_way(wanted)
-    said = noted(desk.ports, "destination", [id]).get(id, {})
+    said = noted(context.ports, "destination", [id]).get(id, {})
     given = understood(service_of(str(item.spec.get("type", "")), said.get("service")), wanted.config)
     config = dict(given.spec)
-    with desk.write(body):
+    with context.write(body):
         if config:
-            item = desk.ports.objects.change("destination", id, config, desk.caller.name)
-        note(desk, "destination", id, {**_noted_of(wanted), **_told(given)})
+            item = context.ports.objects.change("destination", id, config, context.caller.name)
+        note(context, "destination", id, {**_noted_of(wanted), **_told(given)})
     asked = wanted.run_setup_tests and (config or "run_setup_tests" in wanted.model_fields_set)
-    tests = at_once(destination_tests, desk, id) if asked else []
-    view = {**_view(desk, item), "setup_tests": tests}
+    tests = at_once(destination_tests, context, id) if asked else []
+    view = {**_view(context, item), "setup_tests": tests}
     return success(wanted.remark("Destination has been updated"), view)
 
 
 @router.delete("/destinations/{id}", **says())
-def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
+def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     """Its group stays, without a destination."""
-    item = existing(desk, "Destination", id)
-    name = group_names(desk, [item])[id]
-    with desk.write():
-        remove(desk, item)
-        desk.ports.objects.create("group", id, {"name": name}, desk.caller.name, item)
+    item = existing(context, "Destination", id)
+    name = group_names(context, [item])[id]
+    with context.write():
+        remove(context, item)
+        context.ports.objects.create("group", id, {"name": name}, context.caller.name, item)
     return success(f"Destination with id '{id}' has been deleted")
 
 
 @router.post("/destinations/{id}/test", **says(TestedDestination))
-def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """A scratch table is made, written, altered and dropped."""
-    item = existing(desk, "Destination", id)
-    tests = destination_tests(desk, id, recorded=True)
-    return success("Setup tests have been completed", {**_view(desk, item), "setup_tests": tests})
+    item = existing(context, "Destination", id)
+    tests = destination_tests(context, id, recorded=True)
+    return success("Setup tests have been completed", {**_view(context, item), "setup_tests": tests})
 
 
 def _check_way(wanted: DestinationChange) -> None:
@@ -193,14 +193,14 @@ def _told(config: Understood) -> dict[str, Any]:
     return {"config": dict(config.told)} if config.told else {}
 
 
-def _view(desk: RequestContext, item: Item) -> dict[str, Any]:
-    [found] = _shown(desk, [item])
+def _view(context: RequestContext, item: Item) -> dict[str, Any]:
+    [found] = _shown(context, [item])
     return found
 
 
-def _shown(desk: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:
+def _shown(context: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:
     names = [item.name for item in items]
-    said, wrong = noted(desk.ports, "destination", names), desk.ports.store.setups.destinations(names)
+    said, wrong = noted(context.ports, "destination", names), context.ports.store.setups.destinations(names)
     return [_destination(item, said.get(item.name, {}), wrong.get(item.name, "")) for item in items]
 
 

@@ -36,7 +36,7 @@ class Plural(Convertor[str]):
 register_url_convertor("plural", Plural())
 
 
-def _nothing(request: Request, desk: RequestContextDep) -> JSONResponse:
+def _nothing(request: Request, context: RequestContextDep) -> JSONResponse:
     window(request)
     return page("List retrieved successfully", [], None)
 
@@ -49,24 +49,24 @@ router.add_api_route("/{any:plural}", _nothing, methods=["GET"], include_in_sche
 
 
 @router.get("/{parents:plural}/{id}/{any:plural}", include_in_schema=False)
-def below(parents: Name, id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
+def below(parents: Name, id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
     """Of something that is there."""
-    _check_parent(desk, parents, id)
-    return _nothing(request, desk)
+    _check_parent(context, parents, id)
+    return _nothing(request, context)
 
 
-def _check_parent(desk: RequestContext, parents: str, id: str) -> None:
-    get = desk.ports.objects.get
+def _check_parent(context: RequestContext, parents: str, id: str) -> None:
+    get = context.ports.objects.get
     match parents:
         case "connections":
-            desk.connection(id)
+            context.connection(id)
         case "users":
-            whole = desk.caller.role == "admin" and not desk.caller.groups
-            if id != user_id(desk.caller) and not (whole and get("user", id) is not None):
+            whole = context.caller.role == "admin" and not context.caller.groups
+            if id != user_id(context.caller) and not (whole and get("user", id) is not None):
                 raise not_found("User", id)
         case "destinations" | "groups":
             found = get("destination", id) or (get("group", id) if parents == "groups" else None)
-            if found is None or not desk.sees(id):
+            if found is None or not context.sees(id):
                 raise not_found("Group" if parents == "groups" else "Destination", id)
         case _:
             raise HTTPException(404)

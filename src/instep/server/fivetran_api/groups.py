@@ -31,103 +31,103 @@ class NewGroupBody(Wire):
 
 
 @router.get("/groups", **lists(GroupOut))
-def groups(request: Request, desk: RequestContextDep) -> JSONResponse:
+def groups(request: Request, context: RequestContextDep) -> JSONResponse:
     seen = window(request)
-    items, cursor = seen.cut(named(desk, _KINDS, seen.after, seen.limit + 1), lambda item: item.name)
-    return page("Groups retrieved successfully", _shown(desk, items), cursor)
+    items, cursor = seen.cut(named(context, _KINDS, seen.after, seen.limit + 1), lambda item: item.name)
+    return page("Groups retrieved successfully", _shown(context, items), cursor)
 
 
 @router.post("/groups", **says(GroupOut, takes=NewGroupBody, status=201))
-def create_group(desk: RequestContextDep, body: Body) -> JSONResponse:
+def create_group(context: RequestContextDep, body: Body) -> JSONResponse:
     wanted = parse(NewGroupBody, body)
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", wanted.name)
-    with desk.ports.store.transaction():
-        made = desk.ports.objects.create("group", name, {"name": wanted.name}, desk.caller.name)
-        desk.record(id=name, fields=fields_of(body))
-    return success(wanted.remark("Group has been created"), _shown(desk, [made])[0], status=201)
+    with context.ports.store.transaction():
+        made = context.ports.objects.create("group", name, {"name": wanted.name}, context.caller.name)
+        context.record(id=name, fields=fields_of(body))
+    return success(wanted.remark("Group has been created"), _shown(context, [made])[0], status=201)
 
 
 @router.get("/groups/{id}", **says(GroupOut))
-def group(id: Name, desk: RequestContextDep) -> JSONResponse:
-    return success("", _shown(desk, [existing(desk, "Group", id)])[0])
+def group(id: Name, context: RequestContextDep) -> JSONResponse:
+    return success("", _shown(context, [existing(context, "Group", id)])[0])
 
 
 @router.patch("/groups/{id}", **says(GroupOut, takes=NewGroupBody))
-def change_group(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def change_group(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """The name changes, the id that everything refers to stays."""
-    found, wanted = existing(desk, "Group", id), parse(NewGroupBody, body)
-    with desk.write(body):
+    found, wanted = existing(context, "Group", id), parse(NewGroupBody, body)
+    with context.write(body):
         if found.kind == "group":
-            desk.ports.objects.change("group", id, {"name": wanted.name}, desk.caller.name)
+            context.ports.objects.change("group", id, {"name": wanted.name}, context.caller.name)
         else:
-            note(desk, "destination", id, {"name": wanted.name})
-    return success(wanted.remark("Group has been updated"), _shown(desk, [existing(desk, "Group", id)])[0])
+            note(context, "destination", id, {"name": wanted.name})
+    return success(wanted.remark("Group has been updated"), _shown(context, [existing(context, "Group", id)])[0])
 
 
 @router.delete("/groups/{id}", **says())
-def delete_group(id: Name, desk: RequestContextDep) -> JSONResponse:
-    with desk.write():
-        remove(desk, existing(desk, "Group", id))
+def delete_group(id: Name, context: RequestContextDep) -> JSONResponse:
+    with context.write():
+        remove(context, existing(context, "Group", id))
     return success(f"Group with id '{id}' has been deleted")
 
 
 @router.get("/groups/{id}/connections", **lists(ConnectionDocument, "schema"))
-def connections_of(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
-    existing(desk, "Group", id)
-    return listing(request, desk, id)
+def connections_of(id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
+    existing(context, "Group", id)
+    return listing(request, context, id)
 
 
 @router.get("/groups/{id}/users", **lists(UserOut))
-def users_of(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
-    existing(desk, "Group", id)
-    return users.members(request, desk, id)
+def users_of(id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
+    existing(context, "Group", id)
+    return users.members(request, context, id)
 
 
 @router.post("/groups/{id}/users", **says(takes=users.NewMember))
-def add_user(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
-    existing(desk, "Group", id)
-    return users.add(desk, id, body)
+def add_user(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
+    existing(context, "Group", id)
+    return users.add(context, id, body)
 
 
 @router.delete("/groups/{id}/users/{user}", **says())
-def remove_user(id: Name, user: Name, desk: RequestContextDep) -> JSONResponse:
-    existing(desk, "Group", id)
-    return users.remove(desk, id, user)
+def remove_user(id: Name, user: Name, context: RequestContextDep) -> JSONResponse:
+    existing(context, "Group", id)
+    return users.remove(context, id, user)
 
 
-def named(desk: RequestContext, kinds: Sequence[Kind], after: str, limit: int) -> list[Item]:
+def named(context: RequestContext, kinds: Sequence[Kind], after: str, limit: int) -> list[Item]:
     """Several kinds as one list by name, of what the key may see; a key that sees few names them itself."""
-    objects = desk.ports.objects
-    if desk.caller.groups:
-        named = sorted(name for name in desk.caller.groups if name > after)
+    objects = context.ports.objects
+    if context.caller.groups:
+        named = sorted(name for name in context.caller.groups if name > after)
         found = [item for name in named for kind in kinds if (item := objects.get(kind, name))]
     else:
         found = [item for kind in kinds for item in objects.page(kind, after=after, limit=limit)]
     return sorted(found, key=lambda item: item.name)[:limit]
 
 
-def existing(desk: RequestContext, what: str, id: str) -> Item:
+def existing(context: RequestContext, what: str, id: str) -> Item:
     kinds = ("destination",) if what == "Destination" else _KINDS
-    found = next((item for kind in kinds if (item := desk.ports.objects.get(kind, id))), None)
-    if found is None or not desk.sees(id):
+    found = next((item for kind in kinds if (item := context.ports.objects.get(kind, id))), None)
+    if found is None or not context.sees(id):
         raise not_found(what, id)
     return found
 
 
-def remove(desk: RequestContext, item: Item) -> None:
+def remove(context: RequestContext, item: Item) -> None:
     """Delete a group or a destination that no connection uses. Call it in a transaction."""
-    if desk.ports.objects.connections(limit=1, group=item.name):
+    if context.ports.objects.connections(limit=1, group=item.name):
         raise Refusal(409, f"Destination '{item.name}' is in use.", hint="delete its connections first")
-    desk.ports.objects.delete(item.kind, item.name, desk.caller.name)
+    context.ports.objects.delete(item.kind, item.name, context.caller.name)
 
 
-def group_names(desk: RequestContext, items: Sequence[Item]) -> dict[str, str]:
+def group_names(context: RequestContext, items: Sequence[Item]) -> dict[str, str]:
     """Return what these groups are called, by id."""
-    said = noted(desk.ports, "destination", [item.name for item in items if item.kind == "destination"])
+    said = noted(context.ports, "destination", [item.name for item in items if item.kind == "destination"])
     names = {item.name: item.spec if item.kind == "group" else said.get(item.name, {}) for item in items}
     return {id: str(spec.get("name") or id) for id, spec in names.items()}
 
 
-def _shown(desk: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:
-    names = group_names(desk, items)
+def _shown(context: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:
+    names = group_names(context, items)
     return [{"id": i.name, "name": names[i.name], "created_at": instant(i.created)} for i in items]

@@ -26,7 +26,7 @@ _NAMES = {
 
 
 @router.get("/connector-types", **lists(ConnectorTypeOut))
-def types(request: Request, desk: RequestContextDep) -> JSONResponse:
+def types(request: Request, context: RequestContextDep) -> JSONResponse:
     seen = window(request)
     found = [name for name in sorted(TYPES) if name > seen.after][: seen.limit + 1]
     items, cursor = seen.cut(found, str)
@@ -34,7 +34,7 @@ def types(request: Request, desk: RequestContextDep) -> JSONResponse:
 
 
 @router.get("/connector-types/{service}", **says(ConnectorTypeWhole))
-def type_of(service: Name, desk: RequestContextDep) -> JSONResponse:
+def type_of(service: Name, context: RequestContextDep) -> JSONResponse:
     if service not in TYPES:
         raise not_found("ConnectorType", service)
     return success("", {**_type(service), "config": {"type": "object", "properties": {}}})
@@ -42,23 +42,23 @@ def type_of(service: Name, desk: RequestContextDep) -> JSONResponse:
 
 @router.get("/connectors/{id}/schemas", **lists(NamedOut))
 @router.get("/connections/{id}/schemas", **lists(NamedOut))
-def schemas(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
-    namespace = desk.naming(desk.ours(id).name).namespace
-    rows = {t.schema: _row(t.schema, t.schema, namespace) for t in _tables(desk, id)}
+def schemas(id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
+    namespace = context.naming(context.ours(id).name).namespace
+    rows = {t.schema: _row(t.schema, t.schema, namespace) for t in _tables(context, id)}
     return _listed(request, list(rows.values()))
 
 
 @router.get("/connectors/{id}/tables", **lists(NamedOut))
 @router.get("/connections/{id}/tables", **lists(NamedOut))
-def tables(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
-    rows = [{**_row(t.path, t.name, t.alias), "parent_id": t.schema} for t in _tables(desk, id)]
+def tables(id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
+    rows = [{**_row(t.path, t.name, t.alias), "parent_id": t.schema} for t in _tables(context, id)]
     return _listed(request, rows)
 
 
 @router.get("/connectors/{id}/columns", **lists(NamedColumnOut))
 @router.get("/connections/{id}/columns", **lists(NamedColumnOut))
-def columns(id: Name, request: Request, desk: RequestContextDep) -> JSONResponse:
-    return _listed(request, [row for t in _tables(desk, id) for row in _columns(t)])
+def columns(id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
+    return _listed(request, [row for t in _tables(context, id) for row in _columns(t)])
 
 
 def _columns(table: Table) -> Iterator[dict[str, Any]]:
@@ -70,9 +70,9 @@ def _columns(table: Table) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _tables(desk: RequestContext, id: str) -> list[Table]:
-    desk.ours(id)
-    found = named(desk.place(id), desk.naming(id)).tables
+def _tables(context: RequestContext, id: str) -> list[Table]:
+    context.ours(id)
+    found = named(context.place(id), context.naming(id)).tables
     return [found[ref] for ref in sorted(found)]
 
 

@@ -55,112 +55,112 @@ class DropBody(Wire):
 
 
 @router.get("", **says(SchemasOut))
-def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
-    desk.connection(id)
-    return _whole(desk, id, "")
+def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
+    context.connection(id)
+    return _whole(context, id, "")
 
 
 @router.post("", **says(dict[str, Any], takes=ConfigBody))
-def create(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Keep the choices for what the first look at the source will find, and answer them as they were sent.
 
     Without a worker, or with a source that cannot be reached, the first sync is the first look.
     """
-    item, said = desk.ours(id), parse(ConfigBody, body)
+    item, said = context.ours(id), parse(ConfigBody, body)
     wanted = said.patch()
-    chosen, store, who = precreated(wanted), desk.ports.store, desk.caller.name
+    chosen, store, who = precreated(wanted), context.ports.store, context.caller.name
     with store.transaction():
-        place, salt = _with_salt(desk.place(id), item, wanted)
+        place, salt = _with_salt(context.place(id), item, wanted)
         if place.known.tables:
             raise Refusal(409, f"Connection '{id}' has a schema config already.", hint="PATCH it")
         for one in chosen:
             if one.hashed:
                 check_salt(place, one.path)
         handling = {} if wanted.handling is None else {"schema_change_handling": wanted.handling, "policy": None}
-        _set(desk, id, {**handling, **salt})
+        _set(context, id, {**handling, **salt})
         store.connections.configure(id)
         store.switches.set(id, chosen, who)
         store.events.add(*(SelectionChanged(id, s.path, "on" if s.enabled else "off", who) for s in chosen))
-        desk.record(fields=fields_of(body, _DEPTH))
+        context.record(fields=fields_of(body, _DEPTH))
     with suppress(Refusal):
-        desk.run(id, "reload", {}, key="reload")
+        context.run(id, "reload", {}, key="reload")
     return success(said.remark("Schema configuration has been created"), body)
 
 
 @router.patch("", **says(SchemasOut, takes=ConfigBody))
-def modify(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def modify(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(ConfigBody, body)
-    return _patch(desk, id, said.patch(), body, said.remark("Schema configuration has been modified"))
+    return _patch(context, id, said.patch(), body, said.remark("Schema configuration has been modified"))
 
 
 @router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
-def reload(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def reload(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
-    desk.ours(id)
+    context.ours(id)
     said = parse(ReloadBody, body)
     mode = said.exclude_mode
-    desk.allow(of_reload(mode))
-    desk.run(id, "reload", {}, key="reload", recorded=True)
+    context.allow(of_reload(mode))
+    context.run(id, "reload", {}, key="reload", recorded=True)
     if mode != "PRESERVE":
-        with desk.write(body):
-            place = desk.place(id)
-            switch(place, switched(place, mode == "INCLUDE"), desk.caller.name)
-    return _whole(desk, id, said.remark("Schema configuration has been reloaded"))
+        with context.write(body):
+            place = context.place(id)
+            switch(place, switched(place, mode == "INCLUDE"), context.caller.name)
+    return _whole(context, id, said.remark("Schema configuration has been reloaded"))
 
 
 @router.post("/drop-columns", **says(takes=DropBody))
-def drop_columns(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def drop_columns(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(DropBody, body)
     found = said.schemas
     wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
     if not any(wanted.values()):
         raise Refusal(400, "The body names no column.")
-    return _drop(desk, id, wanted, said)
+    return _drop(context, id, wanted, said)
 
 
 @router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
-def modify_schema(id: Name, schema: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def modify_schema(id: Name, schema: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(SchemaBody, body)
-    return _patch(desk, id, ConfigPatch({schema: said.patch()}), body, said.remark("Schema has been updated"))
+    return _patch(context, id, ConfigPatch({schema: said.patch()}), body, said.remark("Schema has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
-def modify_table(id: Name, schema: Name, table: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def modify_table(id: Name, schema: Name, table: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(TableBody, body)
     patch = ConfigPatch({schema: SchemaPatch(tables={table: said.patch()})})
-    return _patch(desk, id, patch, body, said.remark("Table has been updated"))
+    return _patch(context, id, patch, body, said.remark("Table has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
 def modify_column(
-    id: Name, schema: Name, table: Name, column: Name, desk: RequestContextDep, body: Body
+    id: Name, schema: Name, table: Name, column: Name, context: RequestContextDep, body: Body
 ) -> JSONResponse:
     said = parse(ColumnBody, body)
     patch = ConfigPatch({schema: SchemaPatch(tables={table: TablePatch(columns={column: said.patch()})})})
-    return _patch(desk, id, patch, body, said.remark("Column has been updated"))
+    return _patch(context, id, patch, body, said.remark("Column has been updated"))
 
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
-def retrieve_columns(id: Name, schema: Name, table: Name, desk: RequestContextDep) -> JSONResponse:
+def retrieve_columns(id: Name, schema: Name, table: Name, context: RequestContextDep) -> JSONResponse:
     """As the source has them now, for who may ask for a look at it, else as the last look found them."""
-    desk.ours(id)
-    if desk.may("operator"):
-        desk.run(id, "reload", {}, key="reload")
-    found = table_columns(desk.place(id), desk.naming(id), (schema, table))
+    context.ours(id)
+    if context.may("operator"):
+        context.run(id, "reload", {}, key="reload")
+    found = table_columns(context.place(id), context.naming(id), (schema, table))
     if found is None:
         raise NotListed(f"connection {id} has no table {schema}.{table}", hint="see the schema config for its tables")
     return success("Source table columns config retrieved", {"columns": columns(found)})
 
 
 @router.delete("/{schema}/tables/{table}/columns/{column}", **says())
-def drop_column(id: Name, schema: Name, table: Name, column: Name, desk: RequestContextDep) -> JSONResponse:
-    return _drop(desk, id, {(schema, table): (column,)}, DropBody())
+def drop_column(id: Name, schema: Name, table: Name, column: Name, context: RequestContextDep) -> JSONResponse:
+    return _drop(context, id, {(schema, table): (column,)}, DropBody())
 
 
-def _whole(desk: RequestContext, id: str, message: str) -> JSONResponse:
+def _whole(context: RequestContext, id: str, message: str) -> JSONResponse:
     config = None
-    if desk.connection(id).kind == "connection":
-        config = schema_config(desk.place(id), desk.naming(id))
+    if context.connection(id).kind == "connection":
+        config = schema_config(context.place(id), context.naming(id))
     if config is None:
         raise Refusal(
             404, f"Connection '{id}' has no schema config yet.", code="NotFound_SchemaConfig",
@@ -169,18 +169,18 @@ def _whole(desk: RequestContext, id: str, message: str) -> JSONResponse:
     return success(message, tree(config))
 
 
-def _patch(desk: RequestContext, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
+def _patch(context: RequestContext, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
     """Everything is checked before anything is changed."""
-    item = desk.ours(id)
-    with desk.ports.store.transaction():
-        place, salt = _with_salt(desk.place(id), item, patch)
-        config = schema_config(place, desk.naming(id))
+    item = context.ours(id)
+    with context.ports.store.transaction():
+        place, salt = _with_salt(context.place(id), item, patch)
+        config = schema_config(place, context.naming(id))
         if config is not None:
-            with desk.write(body, depth=_DEPTH):
+            with context.write(body, depth=_DEPTH):
                 made = patched(place, config, patch)
-                _set(desk, id, {**made.settings, **salt})
-                switch(place, made.steps, desk.caller.name)
-    return _whole(desk, id, message)
+                _set(context, id, {**made.settings, **salt})
+                switch(place, made.steps, context.caller.name)
+    return _whole(context, id, message)
 
 
 def _with_salt(
@@ -199,25 +199,25 @@ def _hides(patch: ConfigPatch) -> bool:
     return any(column.hashed or column.enabled is False for table in tables for column in table.columns.values())
 
 
-def _set(desk: RequestContext, id: str, settings: dict[str, object]) -> None:
+def _set(context: RequestContext, id: str, settings: dict[str, object]) -> None:
     if settings:
-        desk.ports.objects.change("connection", id, settings, desk.caller.name)
+        context.ports.objects.change("connection", id, settings, context.caller.name)
 
 
 def _drop(
-    desk: RequestContext, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody
+    context: RequestContext, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody
 ) -> JSONResponse:
     """The next sync drops them; it is queued with the names, which are the consent. With four_eyes it is queued for the
     second person who names the same columns."""
-    desk.ours(id)
-    paths = droppable(desk.place(id), wanted)
+    context.ours(id)
+    paths = droppable(context.place(id), wanted)
     if paths:
-        if desk.ports.project(id).model.four_eyes:
+        if context.ports.project(id).model.four_eyes:
             from instep.sync.two_people import dropping
 
-            desk.agree(dropping(id, paths))
+            context.agree(dropping(id, paths))
         key = "drop " + " ".join(sorted(paths))
-        with desk.ports.store.transaction():
-            job = desk.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=desk.caller.name)
-            desk.record(job=job.id, drop_columns=paths)
+        with context.ports.store.transaction():
+            job = context.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=context.caller.name)
+            context.record(job=job.id, drop_columns=paths)
     return success(said.remark("Columns have been marked to be dropped by the next sync"))

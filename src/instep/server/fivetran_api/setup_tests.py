@@ -11,21 +11,21 @@ from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.store.work.jobs import CONNECTION_TEST
 
 
-def connection_tests(desk: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
+def connection_tests(context: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
     """What they find, one entry a check. Refusal as `RequestContext.run`."""
-    return _found(desk.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
+    return _found(context.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
 
 
-def destination_tests(desk: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
-    return _found(desk.run("", CONNECTION_TEST, {"destination": name}, key=f"destination/{name}", recorded=recorded))
+def destination_tests(context: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
+    return _found(context.run("", CONNECTION_TEST, {"destination": name}, key=f"destination/{name}", recorded=recorded))
 
 
 def at_once(
-    test: Callable[[RequestContext, str], list[dict[str, Any]]], desk: RequestContext, name: str
+    test: Callable[[RequestContext, str], list[dict[str, Any]]], context: RequestContext, name: str
 ) -> list[dict[str, Any]]:
     """The tests of what was just written, which stands all the same if they fail or bring no answer in time."""
     try:
-        return test(desk, name)
+        return test(context, name)
     except Refusal as refusal:
         status = "SKIPPED" if refusal.status == 503 else "JOB_FAILED"
         return [{"title": f"Connecting to {name}", "status": status, "message": refusal.message, "details": ""}]

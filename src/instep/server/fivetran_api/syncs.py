@@ -39,73 +39,73 @@ class TablesByName(RootModel[dict[str, list[str]]]):
 
 
 @router.post("/sync", **says(takes=SyncBody, needs_body=False))
-def sync(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
-    return _sync(desk, desk.connection(id), parse(SyncBody, body), join=False)
+def sync(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
+    return _sync(context, context.connection(id), parse(SyncBody, body), join=False)
 
 
 @router.post("/force", **says())
-def force(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def force(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """The older form: a sync that is under way is the one that was asked for."""
-    return _sync(desk, desk.connection(id), SyncBody(), join=True)
+    return _sync(context, context.connection(id), SyncBody(), join=True)
 
 
 @router.post("/resync", **says(takes=ResyncBody, needs_body=False))
-def resync(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def resync(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     said = parse(ResyncBody, body)
-    return _resync(desk, id, said.scope, said.remark(RESYNCED))
+    return _resync(context, id, said.scope, said.remark(RESYNCED))
 
 
 @router.post("/schemas/tables/resync", **says(takes=TablesByName))
-def resync_tables(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def resync_tables(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     scope = parse(ResyncBody, {"scope": body}).scope or {}
-    return _resync(desk, id, _by_schema(desk, id, scope))
+    return _resync(context, id, _by_schema(context, id, scope))
 
 
 @router.post("/schemas/{schema}/tables/{table}/resync", **says())
-def resync_table(id: Name, schema: Name, table: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
-    return _resync(desk, id, {schema: [table]})
+def resync_table(id: Name, schema: Name, table: Name, context: RequestContextDep, body: Body) -> JSONResponse:
+    return _resync(context, id, {schema: [table]})
 
 
 @router.post("/test", **says(TestedConnection))
-def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
-    item = desk.ours(id)
-    tests = connection_tests(desk, id, recorded=True)
-    [view] = shown(desk.ports, [item])
+def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
+    item = context.ours(id)
+    tests = connection_tests(context, id, recorded=True)
+    [view] = shown(context.ports, [item])
     return success("Setup tests were completed", {**view, "setup_tests": tests})
 
 
-def _moving(desk: RequestContext, id: str) -> list[ApiJob]:
+def _moving(context: RequestContext, id: str) -> list[ApiJob]:
     """The jobs that a client sees as a sync: what waits for a later time is none."""
     now = datetime.now(UTC)
-    found = (j for j in desk.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
+    found = (j for j in context.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
     return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
 
 
-def _sync(desk: RequestContext, item: Item, said: SyncBody, *, join: bool) -> JSONResponse:
+def _sync(context: RequestContext, item: Item, said: SyncBody, *, join: bool) -> JSONResponse:
     if item.kind == "foreign":
-        return _fail_foreign(desk, item)
-    with desk.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
-        return _begin(desk, item.name, said, join=join)
+        return _fail_foreign(context, item)
+    with context.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
+        return _begin(context, item.name, said, join=join)
 
 
-def _begin(desk: RequestContext, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
-    jobs, who = desk.ports.jobs, desk.caller.name
+def _begin(context: RequestContext, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
+    jobs, who = context.ports.jobs, context.caller.name
     done = said.remark(f"Sync has been successfully triggered for connection with id '{id}'")
-    if id in desk.ports.store.pauses.whole([id]):
+    if id in context.ports.store.pauses.whole([id]):
         raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
-    running = _moving(desk, id)
-    under_way = running or _runs(desk, id)
+    running = _moving(context, id)
+    under_way = running or _runs(context, id)
     if under_way and join:
-        four_eyes = desk.ports.project(id).model.four_eyes
+        four_eyes = context.ports.project(id).model.four_eyes
         if _is_to_come(running) or (four_eyes and not any(serves(job.who, who) for job in running)):
-            desk.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
+            context.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
         return success(done)
     if under_way and not said.force:
         raise Refusal(409, f"Connection '{id}' is syncing already.", hint='{"force": true} stops it and starts again')
     for job in running:
         jobs.cancel(job.id, who)
-    desk.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
-    desk.ports.store.events.add(SyncAsked(id, who))
+    context.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
+    context.ports.store.events.add(SyncAsked(id, who))
     return success(done)
 
 
@@ -114,25 +114,25 @@ def _is_to_come(found: Sequence[ApiJob]) -> bool:
     return any(job.kind == "sync" and job.status == "queued" for job in found)
 
 
-def _runs(desk: RequestContext, id: str) -> bool:
-    found = desk.ports.store.runs.outcomes([id]).get(id)
+def _runs(context: RequestContext, id: str) -> bool:
+    found = context.ports.store.runs.outcomes([id]).get(id)
     return found is not None and found.running
 
 
-def _fail_foreign(desk: RequestContext, item: Item) -> JSONResponse:
+def _fail_foreign(context: RequestContext, item: Item) -> JSONResponse:
     """It has no source: the sync fails, and says so where clients look."""
     service = str(item.spec.get("service", ""))
-    text, code = desk.why_incomplete(item), "reconnect" if service in TYPES else "service_not_supported"
+    text, code = context.why_incomplete(item), "reconnect" if service in TYPES else "service_not_supported"
     task = {"code": code, "message": text, "details": text}
     patch = {"failed_at": datetime.now(UTC).isoformat(), "tasks": [task]}
-    with desk.write():
-        desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    with context.write():
+        context.ports.objects.change("foreign", item.name, patch, context.caller.name)
     return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
 
 
-def _by_schema(desk: RequestContext, id: str, scope: Scope) -> dict[str, list[str]]:
+def _by_schema(context: RequestContext, id: str, scope: Scope) -> dict[str, list[str]]:
     """Some clients send {"schema": ["public.users"]}: whole paths under a word that is no schema."""
-    schemas = desk.place(id).known.schemas if desk.ours(id) else frozenset()
+    schemas = context.place(id).known.schemas if context.ours(id) else frozenset()
     out: dict[str, list[str]] = {}
     for schema, names in scope.items():
         for name in names:
@@ -142,13 +142,13 @@ def _by_schema(desk: RequestContext, id: str, scope: Scope) -> dict[str, list[st
     return out
 
 
-def _resync(desk: RequestContext, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
+def _resync(context: RequestContext, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
     """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
-    desk.ours(id)
-    tables, who, store = chosen(desk.place(id), scope), desk.caller.name, desk.ports.store
+    context.ours(id)
+    tables, who, store = chosen(context.place(id), scope), context.caller.name, context.ports.store
     with store.transaction():
         ask(store, id, tables, who, whole=scope is None)
         if id not in store.pauses.whole([id]):
-            desk.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
-        desk.record(tables="all" if scope is None else [".".join(filter(None, ref)) for ref in tables])
+            context.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+        context.record(tables="all" if scope is None else [".".join(filter(None, ref)) for ref in tables])
     return success(message)

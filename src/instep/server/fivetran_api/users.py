@@ -64,80 +64,82 @@ class NewMember(Wire):
 
 
 @router.get("/users", **lists(UserOut))
-def users(request: Request, desk: RequestContextDep) -> JSONResponse:
+def users(request: Request, context: RequestContextDep) -> JSONResponse:
     """The key that asks, and those who were invited, whom administrators see."""
     seen = window(request)
-    items, cursor = seen.cut(_all(desk, seen.after, seen.limit + 1), lambda one: str(one["id"]))
+    items, cursor = seen.cut(_all(context, seen.after, seen.limit + 1), lambda one: str(one["id"]))
     return page("Users retrieved successfully", items, cursor)
 
 
 @router.post("/users", **says(UserOut, takes=NewUser, status=201))
-def invite(desk: RequestContextDep, body: Body) -> JSONResponse:
+def invite(context: RequestContextDep, body: Body) -> JSONResponse:
     wanted = parse(NewUser, body)
-    with desk.ports.store.transaction():
-        if _by_address(desk, wanted.email):
+    with context.ports.store.transaction():
+        if _by_address(context, wanted.email):
             raise Refusal(409, f"There is a user with the email {wanted.email} already.")
         spec = {**wanted.model_dump(exclude_none=True), "groups": {}}
-        made = desk.ports.objects.create("user", f"user_{secrets.token_hex(6)}", spec, desk.caller.name)
-        desk.record(id=made.name, fields=fields_of(body))
-    return success(wanted.remark("User has been invited to the account"), _invited(desk, made), status=201)
+        made = context.ports.objects.create("user", f"user_{secrets.token_hex(6)}", spec, context.caller.name)
+        context.record(id=made.name, fields=fields_of(body))
+    return success(wanted.remark("User has been invited to the account"), _invited(context, made), status=201)
 
 
 @router.get("/users/{id}", **says(UserOut))
-def one(id: Name, desk: RequestContextDep) -> JSONResponse:
-    return success("", user(desk.caller) if id == user_id(desk.caller) else _invited(desk, _found(desk, id)))
+def one(id: Name, context: RequestContextDep) -> JSONResponse:
+    if id == user_id(context.caller):
+        return success("", user(context.caller))
+    return success("", _invited(context, _found(context, id)))
 
 
 @router.patch("/users/{id}", **says(UserOut, takes=UserChange))
-def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
-    item, wanted = _found(desk, id), parse(UserChange, body)
+def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
+    item, wanted = _found(context, id), parse(UserChange, body)
     patch = wanted.model_dump(exclude_none=True)
     if not patch:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as given_name or role")
-    with desk.write(body):
-        made = desk.ports.objects.change("user", item.name, patch, desk.caller.name)
-    return success(wanted.remark("User has been updated"), _invited(desk, made))
+    with context.write(body):
+        made = context.ports.objects.change("user", item.name, patch, context.caller.name)
+    return success(wanted.remark("User has been updated"), _invited(context, made))
 
 
 @router.delete("/users/{id}", **says())
-def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
-    desk.ports.objects.delete("user", _found(desk, id).name, desk.caller.name, desk.record)
+def delete(id: Name, context: RequestContextDep) -> JSONResponse:
+    context.ports.objects.delete("user", _found(context, id).name, context.caller.name, context.record)
     return success(f"User with id '{id}' has been deleted")
 
 
 @router.get("/account/info", **says(AccountOut))
-def account(desk: RequestContextDep) -> JSONResponse:
-    return success("", {"account_id": "instep", "account_name": "instep", "user_id": user_id(desk.caller)})
+def account(context: RequestContextDep) -> JSONResponse:
+    return success("", {"account_id": "instep", "account_name": "instep", "user_id": user_id(context.caller)})
 
 
-def members(request: Request, desk: RequestContext, group: str) -> JSONResponse:
+def members(request: Request, context: RequestContext, group: str) -> JSONResponse:
     """A page of those who may use a group: the key that asks, and who was added to it."""
     seen = window(request)
-    found = [one for one in _all(desk, "") if one["id"] == user_id(desk.caller) or group in _groups(desk, one)]
-    later = [_member(desk, one, group) for one in found if one["id"] > seen.after]
+    found = [one for one in _all(context, "") if one["id"] == user_id(context.caller) or group in _groups(context, one)]
+    later = [_member(context, one, group) for one in found if one["id"] > seen.after]
     items, cursor = seen.cut(later, lambda one: str(one["id"]))
     return page("Users retrieved successfully", items, cursor)
 
 
-def add(desk: RequestContext, group: str, body: Any) -> JSONResponse:
+def add(context: RequestContext, group: str, body: Any) -> JSONResponse:
     """Somebody who was invited may use a group, too."""
     wanted = parse(NewMember, body)
-    with desk.ports.store.transaction():
-        found = _by_address(desk, wanted.email)
+    with context.ports.store.transaction():
+        found = _by_address(context, wanted.email)
         if found is None:
             raise Refusal(404, f"There is no user with the email {wanted.email}.", code="NotFound_User",
                           hint="invite them first: POST /v1/users")  # fmt: skip
-        desk.ports.objects.change("user", found.name, {"groups": {group: wanted.role}}, desk.caller.name)
-        desk.record(id=found.name, fields=fields_of(body))
+        context.ports.objects.change("user", found.name, {"groups": {group: wanted.role}}, context.caller.name)
+        context.record(id=found.name, fields=fields_of(body))
     return success(wanted.remark("User has been added to the group"))
 
 
-def remove(desk: RequestContext, group: str, id: str) -> JSONResponse:
-    with desk.write():
-        found = desk.ports.objects.get("user", id)
+def remove(context: RequestContext, group: str, id: str) -> JSONResponse:
+    with context.write():
+        found = context.ports.objects.get("user", id)
         if found is None or group not in found.spec["groups"]:
             raise not_found("User", id)
-        desk.ports.objects.change("user", found.name, {"groups": {group: None}}, desk.caller.name)
+        context.ports.objects.change("user", found.name, {"groups": {group: None}}, context.caller.name)
     return success("User has been removed from the group")
 
 
@@ -155,18 +157,18 @@ def user(caller: ApiCaller) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _all(desk: RequestContext, after: str, limit: int | None = None) -> list[dict[str, Any]]:
+def _all(context: RequestContext, after: str, limit: int | None = None) -> list[dict[str, Any]]:
     """By id, from behind `after` on."""
-    found = [user(desk.caller)] if user_id(desk.caller) > after else []
-    if desk.caller.role == "admin" and not desk.caller.groups:
-        found += [_invited(desk, item) for item in _kept(desk, after, limit)]
+    found = [user(context.caller)] if user_id(context.caller) > after else []
+    if context.caller.role == "admin" and not context.caller.groups:
+        found += [_invited(context, item) for item in _kept(context, after, limit)]
     return sorted(found, key=lambda one: str(one["id"]))[:limit]
 
 
-def _kept(desk: RequestContext, after: str = "", limit: int | None = None) -> list[Item]:
+def _kept(context: RequestContext, after: str = "", limit: int | None = None) -> list[Item]:
     found: list[Item] = []
     while limit is None or len(found) < limit:
-        some = desk.ports.objects.page("user", after=after, limit=_AT_ONCE)
+        some = context.ports.objects.page("user", after=after, limit=_AT_ONCE)
         found += some
         if len(some) < _AT_ONCE:
             break
@@ -174,35 +176,35 @@ def _kept(desk: RequestContext, after: str = "", limit: int | None = None) -> li
     return found
 
 
-def _found(desk: RequestContext, id: str) -> Item:
+def _found(context: RequestContext, id: str) -> Item:
     """Somebody who was invited. Refusal: 409 for the key that asks, 404 for whom there is not."""
-    desk.allow(need("GET /keys/{key}"))
-    if id == user_id(desk.caller):
+    context.allow(need("GET /keys/{key}"))
+    if id == user_id(context.caller):
         raise Refusal(409, _OWN, hint=_KEYS)
-    found = desk.ports.objects.get("user", id)
+    found = context.ports.objects.get("user", id)
     if found is None:
         raise not_found("User", id)
     return found
 
 
-def _by_address(desk: RequestContext, email: str) -> Item | None:
-    return next((one for one in _kept(desk) if one.spec["email"].lower() == email.lower()), None)
+def _by_address(context: RequestContext, email: str) -> Item | None:
+    return next((one for one in _kept(context) if one.spec["email"].lower() == email.lower()), None)
 
 
-def _groups(desk: RequestContext, one: Mapping[str, Any]) -> Mapping[str, str]:
-    found = desk.ports.objects.get("user", str(one["id"]))
+def _groups(context: RequestContext, one: Mapping[str, Any]) -> Mapping[str, str]:
+    found = context.ports.objects.get("user", str(one["id"]))
     groups: Mapping[str, str] = found.spec["groups"] if found else {}
     return groups
 
 
-def _member(desk: RequestContext, one: dict[str, Any], group: str) -> dict[str, Any]:
+def _member(context: RequestContext, one: dict[str, Any], group: str) -> dict[str, Any]:
     """With the role in the group."""
-    return {**one, "role": _groups(desk, one).get(group, one["role"])}
+    return {**one, "role": _groups(context, one).get(group, one["role"])}
 
 
-def _invited(desk: RequestContext, item: Item) -> dict[str, Any]:
+def _invited(context: RequestContext, item: Item) -> dict[str, Any]:
     """Verified, and active, once a key with that address as its name has been used."""
-    said, key = item.spec, _key(desk, item.spec["email"])
+    said, key = item.spec, _key(context, item.spec["email"])
     used = max((s.last_used for s in key.secrets if s.last_used), default=None) if key else None
     return {
         "id": item.name, "email": said["email"], "given_name": said["given_name"],
@@ -212,5 +214,5 @@ def _invited(desk: RequestContext, item: Item) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _key(desk: RequestContext, email: str) -> ApiKey | None:
-    return desk.ports.store.api_keys.named(email)
+def _key(context: RequestContext, email: str) -> ApiKey | None:
+    return context.ports.store.api_keys.named(email)

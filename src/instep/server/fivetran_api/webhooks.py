@@ -86,85 +86,85 @@ class WebhookTest(Wire):
 
 
 @router.get("", **lists(WebhookOut))
-def webhooks(request: Request, desk: RequestContextDep) -> JSONResponse:
+def webhooks(request: Request, context: RequestContextDep) -> JSONResponse:
     seen = window(request)
-    found = desk.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
+    found = context.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
     items, cursor = seen.cut(found, lambda item: item.name)
-    closed = desk.ports.store.outbox.closed()
+    closed = context.ports.store.outbox.closed()
     return page("Webhooks retrieved successfully", [_view(item, closed) for item in items], cursor)
 
 
 @router.post("/account", **says(WebhookOut, takes=NewWebhook))
-def create(desk: RequestContextDep, body: Body) -> JSONResponse:
-    return _create(desk, parse(NewWebhook, body), {"type": "account"}, body)
+def create(context: RequestContextDep, body: Body) -> JSONResponse:
+    return _create(context, parse(NewWebhook, body), {"type": "account"}, body)
 
 
 @router.post("/group/{group}", **says(WebhookOut, takes=NewWebhook))
-def create_for(group: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
-    if desk.ports.objects.get("destination", group) is None:
+def create_for(group: Name, context: RequestContextDep, body: Body) -> JSONResponse:
+    if context.ports.objects.get("destination", group) is None:
         raise not_found("Group", group)
-    return _create(desk, parse(NewWebhook, body), {"type": "group", "group_id": group}, body)
+    return _create(context, parse(NewWebhook, body), {"type": "group", "group_id": group}, body)
 
 
 @router.get("/{id}", **says(WebhookOut))
-def retrieve(id: Name, desk: RequestContextDep) -> JSONResponse:
-    return _shown(desk, "", _found(desk, id))
+def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
+    return _shown(context, "", _found(context, id))
 
 
 @router.patch("/{id}", **says(WebhookOut, takes=WebhookChange))
-def change(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
+def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """One that is active, or becomes it, is tried with its new settings first."""
-    found, wanted = _found(desk, id), parse(WebhookChange, body)
+    found, wanted = _found(context, id), parse(WebhookChange, body)
     _check_events(wanted.events or ())
     patch = {k: v for k, v in wanted.model_dump(exclude_none=True).items() if v != MASK}
-    will = {**CompatDocuments(desk.ports.store).opened("webhook", id), **patch}
+    will = {**CompatDocuments(context.ports.store).opened("webhook", id), **patch}
     if "url" in patch:
-        check_url(desk.ports.egress(), will["url"])
+        check_url(context.ports.egress(), will["url"])
     if wanted.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
-        _try(desk, will)
-    with desk.write(body):
-        made = desk.ports.objects.change("webhook", id, patch, desk.caller.name)
+        _try(context, will)
+    with context.write(body):
+        made = context.ports.objects.change("webhook", id, patch, context.caller.name)
         if wanted.active:
-            desk.ports.store.outbox.open(PREFIX + id)
-    return _shown(desk, wanted.remark("Webhook has been updated"), made)
+            context.ports.store.outbox.open(PREFIX + id)
+    return _shown(context, wanted.remark("Webhook has been updated"), made)
 
 
 @router.post("/{id}/test", **says(TriedOut, takes=WebhookTest))
-def test(id: Name, desk: RequestContextDep, body: Body) -> JSONResponse:
-    _found(desk, id)
+def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
+    _found(context, id)
     wanted = parse(WebhookTest, body)
     _check_events([wanted.event])
-    said = CompatDocuments(desk.ports.store).opened("webhook", id)
-    found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), wanted.event)
-    desk.record(event=wanted.event, succeed=found.succeed)
+    said = CompatDocuments(context.ports.store).opened("webhook", id)
+    found = tried(context.ports.egress(), said["url"], said.get("secret", ""), wanted.event)
+    context.record(event=wanted.event, succeed=found.succeed)
     return success(wanted.remark("Webhook has been tested"), asdict(found))
 
 
 @router.delete("/{id}", **says())
-def delete(id: Name, desk: RequestContextDep) -> JSONResponse:
-    _found(desk, id)
-    with desk.write():
-        desk.ports.objects.delete("webhook", id, desk.caller.name)
-        desk.ports.store.outbox.drop(PREFIX + id)
+def delete(id: Name, context: RequestContextDep) -> JSONResponse:
+    _found(context, id)
+    with context.write():
+        context.ports.objects.delete("webhook", id, context.caller.name)
+        context.ports.store.outbox.drop(PREFIX + id)
     return success(f"Webhook with id '{id}' has been deleted")
 
 
-def _create(desk: RequestContext, wanted: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
+def _create(context: RequestContext, wanted: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
     _check_events(wanted.events)
-    check_url(desk.ports.egress(), wanted.url)
+    check_url(context.ports.egress(), wanted.url)
     spec = {**wanted.model_dump(), **kind}
     if wanted.active:
-        _try(desk, spec)
+        _try(context, spec)
     name = f"webhook_{secrets.token_hex(6)}"
-    with desk.ports.store.transaction():
-        made = desk.ports.objects.create("webhook", name, spec, desk.caller.name)
-        desk.record(id=name, fields=fields_of(body))
-    return _shown(desk, wanted.remark("Webhook has been created"), made)
+    with context.ports.store.transaction():
+        made = context.ports.objects.create("webhook", name, spec, context.caller.name)
+        context.record(id=name, fields=fields_of(body))
+    return _shown(context, wanted.remark("Webhook has been created"), made)
 
 
-def _try(desk: RequestContext, said: Mapping[str, Any]) -> None:
+def _try(context: RequestContext, said: Mapping[str, Any]) -> None:
     """Refusal (400) if its receiver does not take a test."""
-    found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), said["events"][0])
+    found = tried(context.ports.egress(), said["url"], said.get("secret", ""), said["events"][0])
     if not found.succeed:
         hint = 'create it with {"active": false}, and activate it once its receiver answers'
         raise Refusal(400, f"The test of the webhook has failed: {found.message}", hint=hint)
@@ -175,15 +175,15 @@ def _check_events(events: Sequence[str]) -> None:
         raise Refusal(400, f"There is no event {unknown[0]}.", hint=f"there are {', '.join((*EVENTS, *OURS))}")
 
 
-def _found(desk: RequestContext, id: str) -> Item:
-    found = desk.ports.objects.get("webhook", id)
+def _found(context: RequestContext, id: str) -> Item:
+    found = context.ports.objects.get("webhook", id)
     if found is None:
         raise not_found("Webhook", id)
     return found
 
 
-def _shown(desk: RequestContext, message: str, item: Item) -> JSONResponse:
-    return success(message, _view(item, desk.ports.store.outbox.closed()))
+def _shown(context: RequestContext, message: str, item: Item) -> JSONResponse:
+    return success(message, _view(item, context.ports.store.outbox.closed()))
 
 
 def _view(item: Item, closed: Container[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from instep.sync.quarantine.quarantine import Holding
 
 
-class HeldOut(ResponseModel):
+class QuarantinedDocument(ResponseModel):
     """A held value or row. Originals of hashed and excluded columns are not here."""
 
     id: str
@@ -36,7 +36,7 @@ class HeldOut(ResponseModel):
     status: str
 
 
-class HeldPage(Page[HeldOut]):
+class QuarantinePage(Page[QuarantinedDocument]):
     unreadable: list[str]
 
 
@@ -54,7 +54,7 @@ class Matches(ResponseModel):
 routes = router("quarantine")
 
 
-@routes.get("/connections/{connection}/quarantine", response_model=HeldPage)
+@routes.get("/connections/{connection}/quarantine", response_model=QuarantinePage)
 def list_held(
     who: CallerDep,
     the: ServerDep,
@@ -85,15 +85,15 @@ def match_held(the: ServerDep, who: CallerDep, connection: ConnectionName, asked
     return {"ids": of_row(the.app.pipe(the.connection(who, connection)), asked.table, asked.key)}
 
 
-def _place(one: HeldOut) -> tuple[str, str]:
+def _place(one: QuarantinedDocument) -> tuple[str, str]:
     return one.table, one.id
 
 
-def _held(holding: Holding, entry: QuarantineEntry) -> HeldOut:
+def _held(holding: Holding, entry: QuarantineEntry) -> QuarantinedDocument:
     """The table is called as it is called now; a whole row is an object."""
     original: Any = entry.original
     if not entry.column and original is not None:
         original = json.loads(original)
     names = ("id", "column", "reason", "place", "change", "rule", "run", "since", "at", "status")
     said = {name: getattr(entry, name) for name in names}
-    return HeldOut(**said, table=holding.table.path, key=json.loads(entry.key), original=original)
+    return QuarantinedDocument(**said, table=holding.table.path, key=json.loads(entry.key), original=original)

@@ -162,12 +162,12 @@ def _unstable(table: SentTable, column: SentColumn) -> Iterator[LintFinding]:
     types = sorted(set(column.types), key=str)
     if len(types) < 2 or column.declared:
         return
-    meet = reduce(_both, types)
-    lost = isinstance(meet, String) and not all(isinstance(t, String) for t in types)
+    joined = reduce(_both, types)
+    lost = isinstance(joined, String) and not all(isinstance(t, String) for t in types)
     late = ", or string if its first float comes after a checkpoint" if _mixed(types) else ""
     yield LintFinding(
         "warn" if lost else "note", "column.unstable", f"{table.path}.{column.name}",
-        f"has values of types {', '.join(map(str, types))}: it becomes {meet}{late}",
+        f"has values of types {', '.join(map(str, types))}: it becomes {joined}{late}",
         f"declare its type in schema(){' (DOUBLE)' if late else ''}, or send values of one type",
     )  # fmt: skip
 

@@ -149,7 +149,7 @@ class _Work:
         asked = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
         if not len(asked):
             return [Sample(note="no rows at the source to compare with")] * len(wanted)
-        met = current(self.pipe.destination.meet(self.there, asked), self.pipe.naming.prefix)
+        met = current(self.pipe.destination.lookup_rows(self.there, asked), self.pipe.naming.prefix)
         numbers = pa.array(met.numbers, pa.int64())
         new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
         old = [met.rows.column(c.place).to_pylist() for c in every[len(keys) :]]
@@ -283,7 +283,7 @@ def _table(pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: Cand
     asked = pa.table([v.take(unique) for v in rows[: len(old.key)]], names=[c.place for c in every[: len(old.key)]])
     if not len(asked):
         return [Sample(note="no rows at the source to compare with")]
-    met = current(pipe.destination.meet(there, asked), pipe.naming.prefix)
+    met = current(pipe.destination.lookup_rows(there, asked), pipe.naming.prefix)
     places = unique.take(pa.array(met.numbers, pa.int64()))
     same = _equal_rows(
         [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]

@@ -48,12 +48,12 @@ def mark_removed(pipe: SyncContext, load: Load, keys: Sequence[StagedFile], spec
     own = Commit(commit.run, commit.fence, state.cursor, state.accepted)
     marked = 0
     for batch in staged_rows(keys, spec, names):
-        met = pipe.destination.meet(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
+        met = pipe.destination.lookup_rows(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
         standing = pc.invert(pc.fill_null(met.rows.column(spec.system.deleted), False))
         places = pc.indices_nonzero(standing).to_pylist()
         if places:
             change = RowUpdate(places, _marked(met.rows.take(pa.array(places)), spec), met.rows.slice(0, 0))
-            pipe.destination.amend(load.ref, met, change, own)
+            pipe.destination.update_rows(load.ref, met, change, own)
             marked += len(places)
     return marked
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.facets import KeepsSavepoints, Savepoint
+from instep.destinations.facets import HasSavepoints, Savepoint
 from instep.destinations.shared import Shared
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import TableRestored
@@ -100,8 +100,8 @@ def savepoints(pipe: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]
     return table, _keeper(pipe).savepoints(ref)
 
 
-def _keeper(pipe: SyncContext) -> KeepsSavepoints:
-    if isinstance(pipe.destination, KeepsSavepoints):
+def _keeper(pipe: SyncContext) -> HasSavepoints:
+    if isinstance(pipe.destination, HasSavepoints):
         return pipe.destination
     if isinstance(pipe.destination, Shared):
         raise InstepError(

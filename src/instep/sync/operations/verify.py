@@ -47,7 +47,7 @@ _GROUP = 10_000
 
 
 @dataclass(frozen=True)
-class HeldCount:
+class QuarantineCount:
     """What the source has and its table does not take."""
 
     values: int = 0
@@ -63,7 +63,7 @@ class HeldCount:
 
 
 @dataclass
-class HeldValues:
+class QuarantinedColumns:
     """Values of one table that do not fit, as its source has them now. They are kept as hashes in a file: there may be
     as many as rows."""
 
@@ -106,17 +106,17 @@ class HeldValues:
 
 
 @contextmanager
-def held_values(table: str, names: Mapping[str, str]) -> Iterator[HeldValues]:
+def held_values(table: str, names: Mapping[str, str]) -> Iterator[QuarantinedColumns]:
     """Collect what does not fit of the accepted table with this path; `names` are its columns' names at the
     destination."""
     with temporary("verify") as folder:
-        yield HeldValues(table, names, Path(folder))
+        yield QuarantinedColumns(table, names, Path(folder))
 
 
-def count_held(pipe: SyncContext, table: Table, found: HeldValues) -> HeldCount:
+def count_held(pipe: SyncContext, table: Table, found: QuarantinedColumns) -> QuarantineCount:
     """Compare what does not fit with what the table's quarantine holds, by key, column and original."""
     if not found.count and not pipe.store.runs.ever_held(pipe.name):
-        return HeldCount()
+        return QuarantineCount()
     entries = pa.Table.from_batches(list(_entries(pipe, table, found.names)), _ENTRIES)
     with in_duckdb() as db:
         db.register("found_now", found.batches())
@@ -136,7 +136,7 @@ def count_held(pipe: SyncContext, table: Table, found: HeldValues) -> HeldCount:
         ).fetchall()
     discarded = sum(n for (_, status), n in counted.items() if status == "discarded")
     values, rows = counted.get((False, "held"), 0), counted.get((True, "held"), 0)
-    return HeldCount(values, rows, discarded, sum(counted.values()) - values - rows - discarded, stale)
+    return QuarantineCount(values, rows, discarded, sum(counted.values()) - values - rows - discarded, stale)
 
 
 def _entries(pipe: SyncContext, table: Table, names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
@@ -166,11 +166,11 @@ def _place(key: Mapping[str, Any], column: str, original: Any) -> str:
     return sha256(json.dumps([key, column, original], sort_keys=True).encode()).hexdigest()
 
 
-Told = Callable[[Sequence[QuarantinedValue]], None]
+OnQuarantined = Callable[[Sequence[QuarantinedValue]], None]
 """Is given what does not fit, batch by batch."""
 
 
-__all__ = ["HeldCount", "HeldValues", "Told", "count_held", "held_values"]
+__all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_held", "held_values"]
 
 
 SHOWN = 5
@@ -296,7 +296,7 @@ def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int,
     return _with_held(found, unfit.rejected, held)
 
 
-def _with_held(found: VerifyResult, rejected: int, held: HeldCount) -> VerifyResult:
+def _with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> VerifyResult:
     """Count what does not fit: a row that is refused is one of the source."""
     lines = found.differences
     if held.absent:
@@ -335,7 +335,7 @@ def _keeps(pipe: SyncContext, read: TableRead) -> bool:
 
 
 def _source_rows(
-    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: Told = lambda held: None
+    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: OnQuarantined = lambda held: None
 ) -> pa.RecordBatchReader:
     """The table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
     ref = destination_ref(read.table, pipe.naming)

@@ -86,7 +86,7 @@ def _commit(pipe: SyncContext, holding: Holding, met: RowLookup, joined: Rejoine
     state = pipe.destination.state(holding.ref)
     assert state is not None
     change = RowUpdate(joined.rows, joined.updated, joined.inserted)
-    pipe.destination.amend(holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted))
+    pipe.destination.update_rows(holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted))
 
 
 def _record(pipe: SyncContext, table: Table, done: Replayed, run: Run) -> None:
@@ -117,7 +117,7 @@ def _look(
     open_ = any(c.entry.status == "held" for c in made.cells) or made.rows
     if not open_:
         return Replayed(holding.table.path, held=tuple(stays)), None, Rejoined.nothing(holding.target.schema)
-    met = pipe.destination.meet(holding.ref, made.keys)
+    met = pipe.destination.lookup_rows(holding.ref, made.keys)
     joined = rejoin(made, met, holding.target.schema, pipe.naming.prefix, now)
     done = Replayed(
         holding.table.path, joined.replayed, joined.superseded, (*stays, *joined.stays), len(joined.rows),

@@ -37,9 +37,9 @@ def impact(
     from instep.plans.downstream import Downstream, read_models
 
     given = Downstream(manifest, tuple(sql or ()), dialect)
-    with open_backend() as desk:
-        name = desk.connection(connection)
-        found = desk.planning.impact(name, read_models(given) if given else None, dialect, change)
+    with open_backend() as backend:
+        name = backend.connection(connection)
+        found = backend.planning.impact(name, read_models(given) if given else None, dialect, change)
     emit({"connection": name, **found}, lambda out: _show(out, found))
     if exit_code and found["breaks"]:
         raise fail(CHANGES)

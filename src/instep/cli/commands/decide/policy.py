@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
 @policy.command(epilog="Examples: instep policy show · instep policy show shop --output json")
 def show(connection: Connection = None) -> None:
     """A connection's preset, rules in their order, modifiers and tables that differ; what the preset says."""
-    with open_backend() as desk:
-        found = desk.policies.shown(desk.connection(connection))
+    with open_backend() as backend:
+        found = backend.policies.shown(backend.connection(connection))
     emit(found, lambda out: _show_policy(out, found))
 
 
@@ -43,8 +43,8 @@ def explain(
     after: Annotated[str, typer.Option("--to", help="The type that it gets; for a rename, the new name.")] = "",
 ) -> None:
     """What is decided about such a change, by which rule, and why no earlier rule decided."""
-    with open_backend() as desk:
-        found = desk.policies.explained(desk.connection(connection), path, kind, before, after)
+    with open_backend() as backend:
+        found = backend.policies.explained(backend.connection(connection), path, kind, before, after)
     emit(found, lambda out: _show_explanation(out, found))
 
 
@@ -57,9 +57,9 @@ def run(
     docs/reference/commands.md."""
     from instep.project.files.policy_files import read_cases, refuse_wrong
 
-    with open_backend() as desk:
-        name, cases = desk.connection(connection), read_cases(file)
-        found = desk.policies.tested(name, [located.case for located in cases])
+    with open_backend() as backend:
+        name, cases = backend.connection(connection), read_cases(file)
+        found = backend.policies.tested(name, [located.case for located in cases])
     refuse_wrong(cases, [one.get("problem", "") for one in found])
     results = [{"where": located.where, **one} for located, one in zip(cases, found, strict=True)]
     failed = [r for r in results if r["wrong"]]
@@ -80,9 +80,9 @@ def simulate(
     from instep.project.files.policy_files import read_policy
 
     section, start = read_policy(file), moment(since) if since else None
-    with open_backend() as desk:
-        names = [desk.connection(connection)] if connection else desk.policies.connections()
-        found = [desk.policies.simulated(name, file.stem, section, start) for name in names]
+    with open_backend() as backend:
+        names = [backend.connection(connection)] if connection else backend.policies.connections()
+        found = [backend.policies.simulated(name, file.stem, section, start) for name in names]
     emit({"connections": found}, lambda out: _show_simulations(out, found))
 
 

@@ -57,15 +57,15 @@ def approve(
 
     An approval is about the table as it was when the change was shown: it is refused (exit 5) if the table has moved
     at the source or in the accepted schema since."""
-    with open_backend() as desk:
-        found, renames = _parted(_chosen(desk, ids, match, kind, table, connection), named=bool(ids))
+    with open_backend() as backend:
+        found, renames = _parted(_chosen(backend, ids, match, kind, table, connection), named=bool(ids))
         if renames:
-            mapped = [_map_proposal(desk, r) for r in renames]
+            mapped = [_map_proposal(backend, r) for r in renames]
             emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
             return
-        outlooks = {name: desk.outlook(name, group, "approved") for name, group in by_connection(found)}
+        outlooks = {name: backend.outlook(name, group, "approved") for name, group in by_connection(found)}
         _ask(found, outlooks, "Approve")
-        done = desk.answer(found, "approved", hashed=hashed)
+        done = backend.answer(found, "approved", hashed=hashed)
     _finish(done, outlooks, "")
 
 
@@ -73,11 +73,11 @@ def reject(
     ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
 ) -> None:
     """Keep changes out: they are not asked about again while they stay the same."""
-    with open_backend() as desk:
-        found = _chosen(desk, ids, match, kind, table, connection)
-        outlooks = {name: desk.outlook(name, group, "rejected") for name, group in by_connection(found)}
+    with open_backend() as backend:
+        found = _chosen(backend, ids, match, kind, table, connection)
+        outlooks = {name: backend.outlook(name, group, "rejected") for name, group in by_connection(found)}
         _ask(found, outlooks, "Reject")
-        done = desk.answer(found, "rejected", hashed=False)
+        done = backend.answer(found, "rejected", hashed=False)
     _finish(done, outlooks, "")
 
 
@@ -85,11 +85,11 @@ def ignore(
     ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
 ) -> None:
     """Keep changes out and say no more about them until the change itself differs."""
-    with open_backend() as desk:
-        found = _chosen(desk, ids, match, kind, table, connection)
-        outlooks = {name: desk.outlook(name, group, "ignored") for name, group in by_connection(found)}
+    with open_backend() as backend:
+        found = _chosen(backend, ids, match, kind, table, connection)
+        outlooks = {name: backend.outlook(name, group, "ignored") for name, group in by_connection(found)}
         _ask(found, outlooks, "Ignore")
-        done = desk.answer(found, "ignored", hashed=False)
+        done = backend.answer(found, "ignored", hashed=False)
     _finish(done, outlooks, "not asked again until the change itself differs; `changes approve ID` takes it back")
 
 
@@ -106,11 +106,11 @@ def snooze(
     from instep.control.reviews import until
 
     end = until(length, date, datetime.now(UTC))
-    with open_backend() as desk:
-        found = _chosen(desk, ids, match, kind, table, connection)
-        outlooks = {name: desk.outlook(name, group, None) for name, group in by_connection(found)}
+    with open_backend() as backend:
+        found = _chosen(backend, ids, match, kind, table, connection)
+        outlooks = {name: backend.outlook(name, group, None) for name, group in by_connection(found)}
         _ask(found, outlooks, "Snooze")
-        done = desk.snooze(found, end)
+        done = backend.snooze(found, end)
     _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
@@ -126,11 +126,11 @@ def map_columns(
     Two paths of tables (schema.table) say the same of two tables: the rows stay under the new name.
 
     The id of a proposal (a suspected rename in `changes list`) stands for its two columns or tables."""
-    with open_backend() as desk:
+    with open_backend() as backend:
         if new is None:
-            data = _map_proposal(desk, desk.change(old, 0).review)
+            data = _map_proposal(backend, backend.change(old, 0).review)
         else:
-            data = _map(desk, desk.connection(connection), old, new)
+            data = _map(backend, backend.connection(connection), old, new)
     emit(data, lambda out: out.write(_mapped(data)))
 
 
@@ -138,24 +138,24 @@ def _mapped(data: dict[str, Any]) -> str:
     return f"mapped: schema version {data['version']}"
 
 
-def _map_proposal(desk: Backend, review: Review) -> dict[str, Any]:
+def _map_proposal(backend: Backend, review: Review) -> dict[str, Any]:
     from instep.sync.schema_changes.declare_column_rename import pair_of
 
-    return _map(desk, review.connection, *pair_of(review))
+    return _map(backend, review.connection, *pair_of(review))
 
 
-def _map(desk: Backend, connection: str, old: str, new: str) -> dict[str, Any]:
+def _map(backend: Backend, connection: str, old: str, new: str) -> dict[str, Any]:
     """Two paths of tables, or of columns."""
-    made = desk.operations.prepare(connection, DeclareRenameRequest(old=old, new=new))
+    made = backend.operations.prepare(connection, DeclareRenameRequest(old=old, new=new))
     for line in made.lines:
         console(stderr=True).write(f"  {line}")
     if _asks() and not confirm("Map them?"):
         raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
-    return {**made.document, **desk.operations.execute(made)}
+    return {**made.document, **backend.operations.execute(made)}
 
 
 def _chosen(
-    desk: Backend,
+    backend: Backend,
     ids: list[str] | None,
     match: list[str] | None,
     kind: list[str] | None,
@@ -165,7 +165,7 @@ def _chosen(
     from instep.control.reviews import ChangeFilter
 
     wish = ChangeFilter(tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
-    return desk.choose(wish)
+    return backend.choose(wish)
 
 
 def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:

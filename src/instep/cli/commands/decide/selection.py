@@ -39,9 +39,9 @@ def show(
     every: Annotated[bool, typer.Option("--all-columns", help="Every column, not only touched ones.")] = False,
 ) -> None:
     """List schemas and tables with what is on and why, and touched columns. Nothing before a detection."""
-    with open_backend() as desk:
-        name = desk.connection(connection)
-        tree, found = desk.selections.listed(name, every=every)
+    with open_backend() as backend:
+        name = backend.connection(connection)
+        tree, found = backend.selections.listed(name, every=every)
     document = {"connection": name, **tree, "objects": [{"object": one.path, **asdict(one)} for one in found]}
     emit(document, lambda out: _show(out, found))
 
@@ -72,14 +72,14 @@ def _switch(
     from instep.control.selection.selections import WORDS
     from instep.errors import Blocked
 
-    with open_backend() as desk:
-        made = desk.selections.switching(desk.connection(connection), verb, objects or [], match or [])
+    with open_backend() as backend:
+        made = backend.selections.switching(backend.connection(connection), verb, objects or [], match or [])
         new = [one for one in made.objects if one.changed]
         if not dry_run and new:
             _tell(new)
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
                 raise Blocked("nothing was switched", hint="answer yes, or pass --yes")
-            desk.selections.switch(made)
+            backend.selections.switch(made)
     emit(_document(made, dry_run), lambda out: _said(out, made, dry_run))
 
 

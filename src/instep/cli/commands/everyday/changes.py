@@ -53,8 +53,8 @@ def register(app: typer.Typer) -> None:
 
 def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
-    with open_backend() as desk:
-        found = desk.detect(desk.connection(connection))
+    with open_backend() as backend:
+        found = backend.detect(backend.connection(connection))
     document = {"changes": [asdict(r) for r in found.reviews], "counts": found.counts.to_dict()}
     if found.missing:
         document["missing"] = list(found.missing)
@@ -75,9 +75,9 @@ def plan(
 ) -> None:
     """Show what applying the open changes does: decisions, steps, impact, and how tables are synced. Over --server a
     worker makes it, and `apply FILE` over the same server applies it."""
-    with open_backend() as desk:
-        found = desk.planning.plan(desk.connection(connection), sample=sample, every=every)
-        behind = plan_check(desk.folder, found) if check else []
+    with open_backend() as backend:
+        found = backend.planning.plan(backend.connection(connection), sample=sample, every=every)
+        behind = plan_check(backend.folder, found) if check else []
     document = {**found.document, **({"behind": behind} if check else {})}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -98,17 +98,17 @@ def apply(
     ] = None,
 ) -> None:
     """Apply a plan: the destination's schema changes now, rows at the next sync."""
-    with open_backend() as desk:
-        planned, made = _to_apply(desk, what)
+    with open_backend() as backend:
+        planned, made = _to_apply(backend, what)
         name = planned.connection
         if not made.steps and not any(d.applied for d in made.decisions):
-            applied = _applied(name, desk.planning.version(name), made)
+            applied = _applied(name, backend.planning.version(name), made)
             emit(applied, lambda out: out.print("nothing to apply"))
             _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
             return
         if not confirm("Apply these changes?"):
             raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
-        version, id = desk.planning.apply(planned, allow or ())
+        version, id = backend.planning.apply(planned, allow or ())
     emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
     if options.output == "table":
         say(f"plan {id}: `instep undo {id}` takes it back")
@@ -119,7 +119,7 @@ def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
     return {"connection": connection, "version": version, "steps": [s.text for s in made.steps]}
 
 
-def _to_apply(desk: Backend, what: str | None) -> tuple[Planned, Plan]:
+def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
     """From a file, or made now and shown."""
     from instep.plans.planned import Planned
     from instep.schema.planning.plan import plan_from_dict
@@ -127,7 +127,7 @@ def _to_apply(desk: Backend, what: str | None) -> tuple[Planned, Plan]:
     if what is not None and Path(what).is_file():
         try:
             data = json.loads(Path(what).read_text(encoding="utf-8"))
-            named, job = desk.connection(data["connection"]), str(data.get("job", ""))
+            named, job = backend.connection(data["connection"]), str(data.get("job", ""))
             document = {"connection": named, "plan": data["plan"], "id": _id(data), "job": job}
             return Planned(document), plan_from_dict(data["plan"])
         except SchemaError as error:
@@ -136,7 +136,7 @@ def _to_apply(desk: Backend, what: str | None) -> tuple[Planned, Plan]:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
         raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
-    found = desk.planning.plan(desk.connection(what), current=True)
+    found = backend.planning.plan(backend.connection(what), current=True)
     show_plan(console(stderr=True), found)
     return found, plan_from_dict(found.document["plan"])
 
@@ -155,8 +155,8 @@ def list_changes(
     every: Annotated[bool, typer.Option("--all", help="Also applied, rejected and switched-off ones.")] = False,
 ) -> None:
     """Changes that wait for a decision."""
-    with open_backend() as desk:
-        found = desk.changes(connection, every=every)
+    with open_backend() as backend:
+        found = backend.changes(connection, every=every)
     emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
 
 
@@ -167,8 +167,8 @@ def show(
 ) -> None:
     """Everything about one change, as a plan tells it. For a key that changed: what shares the new one, counted on both
     sides. For a type that waits: how many sampled source values do not fit the accepted one."""
-    with open_backend() as desk:
-        seen = desk.change(id, sample)
+    with open_backend() as backend:
+        seen = backend.change(id, sample)
     lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.held))]
     document = {**asdict(seen.review), "keys": list(seen.keys), "held": list(seen.held), "lossy": list(seen.lossy)}
     document["meanwhile"] = meanwhile_of(seen.review)
@@ -181,9 +181,9 @@ def pause(
     reason: Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")] = "paused by hand",
 ) -> None:
     """Stop syncing a connection, or one table of it, until it is resumed."""
-    with open_backend() as desk:
-        name = desk.connection(connection)
-        new = desk.pause(name, reason, _ref(desk, name, table))
+    with open_backend() as backend:
+        name = backend.connection(connection)
+        new = backend.pause(name, reason, _ref(backend, name, table))
     data = {"connection": name, "table": table, "paused": True, "changed": new}
     emit(data, lambda out: out.write(f"{table or name} is paused" if new else f"{table or name} was paused already"))
 
@@ -193,9 +193,9 @@ def resume(
     table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
 ) -> None:
     """Let a paused connection or table run again."""
-    with open_backend() as desk:
-        name = desk.connection(connection)
-        ended = desk.resume(name, _ref(desk, name, table))
+    with open_backend() as backend:
+        name = backend.connection(connection)
+        ended = backend.resume(name, _ref(backend, name, table))
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
     emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
 
@@ -208,11 +208,11 @@ def _fail_missing(missing: Sequence[str], *, others: bool) -> None:
         raise fail(PARTIAL if others else 1)
 
 
-def _ref(desk: Backend, connection: str, path: str | None) -> tuple[str, str] | None:
+def _ref(backend: Backend, connection: str, path: str | None) -> tuple[str, str] | None:
     """The accepted table that people call by this path."""
     if path is None:
         return None
-    known = desk.tables(connection)
+    known = backend.tables(connection)
     if path not in known:
         from instep.sync.named_tables import unknown_table
 

@@ -50,23 +50,23 @@ def history(
 ) -> None:
     """What happened, newest first: events, runs, plans, versions of the accepted schema, or all changes of one table
     or column."""
-    with open_backend() as desk:
-        if what is not None and (connection is not None or not desk.has_connection(what)):
-            found = desk.trail(desk.connection(connection), what)
+    with open_backend() as backend:
+        if what is not None and (connection is not None or not backend.has_connection(what)):
+            found = backend.trail(backend.connection(connection), what)
             _emit_trail(found, limit)
             return
-        name = desk.connection(what or connection)
+        name = backend.connection(what or connection)
         if runs:
-            rows = desk.runs(name, limit)
+            rows = backend.runs(name, limit)
             emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
         elif plans:
-            rows = desk.plans(name, limit)
+            rows = backend.plans(name, limit)
             emit({"plans": rows}, lambda out: show_plans(out, rows))
         elif schema:
-            rows = desk.versions(name, limit)
+            rows = backend.versions(name, limit)
             emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "label", "at", "who", "run", "why")))
         else:
-            rows = desk.events(name, limit)
+            rows = backend.events(name, limit)
             emit({"events": rows}, lambda out: _events(out, rows))
 
 
@@ -132,8 +132,8 @@ def show(
     """A schema as it is, or as it was at any time."""
     from instep.schema.catalog.catalog import catalog_to_dict
 
-    with open_backend() as desk:
-        found = desk.schema(connection, side, at)
+    with open_backend() as backend:
+        found = backend.schema(connection, side, at)
     if form == "json":
         options.output = "json"
     copies = [asdict(c) for c in found.copies]
@@ -223,9 +223,9 @@ def lock(
     from instep.project.files.lock import lock_file, write_lock
     from instep.schema.contracts.lock import lock_document
 
-    with open_backend() as desk:
-        name, root = desk.connection(connection), desk.folder
-        found = desk.schema(name, "accepted", None)
+    with open_backend() as backend:
+        name, root = backend.connection(connection), backend.folder
+        found = backend.schema(name, "accepted", None)
     version = found.version
     document = lock_document(name, found.catalog)
     lines = lock_lines(root, document, "accepted")

@@ -24,8 +24,8 @@ def register(app: typer.Typer) -> None:
 
 def status() -> None:
     """Every connection: last run, pauses, waiting changes, tables in error."""
-    with open_backend() as desk:
-        found = desk.status()
+    with open_backend() as backend:
+        found = backend.status()
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 

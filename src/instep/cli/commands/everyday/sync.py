@@ -44,24 +44,24 @@ def sync(
     if no_wait:
         _begin(connection, request)
         return
-    with open_backend() as desk:
-        report = desk.rows.sync(desk.connection(connection), request)
+    with open_backend() as backend:
+        report = backend.rows.sync(backend.connection(connection), request)
     finish(report)
 
 
 def _begin(connection: str | None, request: SyncRequest) -> None:
     if not options.server:
         raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
-    desk = open_there()
-    job = desk.begin_sync(desk.connection(connection), request)
+    backend = open_there()
+    job = backend.begin_sync(backend.connection(connection), request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
 
 def verify(connection: Connection = None, table: Tables = None) -> None:
     """Compare source and destination: counts and checksums of every column, and the keys that differ (over --server:
     how many)."""
-    with open_backend() as desk:
-        verdicts = desk.rows.verify(desk.connection(connection), table or ())
+    with open_backend() as backend:
+        verdicts = backend.rows.verify(backend.connection(connection), table or ())
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal or v.waits for v in verdicts):
         raise fail(1)

@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
 @detector.command(epilog="Example: instep detector status shop")
 def status(connection: Connection = None) -> None:
     """Whether it runs, waits, is off, or has switched itself off and why."""
-    with open_backend() as desk:
-        found = desk.detectors.standing(desk.connection(connection))
+    with open_backend() as backend:
+        found = backend.detectors.standing(backend.connection(connection))
     emit(_data(found), lambda out: _show(out, found))
 
 
@@ -62,9 +62,9 @@ def _text(value: Any) -> str:
 @detector.command(epilog="Example: instep detector enable shop")
 def enable(connection: Connection = None) -> None:
     """Switch it on again when what it was off for is resolved."""
-    with open_backend() as desk:
-        name = desk.connection(connection)
-        done = desk.detectors.enable(name)
+    with open_backend() as backend:
+        name = backend.connection(connection)
+        done = backend.detectors.enable(name)
     said = "detection is on again" if done else "detection had not switched itself off"
     emit({"connection": name, "enabled": done}, lambda out: out.write(f"{name}: {said}"))
 
@@ -86,10 +86,10 @@ def set_options(
     docs/guides/other-products.md lists the options. For a connection of the project file the command shows what to
     write there."""
     values = dict(_option(text, of_table=bool(table)) for text in options)
-    with open_backend() as desk:
-        name = desk.connection(connection)
-        desk.detectors.set(name, values, table)
-        found = desk.detectors.standing(name)
+    with open_backend() as backend:
+        name = backend.connection(connection)
+        backend.detectors.set(name, values, table)
+        found = backend.detectors.standing(name)
     emit(_data(found), lambda out: _show(out, found))
 
 

@@ -41,8 +41,8 @@ def list_channels() -> None:
 @notify.command("test", epilog="Example: instep notify test ops")
 def test_channel(channel: Channel) -> None:
     """Send a test message to a channel, at once."""
-    with open_backend() as desk:
-        code = desk.notices.test(channel)
+    with open_backend() as backend:
+        code = backend.notices.test(channel)
     emit({"channel": channel, "code": code}, lambda out: out.print(f"sent to {channel}{f' ({code})' if code else ''}"))
 
 
@@ -72,12 +72,12 @@ def log(
     delivery: Annotated[int, typer.Option("--delivery", help="The attempts of one delivery.")] = 0,
 ) -> None:
     """Deliveries with what has become of them, or the attempts of one."""
-    with open_backend() as desk:
+    with open_backend() as backend:
         if delivery:
-            data = {"attempts": [asdict(a) for a in desk.notices.attempts(delivery)]}
+            data = {"attempts": [asdict(a) for a in backend.notices.attempts(delivery)]}
             emit(data, lambda out: _show_attempts(out, data["attempts"]))
             return
-        found = desk.notices.log(channel, number)
+        found = backend.notices.log(channel, number)
     emit({"deliveries": [_data(d) for d in found]}, lambda out: _show_log(out, found))
 
 

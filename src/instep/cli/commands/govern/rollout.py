@@ -70,17 +70,17 @@ def create(
     _check_one(turns, approve, reject, preset)
     change = ("approved", approve) if approve else ("rejected", reject) if reject else None
     wanted = RolloutRequest(group, turns, change, preset or "", sizes(waves), tuple(gate or ()), tuple(canary or ()))
-    with open_backend() as desk:
-        for name, error in (desk.rollouts.detect(wanted) if detect else {}).items():
+    with open_backend() as backend:
+        for name, error in (backend.rollouts.detect(wanted) if detect else {}).items():
             say(f"{name}: {error}")
         if dry_run:
             with _advice(detected=detect):
-                drafted, text = desk.rollouts.draft(wanted)
+                drafted, text = backend.rollouts.draft(wanted)
             emit(draft_document(drafted), lambda out: show_draft(out, drafted, text))
             return
         with _advice(detected=detect):
-            made = desk.rollouts.create(wanted)
-        text, document = desk.rollouts.text(made), _document(desk, made, every=True)
+            made = backend.rollouts.create(wanted)
+        text, document = backend.rollouts.text(made), _document(backend, made, every=True)
     emit(document, lambda out: show_rollout(out, document, text))
     say(f"nothing is touched yet: `instep rollout advance {made.id}` begins wave 1 of {made.of}")
 
@@ -110,11 +110,11 @@ def _check_one(*sorts: object) -> None:
         )
 
 
-def _id(desk: Backend, given: str | None) -> str:
+def _id(backend: Backend, given: str | None) -> str:
     """The one that is meant: named, the only one that is not over, or the only one."""
     if given:
-        return desk.rollouts.get(given).id
-    every = desk.rollouts.find()
+        return backend.rollouts.get(given).id
+    every = backend.rollouts.find()
     open_ = [r for r in every if r.status != "done"] or every
     if len(open_) == 1:
         return open_[0].id
@@ -122,10 +122,10 @@ def _id(desk: Backend, given: str | None) -> str:
     raise InstepError("which rollout?", hint=f"name one: {names}" if names else "there is none yet")
 
 
-def _document(desk: Backend, made: Rollout, *, every: bool) -> dict[str, Any]:
+def _document(backend: Backend, made: Rollout, *, every: bool) -> dict[str, Any]:
     from instep.cli.render.rollouts import rollout_document
 
-    return rollout_document(made, desk.rollouts.members(made.id), every=every)
+    return rollout_document(made, backend.rollouts.members(made.id), every=every)
 
 
 def status(
@@ -135,21 +135,21 @@ def status(
     """How far rollouts are; of one the waves, and the connections that failed, do not fit, or tripped a gate."""
     from instep.cli.render.rollouts import list_document, show_list, show_rollout
 
-    with open_backend() as desk:
-        if id is None and len(found := desk.rollouts.find()) != 1:
+    with open_backend() as backend:
+        if id is None and len(found := backend.rollouts.find()) != 1:
             listed = list_document(found)
             emit(listed, lambda out: show_list(out, found))
             return
-        made = desk.rollouts.get(id or found[0].id)
-        text, document = desk.rollouts.text(made), _document(desk, made, every=every)
+        made = backend.rollouts.get(id or found[0].id)
+        text, document = backend.rollouts.text(made), _document(backend, made, every=every)
     emit(document, lambda out: show_rollout(out, document, text))
 
 
 def advance(id: Id = None, every: Every = False) -> None:
     """Begin the next wave, or go on with one that was left unfinished; ends at a gate that is not passed. Where a
     worker lives it does the work, and this command follows."""
-    with open_backend() as desk:
-        _finish(desk, desk.rollouts.advance(_id(desk, id), every=every))
+    with open_backend() as backend:
+        _finish(backend, backend.rollouts.advance(_id(backend, id), every=every))
 
 
 def resume(
@@ -159,14 +159,14 @@ def resume(
 ) -> None:
     """Go on after a stop, a halt or a crash. Touches only what is not done: what failed or did not fit is tried again,
     then the wave goes on."""
-    with open_backend() as desk:
-        _finish(desk, desk.rollouts.resume(_id(desk, id), every=every, accept=accept))
+    with open_backend() as backend:
+        _finish(backend, backend.rollouts.resume(_id(backend, id), every=every, accept=accept))
 
 
 def stop(id: Id = None, reason: Annotated[str, typer.Option("--reason", help="Why.")] = "") -> None:
     """Begin no connection any more; runs that are under way end."""
-    with open_backend() as desk:
-        _finish(desk, desk.rollouts.stop(_id(desk, id), reason), exits=False)
+    with open_backend() as backend:
+        _finish(backend, backend.rollouts.stop(_id(backend, id), reason), exits=False)
 
 
 def skip(
@@ -176,8 +176,8 @@ def skip(
 ) -> None:
     """Leave connections out, for a reason. What reached one before it failed stays: `rollback --connection` takes that
     back first."""
-    with open_backend() as desk:
-        _finish(desk, desk.rollouts.skip(_id(desk, id), connections, reason), exits=False)
+    with open_backend() as backend:
+        _finish(backend, backend.rollouts.skip(_id(backend, id), connections, reason), exits=False)
 
 
 def rollback(
@@ -186,12 +186,12 @@ def rollback(
     connection: Annotated[Names, typer.Option("--connection", "-c", help="Only this one; repeatable.")] = None,
 ) -> None:
     """Take back what reached a wave: choices are as before, applied changes are undone. The rollout is stopped."""
-    with open_backend() as desk:
-        known = _id(desk, id)
-        what = ", ".join(connection or ()) or f"wave {wave or desk.rollouts.get(known).wave}"
+    with open_backend() as backend:
+        known = _id(backend, id)
+        what = ", ".join(connection or ()) or f"wave {wave or backend.rollouts.get(known).wave}"
         if _asks() and not confirm(f"Take {what} of {known} back?"):
             raise Blocked("nothing was rolled back", hint="answer yes, or pass --yes")
-        _finish(desk, desk.rollouts.roll_back(known, wave=wave, connections=connection or ()), exits=False)
+        _finish(backend, backend.rollouts.roll_back(known, wave=wave, connections=connection or ()), exits=False)
 
 
 def _asks() -> bool:
@@ -200,10 +200,10 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _finish(desk: Backend, made: Rollout, *, exits: bool = True) -> None:
+def _finish(backend: Backend, made: Rollout, *, exits: bool = True) -> None:
     from instep.cli.render.rollouts import show_rollout
 
-    text, document = desk.rollouts.text(made), _document(desk, made, every=False)
+    text, document = backend.rollouts.text(made), _document(backend, made, every=False)
     emit(document, lambda out: show_rollout(out, document, text))
     if exits and made.status in ("halted", "stopped"):
         raise fail(BLOCKED)

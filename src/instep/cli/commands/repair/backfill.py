@@ -40,13 +40,13 @@ def backfill(
     """Bring values into rows that were loaded before: the whole table read again and swapped in at once, or, with
     --column, just that column read and joined into the rows that have NULL in it."""
     columns = tuple(column or ())
-    with open_backend() as desk:
-        name = desk.connection(connection)
+    with open_backend() as backend:
+        name = backend.connection(connection)
         if cancel:
-            _cancel(desk.rows.leave(name, table, columns), name, table)
+            _cancel(backend.rows.leave(name, table, columns), name, table)
             return
         if dry_run or columns:
-            found, waits = desk.rows.estimate(name, table, columns)
+            found, waits = backend.rows.estimate(name, table, columns)
             if dry_run:
                 data = {"connection": name, "estimate": asdict(found), "waits": waits}
                 emit(data, lambda out: _show(out, found, waits))
@@ -54,7 +54,7 @@ def backfill(
             if not now and waits and not confirm(f"{table}: {waits}. Fill it now?"):
                 raise Blocked(f"table {table} was not filled: {waits}", hint="pass --now, or leave it to the syncs")
             columns = tuple(dict.fromkeys(columns))
-        report = desk.rows.fill(name, table, columns)
+        report = backend.rows.fill(name, table, columns)
     finish(report)
 
 

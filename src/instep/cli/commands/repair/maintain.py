@@ -28,9 +28,9 @@ def maintain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
 ) -> None:
     """Keep tables fast and small. No row changes, undo stays possible, and a load that begins meanwhile wins."""
-    with open_backend() as desk:
-        name = desk.connection(connection)
-        done = desk.rows.maintain(name, table, dry_run=dry_run)
+    with open_backend() as backend:
+        name = backend.connection(connection)
+        done = backend.rows.maintain(name, table, dry_run=dry_run)
     emit(_data(name, done, dry_run), lambda out: _show(out, done, dry_run))
     if any(t.error for t in done.tables):
         raise fail(PARTIAL)

@@ -37,8 +37,8 @@ def list_held(
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Entries to show below the counts.")] = 0,
 ) -> None:
     """How much is held, by table, column and reason; then the entries themselves, newest first."""
-    with open_backend() as desk:
-        found = desk.held(desk.connection(connection), table)
+    with open_backend() as backend:
+        found = backend.held(backend.connection(connection), table)
     kept = [
         e for e in _newest_first(found.entries)
         if (every or e["status"] == "held") and (not column or e["column"] == column) and e["run"].startswith(run)
@@ -53,8 +53,8 @@ def show(
     id: Annotated[str, typer.Argument(help="An id; its first characters are enough.")], connection: Of = None
 ) -> None:
     """Everything about one held value or row, its original included."""
-    with open_backend() as desk:
-        data = _one(desk.held(desk.connection(connection), None).entries, id)
+    with open_backend() as backend:
+        data = _one(backend.held(backend.connection(connection), None).entries, id)
     emit(data, lambda out: _show_one(out, data))
 
 
@@ -66,8 +66,8 @@ def replay(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
 ) -> None:
     """Write what fits by now into its rows, unless a newer value is there. What does not fit stays held."""
-    with open_backend() as desk:
-        done = desk.rows.replay(desk.connection(connection), table, column, dry_run=dry_run)
+    with open_backend() as backend:
+        done = backend.rows.replay(backend.connection(connection), table, column, dry_run=dry_run)
     data = {"dry_run": dry_run, "tables": done}
     emit(data, lambda out: _show_replay(out, done, dry_run=dry_run))
     failed = sum(bool(d["error"]) for d in done)
@@ -85,33 +85,33 @@ def discard(
     key: Annotated[str, typer.Option("--key", help="With one table: erase all traces of this row; JSON.")] = "",
 ) -> None:
     """Delete held originals for good. Their rows stay as they are; the same value held again is not shown again."""
-    with open_backend() as desk:
+    with open_backend() as backend:
         if key:
-            _erase(desk, connection, what, key)
+            _erase(backend, connection, what, key)
         else:
-            _discard(desk, desk.connection(connection), what)
+            _discard(backend, backend.connection(connection), what)
 
 
-def _discard(desk: Backend, connection: str, what: Sequence[str]) -> None:
+def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
     tables = [w for w in what if not _is_id(w)]
-    held = (e for table in tables for e in desk.held(connection, table).entries if e["status"] == "held")
+    held = (e for table in tables for e in backend.held(connection, table).entries if e["status"] == "held")
     chosen = {str(e["id"]) for e in held}
     if ids := [w for w in what if _is_id(w)]:
-        every = desk.held(connection, None).entries
+        every = backend.held(connection, None).entries
         chosen |= {str(_one(every, id)["id"]) for id in ids}
     if chosen and not confirm(f"Delete the originals of {len(chosen):,} held values or rows for good?"):
         raise Blocked("nothing was discarded", hint="answer yes, or pass --yes")
-    gone = desk.rows.discard(connection, sorted(chosen)) if chosen else []
+    gone = backend.rows.discard(connection, sorted(chosen)) if chosen else []
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
-def _erase(desk: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
+def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
     if len(what) != 1 or _is_id(what[0]):
         raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
-    name = desk.connection(connection)
+    name = backend.connection(connection)
     if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
         raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
-    count = desk.rows.erase(name, what[0], _key(key))
+    count = backend.rows.erase(name, what[0], _key(key))
     emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
 
 

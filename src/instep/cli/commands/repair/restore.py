@@ -44,21 +44,21 @@ def restore(
     moment = _moment(at)
     if not listed and (snapshot is None) == (moment is None):
         raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")
-    with open_backend() as desk:
-        name = desk.connection(connection)
+    with open_backend() as backend:
+        name = backend.connection(connection)
         if listed:
-            points = desk.rows.savepoints(name, table)
+            points = backend.rows.savepoints(name, table)
             emit(_points(table, points), lambda out: _list(out, table, points))
             return
         asked = RestoreRequest(table=table, snapshot=None if snapshot is None else str(snapshot), at=moment)
-        made = desk.operations.prepare(name, asked)
+        made = backend.operations.prepare(name, asked)
         if dry_run:
             emit({**made.document, "run": None}, lambda out: _show(out, made))
             return
         _show(console(stderr=True), made)
         if not confirm("Put the table back?"):
             raise Blocked("nothing was restored", hint="answer yes, or pass --yes")
-        run, rows = desk.operations.execute(made, allow or ())["run"], made.document["rows_then"]
+        run, rows = backend.operations.execute(made, allow or ())["run"], made.document["rows_then"]
     emit({**made.document, "run": run}, lambda out: out.print(f"restored: {rows:,} rows; sync to read on from there"))
 
 

@@ -73,15 +73,15 @@ def set_key(
 
     Without --rekey, --rebuild or --clear it only counts and says which of them would do."""
     way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
-    with open_backend() as desk:
+    with open_backend() as backend:
         asked = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
-        made = desk.operations.prepare(desk.connection(connection), asked)
+        made = backend.operations.prepare(backend.connection(connection), asked)
         data = {"connection": made.connection, **made.document, "way": way, "applied": False}
         if way is None or dry_run:
             emit(data, lambda out: _say_keying(out, made, asked=way))
             return
         _ask(made.lines, f"Set the key of {path}?")
-        done = desk.operations.execute(made, allow or ())
+        done = backend.operations.execute(made, allow or ())
     version, copy = done["version"], done["copy"] and ".".join(done["copy"])
     data |= {"applied": True, "version": version, "copy": copy}
     kept = f"; the old table is kept as {copy}" if copy else ""
@@ -106,15 +106,15 @@ def set_cursor(
         raise InstepError("which cursor?", hint="name a column, or say --none")
     if none and start:
         raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
-    with open_backend() as desk:
+    with open_backend() as backend:
         asked = SetCursorRequest(table=path, column=column, start=start)
-        made = desk.operations.prepare(desk.connection(connection), asked)
+        made = backend.operations.prepare(backend.connection(connection), asked)
         data: dict[str, Any] = {"connection": made.connection, **made.document, "applied": False}
         if dry_run:
             emit(data, lambda out: _lines(out, made.lines))
             return
         _ask(made.lines, f"Set the cursor of {path}?")
-        version = desk.operations.execute(made)["version"]
+        version = backend.operations.execute(made)["version"]
     data |= {"applied": True, "version": version}
     emit(data, lambda out: out.write(f"the cursor of {path} is {column or 'none'}: schema version {version}"))
 

@@ -34,16 +34,16 @@ def undo(
     ] = None,
 ) -> None:
     """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
-    with open_backend() as desk:
-        whole, owner = desk.planning.owner(what, connection)
-        made = desk.operations.prepare(owner, UndoRequest(what=whole))
+    with open_backend() as backend:
+        whole, owner = backend.planning.owner(what, connection)
+        made = backend.operations.prepare(owner, UndoRequest(what=whole))
         if dry_run:
             emit(_data(made, None), lambda out: _show(out, made.document))
             return
         _show(console(stderr=True), made.document)
         if not confirm("Take this back?"):
             raise Blocked("nothing was undone", hint="answer yes, or pass --yes")
-        version = desk.operations.execute(made, allow or ())["version"]
+        version = backend.operations.execute(made, allow or ())["version"]
     emit(_data(made, version), lambda out: out.print(f"undone: schema version {version}"))
 
 

@@ -63,8 +63,8 @@ def list_jobs(
     show`."""
     if wrong := [s for s in status or () if s not in STATUSES]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
-    with open_backend() as desk:
-        found = desk.queue(status or (), connection, limit)  # type: ignore[arg-type]
+    with open_backend() as backend:
+        found = backend.queue(status or (), connection, limit)  # type: ignore[arg-type]
     jobs = [{k: v for k, v in asdict(j).items() if k != "result"} for j in found.jobs]
     workers = [asdict(w) for w in found.workers]
     document = {"jobs": jobs, "counts": found.counts, "workers": workers}
@@ -94,8 +94,8 @@ def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int
 @queue.command(epilog="Example: instep queue show j-20260301")
 def show(job: JobId) -> None:
     """One job with all that is known of it."""
-    with open_backend() as desk:
-        found = desk.job(job)
+    with open_backend() as backend:
+        found = backend.job(job)
     emit({"job": asdict(found)}, lambda out: _show(out, found))
 
 
@@ -121,8 +121,8 @@ def _lines(job: Job) -> dict[str, Any]:
 @queue.command(epilog="Example: instep queue cancel j-20260301-120000-1a2b3c4d")
 def cancel(job: JobId) -> None:
     """End a job: at once if it waits, else as soon as its worker hears of it."""
-    with open_backend() as desk:
-        found = desk.cancel(job)
+    with open_backend() as backend:
+        found = backend.cancel(job)
     said = "is cancelled" if found.over else "is asked to stop"
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {said}"))
 
@@ -130,6 +130,6 @@ def cancel(job: JobId) -> None:
 @queue.command(epilog="Example: instep queue retry j-20260301-120000-1a2b3c4d")
 def retry(job: JobId) -> None:
     """Put a job that failed, died or was cancelled back into the queue."""
-    with open_backend() as desk:
-        found = desk.retry(job)
+    with open_backend() as backend:
+        found = backend.retry(job)
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} waits"))

@@ -214,8 +214,8 @@ def _first_key(app: App) -> None:
 @keys.command("list", epilog="Example: instep keys list --output json")
 def list_keys() -> None:
     """All keys, with when their secrets end and were last used."""
-    with open_backend() as desk:
-        found = desk.keys()
+    with open_backend() as backend:
+        found = backend.keys()
     data = {"keys": [asdict(key) for key in found.keys]}
     emit(data, lambda out: _show_keys(out, [(k, k.lives(found.now)) for k in found.keys]))
 
@@ -250,8 +250,8 @@ def create(
     days: Days = None,
 ) -> None:
     """Make a key. Its secret is printed once."""
-    with open_backend() as desk:
-        issued = desk.create_key(name, role, group or (), days)
+    with open_backend() as backend:
+        issued = backend.create_key(name, role, group or (), days)
     _show_issued(issued)
 
 
@@ -264,19 +264,19 @@ def rotate(
     days: Days = None,
 ) -> None:
     """Give a key another secret, which is printed once."""
-    with open_backend() as desk:
-        issued = desk.rotate_key(key, timedelta(hours=overlap_hours), days)
+    with open_backend() as backend:
+        issued = backend.rotate_key(key, timedelta(hours=overlap_hours), days)
     _show_issued(issued)
 
 
 @keys.command(epilog="Example: instep keys revoke k-3f9a21c07b11")
 def revoke(key: KeyId) -> None:
     """End a key at once."""
-    with open_backend() as desk:
-        name = desk.key(key).name
+    with open_backend() as backend:
+        name = backend.key(key).name
         if not confirm(f"Refuse the API key {name!r} ({key}) from now on?"):
             raise Blocked("nothing was revoked", hint="answer yes, or pass --yes")
-        ended = desk.revoke_key(key)
+        ended = backend.revoke_key(key)
     emit(asdict(ended), lambda out: out.write(f"{key} is refused from now on"))
 
 

@@ -23,7 +23,7 @@ from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema
 from instep.destinations.iceberg.metadata.records import load_state, read_pending
 from instep.destinations.iceberg.write.load import load_ours
-from instep.destinations.iceberg.write.row_edits import RowPlaces, amend
+from instep.destinations.iceberg.write.row_edits import RowPlaces, update_rows
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
@@ -123,7 +123,7 @@ def _commit(lake: Lake, ref: Ref, rows: RowReader, snapshot: int, found: _Found,
         values = pa.concat_arrays([p if p.type == kind else p.cast(kind) for p in parts]).take(pa.array(order))
         new = _set(new, column, _filled(pa.concat_arrays(new.column(column).chunks), values))
     met = RowLookup(new, range(len(new)), RowPlaces(rows, places, snapshot))
-    amend(lake, ref, met, RowUpdate(range(len(new)), new, new.slice(0, 0)), commit)
+    update_rows(lake, ref, met, RowUpdate(range(len(new)), new, new.slice(0, 0)), commit)
 
 
 def _filled(old: pa.Array, new: pa.Array) -> pa.Array:

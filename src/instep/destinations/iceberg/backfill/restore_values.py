@@ -16,7 +16,7 @@ from instep.destinations.iceberg.evolve.undo import snapshot_before
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.records import current_fields, load_state, read_table
 from instep.destinations.iceberg.write.load import load_ours
-from instep.destinations.iceberg.write.row_edits import amend, meet
+from instep.destinations.iceberg.write.row_edits import lookup_rows, update_rows
 from instep.destinations.iceberg.write.upsert_diff import MEMORY
 
 OLD = "instep_old_value"
@@ -34,10 +34,10 @@ def refill(lake: Lake, ref: Ref, column: str, commit: Commit) -> int:
     found = _lost(table, key, column, before.snapshot_id)
     if not found.num_rows:
         return 0
-    met = meet(lake, ref, found.select(list(key)))
+    met = lookup_rows(lake, ref, found.select(list(key)))
     updated = _with(met.rows, column, found.column(OLD).take(pa.array(met.numbers)))
     change = RowUpdate(range(len(met.rows)), updated, updated.slice(0, 0))
-    amend(lake, ref, met, change, replace(commit, cursor=state.cursor, accepted=state.accepted))
+    update_rows(lake, ref, met, change, replace(commit, cursor=state.cursor, accepted=state.accepted))
     return len(met.rows)
 
 

@@ -90,7 +90,7 @@ class RowPlaces:
     snapshot: int
 
 
-def meet(lake: Lake, ref: Ref, keys: pa.Table) -> RowLookup:
+def lookup_rows(lake: Lake, ref: Ref, keys: pa.Table) -> RowLookup:
     """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files whose
     metrics allow for one of them."""
     table, metadata = load_ours(lake, ref)
@@ -141,7 +141,7 @@ def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]
     return rows.select(target.names).cast(target)
 
 
-def amend(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+def update_rows(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
     table, metadata = load_ours(lake, ref)
     seen, state = met.places, load_state(metadata)

@@ -1,4 +1,4 @@
-"""What all routes take: the desk of the caller, the body, names out of the path."""
+"""What all routes take: the context of the request, its body, and names out of the path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from instep.server.fivetran_api.http.request_context import RequestContext, call
 from instep.server.fivetran_api.http.roles import NEEDS
 
 
-def desk(request: Request) -> RequestContext:
+def context(request: Request) -> RequestContext:
     """Refusal: 401 without a key, 403 where its role or groups do not do, 406 for an Accept that cannot be met."""
     ports: Ports = request.app.state.ports
     path = request.scope["route"].path
@@ -36,7 +36,7 @@ def _check_accept(accept: str) -> None:
         raise Refusal(406, "The answer is application/json; the Accept header does not take it.")
 
 
-RequestContextDep = Annotated[RequestContext, Depends(desk)]
+RequestContextDep = Annotated[RequestContext, Depends(context)]
 Body = Annotated[Any, Depends(read)]
 Name = Annotated[str, AfterValidator(unquote)]
 """A part of the path, which is matched before it is decoded, so that names may hold slashes."""
