@@ -66,14 +66,21 @@ def test_what_the_session_lacks_is_named_before_anything_is_read(shop: Shop, spa
         assert "9g" not in str(spark_session.conf.getAll)
 
 
-def test_the_value_of_a_secret_setting_is_in_no_error(shop: Shop, spark_session: SparkSession) -> None:
-    given = GivenSession(spark_session)
+def test_a_secret_setting_is_refused_before_it_reaches_the_session(spark_session: SparkSession) -> None:
     conf = {"spark.executorEnv.DB_PASSWORD": "hunter22", "spark.executor.memory": "9g"}
     with pytest.raises(SetupError) as caught:
-        given.session(SparkSettings(conf=conf))
-    assert "spark.executorEnv.DB_PASSWORD" in caught.value.message
-    assert "spark.executor.memory=9g" in caught.value.message
-    assert "hunter22" not in str(caught.value)
+        GivenSession(spark_session).session(SparkSettings(conf=conf))
+    assert "spark.executorEnv.DB_PASSWORD looks like a secret" in caught.value.message
+    assert "hunter22" not in str(caught.value) + repr(caught.value.__cause__)
+
+
+def test_the_value_of_a_setting_that_may_be_secret_is_in_no_error(spark_session: SparkSession) -> None:
+    conf = {"spark.security.credentials.renewalRatio": "0.1234", "spark.executor.memory": "9g"}
+    with pytest.raises(SetupError) as caught:
+        GivenSession(spark_session).session(SparkSettings(conf=conf))
+    assert "spark.security.credentials.renewalRatio" in caught.value.message
+    assert "spark.executor.memory=9g (it has none)" in caught.value.message
+    assert "0.1234" not in str(caught.value)
 
 
 def test_a_stopped_session_is_refused(shop: Shop, spark_session: SparkSession) -> None:
