@@ -11,6 +11,7 @@ InstepError
 ├── StageError              staged files are not what was promised (counts, schema, disk)
 ├── DestinationError        the destination refused or is not ours
 │   └── SparkNeeded         what is asked for is done by Spark only; nothing was begun
+├── NotFound                the object that is named does not exist, or is hidden from the asker
 ├── ChangeNotFound          no connection has the change that is named
 ├── Blocked                 a decision of a person or a policy is needed first
 ├── Conflict                somebody else moved first
@@ -100,6 +101,15 @@ class SparkNeeded(DestinationError):
     """Only Spark can do this."""
 
     transient = False
+
+
+class NotFound(InstepError):
+    """The object does not exist, or the asker may not see it."""
+
+    @classmethod
+    def of(cls, kind: str, name: str) -> NotFound:
+        """Return the error for an object of this kind; the text does not tell a hidden one from a missing one."""
+        return cls(f"no {kind} {name!r} is known", hint=f"list the {kind}s, or check the name")
 
 
 class ChangeNotFound(InstepError):

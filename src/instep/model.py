@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.operations.kinds import ReviewStatus, RunKind, RunStatus
+
 if TYPE_CHECKING:
     from instep.schema.catalog.types import DataType
 
@@ -14,9 +16,6 @@ ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""
 """What is managed: the sections of a project that have names."""
-RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]
-RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
-ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert", "log", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
 JobKind = str

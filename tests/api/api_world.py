@@ -13,6 +13,7 @@ from instep.control.resources import api_keys
 from instep.model import Review
 from instep.server.app import create_app
 from instep.server.rates import Rates
+from instep.server.roles import PREFIX
 from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 
@@ -34,6 +35,7 @@ class Api:
     app: App
     client: TestClient
     secrets: dict[str, str] = field(default_factory=dict)
+    _paths: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
     def store(self) -> Store:
@@ -45,6 +47,15 @@ class Api:
         if name not in self.secrets:
             self.secrets[name] = api_keys.create(self.store, name, role, "test", groups=groups).secret
         return {"Authorization": f"Bearer {self.secrets[name]}"}
+
+    def taken(self, route: str, parameters: dict[str, str]) -> dict[str, str]:
+        """Return those of these parameters that a route takes."""
+        if self._paths is None:
+            self._paths = self.client.get(f"{PREFIX}/openapi.json").json()["paths"]
+        method, path = route.split(" ")
+        described = self._paths[f"{PREFIX}{path}"][method.lower()].get("parameters", [])
+        names = {one["name"] for one in described if one["in"] == "query"}
+        return {name: value for name, value in parameters.items() if name in names}
 
     def call(self, method: str, path: str, role: str = "admin", body: Any = None, **more: Any) -> Any:
         """The response to a request below /api/v1; `headers` are added to those of the key."""

@@ -105,6 +105,13 @@ def test_words_that_are_none(api: Api, path: str, name: str, value: str) -> None
     assert found.json()["errors"][0]["at"].startswith(f"query.{name}")
 
 
+def test_a_parameter_that_a_query_does_not_take_is_refused(api: Api) -> None:
+    """A filter with a slip in its name does not answer everything."""
+    for path in ("/events", "/runs", "/connections/eu/plans", "/connections/eu/history"):
+        found = api.call("GET", path, params={"conection": "eu"})
+        assert (found.status_code, found.json()["errors"][0]["at"]) == (422, "query.conection")
+
+
 @pytest.mark.parametrize("path", ["/changes", "/runs", "/events", "/queue", "/events/stream"])
 def test_a_list_of_one_connection_is_of_one_that_there_is(api: Api, path: str) -> None:
     assert api.call("GET", path, params={"connection": "nope"}).status_code == 404
@@ -164,10 +171,10 @@ def explained(path: str = "main.item.note", kind: str = "column.added", **more: 
 # what is asked about a decision, its answer, the action
 DECISIONS: list[tuple[dict[str, str], int, str]] = [
     (explained(), 200, "review"), (explained("main.item", "table.removed"), 200, "review"),
-    (explained(kind="column.narrowed", **{"from": "string", "to": "int64"}), 200, "review"),
+    (explained(kind="column.narrowed", before="string", after="int64"), 200, "review"),
     (explained(kind="column.comment"), 200, "apply"), (explained(kind="column.gone"), 422, ""),
-    (explained(kind="column.retyped", to="no type"), 422, ""), ({"path": "main.item"}, 422, ""),
-    ({"kind": "column.added"}, 422, ""), (explained(path=""), 422, ""), (explained(to="x" * 201), 422, ""),
+    (explained(kind="column.retyped", after="no type"), 422, ""), ({"path": "main.item"}, 422, ""),
+    ({"kind": "column.added"}, 422, ""), (explained(path=""), 422, ""), (explained(after="x" * 201), 422, ""),
 ]  # fmt: skip
 
 
@@ -244,6 +251,6 @@ def test_every_read_of_one_thing_says_what_there_is_not(api: Api) -> None:
             continue
         for name in ("{connection}", "{name}", "{plan}", "{job}", "{change}", "{run}", "{rollout}", "{key}", *odd):
             path = path.replace(name, odd.get(name, "nope"))
-        params = {"path": "a.b", "kind": "table.added", "of": "a.b", "table": "a.b"}
+        params = api.taken(route, {"path": "a.b", "kind": "table.added", "of": "a.b", "table": "a.b"})
         found = api.call("GET", path, params=params)
         assert (found.status_code, found.json()["code"]) == (404, "not_found"), (route, found.text)

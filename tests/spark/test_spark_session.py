@@ -278,8 +278,10 @@ class TestAlone:
 
     @pytest.mark.slow
     def test_a_harmed_archive_costs_only_time(self, tmp_path: Path) -> None:
-        """Its record is made to agree, so that only the JVM can notice."""
+        """Its record is made to agree, so that only the JVM can notice. Some JVMs end over it, and some ignore it."""
         cache, made = with_archive(tmp_path)
+        used = (f"-XX:SharedArchiveFile={made}", "-Xshare:auto", "-version")
+        ends = subprocess.run([find_java().path, *used], capture_output=True).returncode != 0
         done = alone("512m", "once", INSTEP_CACHE=str(cache))
         assert done.stdout.split() == ["3"], done.stderr
-        assert not made.exists()
+        assert made.exists() is not ends

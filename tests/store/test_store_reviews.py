@@ -6,7 +6,7 @@ import pytest
 from store_world import START, Clock, finding
 
 from instep.errors import Conflict, InstepError
-from instep.model import ReviewStatus
+from instep.operations.kinds import ReviewStatus
 from instep.store.catalogs.reviews import STANDING, DetectedChange
 from instep.store.store import Store
 

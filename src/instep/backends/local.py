@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING, Any, Self
 from instep.backends.local_rollouts import LocalRollouts
 from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
-from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref, SchemaAt
+from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.errors import Blocked
-from instep.operations.registry import spec_for, work_of
-from instep.operations.spec import Preview, Request, Work
+from instep.operations.registry import query_for, spec_for, work_of
+from instep.operations.spec import Preview, Query, Request, Work
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
     from instep.bootstrap import App
     from instep.control.detector import DetectorStatus
-    from instep.control.object_history import ObjectHistory
+    from instep.control.queries.context import QueryContext
     from instep.control.resources.api_keys import Issued
     from instep.control.reviews import Answer, ChangeFilter
-    from instep.control.schema_history import Side
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Review
     from instep.plans.planned import Planned
-    from instep.store.history.outbox import Attempt, Delivery
     from instep.store.server.api_keys import ApiKey
-    from instep.store.store import Store
     from instep.sync.schema_changes.answer import AnswerOutlook
 
 
@@ -57,17 +54,6 @@ class LocalNotifications:
         from instep.store.store import utc_now
 
         return try_channel(self.app.channel(channel), channel, utc_now())
-
-    def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
-        from instep.notify.hooks import PREFIX
-
-        outbox = self.app.store.outbox
-        if channel and not channel.startswith(PREFIX) and not outbox.knows(channel):
-            self.app.project.channel(channel)
-        return outbox.log(channel, limit=limit)
-
-    def attempts(self, delivery: int) -> Sequence[Attempt]:
-        return self.app.store.outbox.attempts(self.app.store.outbox.get(delivery).number)
 
 
 class LocalDetectors:
@@ -273,30 +259,19 @@ class LocalBackend:
             decide_anew(self.app.pipe(connection))
             return bool(resume(self.app.store, connection, self._who, table))
 
-    def events(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        return [asdict(e) for e in self.app.store.events.latest(connection=connection, limit=limit)]
+    def query(self, query: Query) -> Any:
+        """Return the one answer of a query."""
+        return work_of(query_for(query))().find(self._seen, query)
 
-    def runs(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        return [asdict(r) for r in self.app.store.runs.history(connection, limit=limit)]
+    def items(self, query: Query, limit: int) -> list[Any]:
+        """Return at most `limit` items of the list that a query asks for."""
+        return list(work_of(query_for(query))().items(self._seen, query, None, limit))
 
-    def plans(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        return _plan_rows(self.app.store, connection, limit)
+    @property
+    def _seen(self) -> QueryContext:
+        from instep.control.queries.context import QueryContext
 
-    def versions(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        return [{**asdict(v), "label": v.label} for v in self.app.store.accepted.history(connection)[:limit]]
-
-    def trail(self, connection: str, text: str) -> ObjectHistory:
-        from instep.control.object_history import trail
-
-        return trail(self.app.store, connection, text)
-
-    def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt:
-        from instep.control.schema_history import catalog_of, moment, version_at
-
-        when, store = moment(at) if at is not None else None, self.app.store
-        version = version_at(store, self.connection(connection), side, when)
-        kept = store.copies.standing(version.connection) if at is None and side != "source" else []
-        return SchemaAt(version, catalog_of(store, version), kept)
+        return QueryContext(self.app.project, self.app.store)
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         from instep.sync.quarantine.quarantine import holdings
@@ -309,9 +284,6 @@ class LocalBackend:
         jobs = self.app.store.jobs
         found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
         return Queue(found, jobs.counts(), self.app.store.workers.live())
-
-    def job(self, id: str) -> Job:
-        return self.app.store.jobs.get(id)
 
     def cancel(self, id: str) -> Job:
         return self.app.store.jobs.cancel(id, self._who)
@@ -365,12 +337,3 @@ def entry_document(table: str, entry: Any) -> dict[str, Any]:
 
 
 __all__ = ["LocalBackend", "entry_document"]
-
-
-def _plan_rows(store: Store, connection: str, limit: int) -> list[dict[str, Any]]:
-    """Return applied plans, newest first, each with its steps and without the plan document."""
-    rows = []
-    for plan in store.plans.history(connection, limit):
-        steps = [{k: v for k, v in asdict(s).items() if k != "plan"} for s in store.steps.of(plan.id)]
-        rows.append({**{k: v for k, v in asdict(plan).items() if k != "plan"}, "steps": steps})
-    return rows

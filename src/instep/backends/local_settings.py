@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.backends.protocol import SelectionPreview, SelectionStep
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from instep.bootstrap import App
-    from instep.control.selection.listing import Listed
     from instep.control.selection.selections import SwitchedConnection, Verb
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
@@ -25,13 +24,6 @@ class LocalSelections:
         from instep.control.selection.selections import place_of
 
         return place_of(self.app.project, self.app.store, connection)
-
-    def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
-        from instep.control.selection.listing import listed, tree
-
-        place = self._place(connection)
-        found = listed(place, columns=every)
-        return tree(place, found), found
 
     def switching(
         self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
@@ -54,16 +46,6 @@ class LocalSelections:
 class LocalPolicies:
     def __init__(self, app: App) -> None:
         self.app = app
-
-    def shown(self, connection: str) -> dict[str, Any]:
-        from instep.control.policy.policies import shown
-
-        return shown(self.app.project, connection).document()
-
-    def explained(self, connection: str, path: str, kind: str, before: str, after: str) -> dict[str, Any]:
-        from instep.control.policy.policies import explain, explained
-
-        return explained(explain(self.app.project, self.app.store, connection, path, kind, before, after))
 
     def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
         from instep.control.policy.policies import run_cases, tested

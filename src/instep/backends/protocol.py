@@ -13,25 +13,19 @@ if TYPE_CHECKING:
 
     from instep.control.backfills import Cancelled
     from instep.control.detector import DetectorStatus
-    from instep.control.object_history import ObjectHistory
     from instep.control.resources.api_keys import Issued
     from instep.control.reviews import Answer, ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
-    from instep.control.schema_history import SchemaVersion, Side
-    from instep.control.selection.listing import Listed
     from instep.control.selection.selections import Verb
     from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
     from instep.operations.everyday.sync import SyncRequest
-    from instep.operations.spec import Preview, Request
+    from instep.operations.spec import Preview, Query, Request
     from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
-    from instep.schema.catalog.catalog import Catalog
     from instep.schema.changes.counts import Counts
-    from instep.store.catalogs.clones import Copy
-    from instep.store.history.outbox import Attempt, Delivery
     from instep.store.server.api_keys import ApiKey
     from instep.store.work.rollouts import RolloutDraft
     from instep.sync.operations.maintain import MaintenanceReport
@@ -134,10 +128,6 @@ class SelectionPreview:
 
 
 class SelectionBackend(Protocol):
-    def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
-        """(the tree as a schema config has it, the objects; `every`: all columns, not only touched ones)."""
-        ...
-
     def switching(
         self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
     ) -> SelectionPreview:
@@ -202,10 +192,6 @@ class RolloutBackend(Protocol):
 class PolicyBackend(Protocol):
     """All answers are documents of `control.policy_documents`."""
 
-    def shown(self, connection: str) -> dict[str, Any]: ...
-
-    def explained(self, connection: str, path: str, kind: str, before: str, after: str) -> dict[str, Any]: ...
-
     def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
         """Parallel to the cases."""
         ...
@@ -235,12 +221,6 @@ class NotificationBackend(Protocol):
     def test(self, channel: str) -> int:
         """Sends a test message at once; the receiver's answer, 0 where the channel has none."""
         ...
-
-    def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
-        """Newest first; InstepError for a channel that there is not and of which nothing is on record."""
-        ...
-
-    def attempts(self, delivery: int) -> Sequence[Attempt]: ...
 
 
 Ref = tuple[str, str]
@@ -276,13 +256,6 @@ class Queue:
     jobs: Sequence[Job]
     counts: Mapping[JobStatus, int]
     workers: Sequence[Worker]
-
-
-@dataclass(frozen=True)
-class SchemaAt:
-    version: SchemaVersion
-    catalog: Catalog
-    copies: Sequence[Copy] = ()
 
 
 @dataclass(frozen=True)
@@ -375,25 +348,19 @@ class Backend(Protocol):
         """False if it was not paused."""
         ...
 
-    def events(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
+    def query(self, query: Query) -> Any:
+        """Return the one answer of a query. Raises NotFound for an object that is not there."""
+        ...
 
-    def runs(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
-
-    def plans(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
-
-    def versions(self, connection: str, limit: int) -> list[dict[str, Any]]: ...
-
-    def trail(self, connection: str, text: str) -> ObjectHistory: ...
-
-    def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt: ...
+    def items(self, query: Query, limit: int) -> list[Any]:
+        """Return at most `limit` items of the list that a query asks for."""
+        ...
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         """All entries, settled ones too."""
         ...
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...
-
-    def job(self, id: str) -> Job: ...
 
     def cancel(self, id: str) -> Job: ...
 

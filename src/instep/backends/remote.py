@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,33 +11,30 @@ from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
-from instep.backends.http.problems import ServerRefused
-from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref, SchemaAt
+from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
 from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.control.detector import DetectorStatus, patch
-from instep.control.object_history import ObjectHistory
 from instep.control.resources.api_keys import Issued
 from instep.control.reviews import Answer, ChangeFilter, selected
-from instep.control.schema_history import SchemaVersion
-from instep.errors import Blocked, Conflict, InstepError, ProjectError
+from instep.errors import Blocked, Conflict, InstepError, NotFound, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
-from instep.operations.registry import spec_for
-from instep.operations.spec import Preview, Request
+from instep.operations.queries.changes import GetChange, ListChanges
+from instep.operations.queries.schemas import GetSchema
+from instep.operations.registry import query_for, result_of, spec_for
+from instep.operations.spec import Preview, Query, QuerySpec, Request
 from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
-from instep.store.catalogs.clones import Copy
-from instep.store.history.outbox import Attempt, Delivery
 from instep.store.server.api_keys import ApiKey
 from instep.sync.progress import SyncReport
 
 if TYPE_CHECKING:
-    from instep.control.schema_history import Side
     from instep.lineage.model import Model
     from instep.operations.everyday.sync import SyncRequest
+    from instep.operations.kinds import ReviewStatus
     from instep.sync.schema_changes.answer import AnswerOutlook
 
 
@@ -63,14 +61,6 @@ class RemoteNotifications:
 
     def test(self, channel: str) -> int:
         return int(self.client.post(f"/channels/{part(channel)}/test", {})["code"])
-
-    def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
-        found = self.client.pages("/deliveries", limit, channel=channel)
-        return [record(Delivery, {"batch": "", "lease_until": None, **one}) for one in found]
-
-    def attempts(self, delivery: int) -> Sequence[Attempt]:
-        found = self.client.get(f"/deliveries/{delivery}")["attempts"]
-        return [record(Attempt, {"delivery": delivery, **one}) for one in found]
 
 
 @dataclass(frozen=True)
@@ -187,12 +177,13 @@ class RemoteBackend:
     def has_connection(self, name: str) -> bool:
         try:
             self._api.get(f"/connections/{part(name)}")
-        except ServerRefused:
+        except NotFound:
             return False
         return True
 
     def tables(self, connection: str) -> Mapping[str, Ref]:
-        return {table.path: table.ref for table in self.schema(connection, "accepted", None).catalog.tables}
+        found = self.query(GetSchema(connection))
+        return {table.path: table.ref for table in catalog_from_dict(found.catalog).tables}
 
     def status(self) -> list[dict[str, Any]]:
         return [moments(one, TIMES) for one in self._api.pages("/status", size=_STATUS_PAGE)]
@@ -225,16 +216,16 @@ class RemoteBackend:
         return list(found) if every else [r for r in found if _waits(r)]
 
     def _reviews(
-        self, connection: str | None, status: Sequence[str] = (), stop: set[str] | None = None
+        self, connection: str | None, status: Sequence[ReviewStatus] = (), stop: set[str] | None = None
     ) -> Iterator[Review]:
         """Newest first; with `stop` only until all of those have come."""
         left = None if stop is None else set(stop)
         if left is not None and not left:
             return
-        for one in self._api.pages("/changes", connection=connection, status=status):
-            yield record(Review, one)
+        for one in self._each(ListChanges(connection, tuple(status))):
+            yield one
             if left is not None:
-                left.discard(one["id"])
+                left.discard(one.id)
                 if not left:
                     return
 
@@ -244,12 +235,13 @@ class RemoteBackend:
     def _review(self, id: str) -> Review:
         """Find a change by its id or a unique prefix of it."""
         try:
-            return record(Review, self._api.get(f"/changes/{part(id)}"))
-        except ServerRefused as error:
-            found = [r for r in self._reviews(None) if r.id.startswith(id)]
-            if len(found) != 1:
+            found: Review = self.query(GetChange(id))
+        except NotFound as error:
+            like = [r for r in self._reviews(None) if r.id.startswith(id)]
+            if len(like) != 1:
                 raise error
-            return found[0]
+            return like[0]
+        return found
 
     def choose(self, wish: ChangeFilter) -> list[Review]:
         return selected(wish, self._review, lambda name: list(self._reviews(name, ("open",))))
@@ -266,7 +258,7 @@ class RemoteBackend:
             done = self._api.post("/changes/answers", body, dry_run=dry)
             if refused := [one for one in done["items"] if not one["ok"]]:
                 raise Conflict(f"change {refused[0]['id']}: {refused[0]['problem']}", hint="see `instep changes list`")
-        return [record(Review, self._api.get(f"/changes/{part(r.id)}")) for r in found]
+        return [self.query(GetChange(r.id)) for r in found]
 
     def snooze(self, found: list[Review], end: datetime) -> list[Review]:
         body = {"until": end.isoformat()}
@@ -282,31 +274,20 @@ class RemoteBackend:
         body = {"table": list(table) if table else None}
         return bool(self._api.post(f"/connections/{part(connection)}/resume", body)["changed"])
 
-    def events(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        return self._listed("/events", limit, connection=connection)
+    def query(self, query: Query) -> Any:
+        """Return the one answer of a query."""
+        spec, path, parameters = _address(query)
+        return record(result_of(spec), self._api.get(path, **parameters))
 
-    def runs(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        return self._listed("/runs", limit, connection=connection)
+    def items(self, query: Query, limit: int) -> list[Any]:
+        """Return at most `limit` items of the list that a query asks for."""
+        return list(self._each(query, limit))
 
-    def plans(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        ids = [one["id"] for one in self._api.pages(f"/connections/{part(connection)}/plans", limit)]
-        whole = (moments(self._api.get(f"/plans/{part(id)}"), TIMES) for id in ids)
-        return [{k: v for k, v in one.items() if k != "plan"} for one in whole]
-
-    def versions(self, connection: str, limit: int) -> list[dict[str, Any]]:
-        return self._listed(f"/connections/{part(connection)}/history", limit)
-
-    def _listed(self, path: str, limit: int, **query: Any) -> list[dict[str, Any]]:
-        return [moments(one, TIMES) for one in self._api.pages(path, limit, **query)]
-
-    def trail(self, connection: str, text: str) -> ObjectHistory:
-        return record(ObjectHistory, self._api.get(f"/connections/{part(connection)}/trail", of=text))
-
-    def schema(self, connection: str | None, side: Side, at: str | None) -> SchemaAt:
-        name = self.connection(connection)
-        found = self._api.get(f"/connections/{part(name)}/schema", side=side, at=at)
-        copies = tuple(record(Copy, one) for one in found["copies"])
-        return SchemaAt(record(SchemaVersion, found), catalog_from_dict(found["catalog"]), copies)
+    def _each(self, query: Query, limit: int | None = None) -> Iterator[Any]:
+        spec, path, parameters = _address(query)
+        kind = result_of(spec)
+        for one in self._api.pages(path, limit, **parameters):
+            yield record(kind, one)
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         path = f"/connections/{part(connection)}/quarantine"
@@ -321,9 +302,6 @@ class RemoteBackend:
         first = self._api.get("/queue", **asked, limit=1)
         jobs = tuple(record(Job, one) for one in self._api.pages("/queue", limit, **asked))
         return Queue(jobs, first["counts"], tuple(record(Worker, one) for one in first["workers"]))
-
-    def job(self, id: str) -> Job:
-        return record(Job, self._api.get(f"/queue/{part(id)}"))
 
     def cancel(self, id: str) -> Job:
         return record(Job, self._api.post(f"/queue/{part(id)}/cancel")["job"])
@@ -363,3 +341,10 @@ def _issued(document: Mapping[str, Any]) -> Issued:
             hint=f"`instep keys rotate {key.id} --overlap-hours 0` gives it another one",
         )
     return Issued(key, document["secret"])
+
+
+def _address(query: Query) -> tuple[QuerySpec, str, dict[str, Any]]:
+    """Return the specification of a query, its path with the names filled in, and its parameters."""
+    spec, values = query_for(query), query.options()
+    in_path = {name: values.pop(name) for name in re.findall(r"{(\w+)}", spec.path)}
+    return spec, spec.path.format(**{name: part(str(value)) for name, value in in_path.items()}), values

@@ -8,11 +8,10 @@ from typing import Any
 
 from instep.backends.decode import record
 from instep.backends.http.client import part
-from instep.backends.http.problems import ServerRefused
 from instep.backends.protocol import RolloutRequest
 from instep.backends.remote_jobs import Works, error_of
 from instep.control.rollouts.waves import among
-from instep.errors import InstepError
+from instep.errors import InstepError, NotFound
 from instep.model import Job, Member, Rollout
 from instep.store.work.rollouts import RolloutDraft
 
@@ -35,7 +34,7 @@ class RemoteRollouts:
         """Find a rollout by its id or a unique prefix of it."""
         try:
             found: dict[str, Any] = self.works.client.get(f"/rollouts/{part(id)}")
-        except ServerRefused as error:
+        except NotFound as error:
             same = [one["id"] for one in self.works.client.pages("/rollouts") if one["id"].startswith(id)]
             if len(same) != 1:
                 raise error

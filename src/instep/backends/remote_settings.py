@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import SelectionPreview, SelectionStep
-from instep.control.selection.listing import Listed
 from instep.control.selection.selections import Verb
 
 if TYPE_CHECKING:
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class RemoteSelections:
     client: Client
-
-    def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
-        found = dict(self.client.get(f"/connections/{part(connection)}/selection", columns=every))
-        return found, [record(Listed, one) for one in found.pop("objects")]
 
     def switching(
         self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
@@ -49,13 +44,6 @@ _TIMES = frozenset({"first_seen"})
 @dataclass(frozen=True)
 class RemotePolicies:
     client: Client
-
-    def shown(self, connection: str) -> dict[str, Any]:
-        return dict(self.client.get(_of(connection)))
-
-    def explained(self, connection: str, path: str, kind: str, before: str, after: str) -> dict[str, Any]:
-        asked = {"path": path, "kind": kind, "from": before or None, "to": after or None}
-        return dict(self.client.get(f"{_of(connection)}/explain", **asked))
 
     def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
         asked = {"cases": [_written(case) for case in cases]}

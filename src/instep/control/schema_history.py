@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from instep.control.times import utc
 from instep.errors import InstepError
+from instep.operations.kinds import Side
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.version import Label, VersionDiff, between
 from instep.store.store import Store
 
-Side = Literal["source", "accepted", "destination"]
 SIDES: tuple[Side, ...] = ("source", "accepted", "destination")
 Moment = datetime | int | Label
 

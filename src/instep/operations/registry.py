@@ -6,25 +6,45 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import Any
+from typing import Any, TypeVar
 
 from instep import operations
 from instep.errors import InstepError
-from instep.operations.spec import JobPolicy, OperationSpec, Request
+from instep.operations.spec import JobPolicy, OperationSpec, Query, QuerySpec, Request
 
 
 @cache
 def specs() -> Mapping[str, OperationSpec]:
     """Return every specification by the operation's name."""
-    found = {}
+    return _by_name(OperationSpec)
+
+
+@cache
+def query_specs() -> Mapping[str, QuerySpec]:
+    """Return every specification of a query by the query's name."""
+    return _by_name(QuerySpec)
+
+
+def query_for(query: Query) -> QuerySpec:
+    """Return the specification of what a query asks for."""
+    return next(spec for spec in query_specs().values() if spec.query is type(query))
+
+
+S = TypeVar("S", OperationSpec, QuerySpec)
+
+
+def _by_name(kind: type[S]) -> Mapping[str, S]:
+    found: dict[str, S] = {}
     for spec in _found():
+        if not isinstance(spec, kind):
+            continue
         if spec.name in found:
             raise ValueError(f"two operations are called {spec.name}")
         found[spec.name] = spec
     return found
 
 
-def _found() -> Iterator[OperationSpec]:
+def _found() -> Iterator[OperationSpec | QuerySpec]:
     for module in walk_packages(operations.__path__, f"{operations.__name__}."):
         loaded = import_module(module.name)
         yield from getattr(loaded, "SPECS", (loaded.SPEC,) if hasattr(loaded, "SPEC") else ())
@@ -42,9 +62,18 @@ def spec_for(request: Request) -> OperationSpec:
     return next(spec for spec in specs().values() if spec.request is type(request))
 
 
-def work_of(spec: OperationSpec) -> Any:
-    """Return the function, or the class of the `Work`, that an operation names."""
-    module, _, name = spec.work.partition(":")
+def work_of(spec: OperationSpec | QuerySpec) -> Any:
+    """Return the function, or the class of the `Work` or `QueryWork`, that an operation or a query names."""
+    return _named(spec.work)
+
+
+def result_of(spec: QuerySpec) -> Any:
+    """Return the record that a query answers, or that one item of its answer is."""
+    return _named(spec.result)
+
+
+def _named(text: str) -> Any:
+    module, _, name = text.partition(":")
     return getattr(import_module(module), name)
 
 

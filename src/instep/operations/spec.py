@@ -36,14 +36,11 @@ class JobPolicy:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What every request may say."""
-
-    why: Reason = field(default="", kw_only=True)
-    """The reason, for the audit log."""
+class Options:
+    """A record of what is requested."""
 
     def options(self) -> dict[str, Any]:
-        """Return what the job needs, as JSON has it: the fields that are not as they are by default."""
+        """Return the fields that are not as they are by default, as JSON has them."""
         said = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "why"}
         defaults = {one.name: one.default for one in fields(self)}
         return {name: _plain(value) for name, value in said.items() if value != defaults[name]}
@@ -54,6 +51,19 @@ class Request:
         hints = get_type_hints(cls)
         names = [one.name for one in fields(cls) if one.name in options]
         return cls(**{name: _typed(options[name], hints[name]) for name in names})
+
+
+@dataclass(frozen=True)
+class Request(Options):
+    """What every request for an operation may say."""
+
+    why: Reason = field(default="", kw_only=True)
+    """The reason, for the audit log."""
+
+
+@dataclass(frozen=True)
+class Query(Options):
+    """What every query may say."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,52 @@ class OperationSpec:
     job: JobPolicy = field(default_factory=JobPolicy)
     request: type[Request] = Request
     """The record of its options."""
+
+
+class QueryWork:
+    """The code that answers a query. `context` is what the asker may see, as `control.queries.context` has it."""
+
+    place_types: tuple[type, ...] = ()
+    """The types of an item's place in a list; () for a query with one answer."""
+
+    def find(self, context: Any, query: Any) -> Any:
+        """Return the one answer. Raises NotFound for an object that is not there, or that the asker may not see."""
+        raise NotImplementedError
+
+    def items(self, context: Any, query: Any, after: Sequence[Any] | None, limit: int) -> Sequence[Any]:
+        """Return at most `limit` items of a list, from behind the place `after` on."""
+        raise NotImplementedError
+
+    def place(self, item: Any) -> Sequence[Any]:
+        """Return where an item stands in the list: behind it the next page begins."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """One query about a connection, or about the whole project."""
+
+    name: str
+    """What the API's description calls it."""
+    role: Role
+    """The least role of a key that may ask it."""
+    route: str
+    """Method and path below /api/v1; names in braces are fields of the query."""
+    query: type[Query]
+    """The record of what is asked for."""
+    result: str
+    """The record of the answer, or of one item of it, as `module:name`."""
+    work: str
+    """The class of its `QueryWork`, as `module:name`."""
+    paged: bool = False
+    """Whether the answer is a list, which comes page by page."""
+    whole: bool = False
+    """Whether it is about the whole server: a key that is for some groups is refused."""
+
+    @property
+    def path(self) -> str:
+        """The path below /api/v1."""
+        return self.route.partition(" ")[2]
 
 
 def _plain(value: Any) -> Any:

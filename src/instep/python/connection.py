@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.everyday.sync import SyncRequest
+from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
+from instep.operations.queries.schemas import GetSchema, ListVersions
 from instep.operations.repair.undo import UndoRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
@@ -20,8 +22,8 @@ from instep.python.table import Table
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
-    from instep.control.schema_history import Side
     from instep.model import Review
+    from instep.operations.kinds import Side
     from instep.operations.spec import Preview, Request
     from instep.plans.planned import Planned
     from instep.schema.catalog.catalog import Catalog
@@ -176,7 +178,10 @@ class Connection:
 
         `side`: `source`, `accepted` or `destination`. Raises InstepError where nothing is on record.
         """
-        return self._backend.schema(self.name, side, at.isoformat() if at else None).catalog
+        from instep.schema.catalog.catalog import catalog_from_dict
+
+        found = self._backend.query(GetSchema(self.name, side, at.isoformat() if at else None))
+        return catalog_from_dict(found.catalog)
 
     @property
     def policy(self) -> Policy:
@@ -252,19 +257,19 @@ class Connection:
 
     def history(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` events of the connection, newest first."""
-        return _documents(self._backend.events(self.name, limit))
+        return _documents(asdict(one) for one in self._backend.items(ListEvents(connection=self.name), limit))
 
     def runs(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` runs, newest first."""
-        return _documents(self._backend.runs(self.name, limit))
+        return _documents(asdict(one) for one in self._backend.items(ListRuns(connection=self.name), limit))
 
     def plans(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` applied plans, newest first."""
-        return _documents(self._backend.plans(self.name, limit))
+        return _documents(asdict(one) for one in self._backend.items(ListPlans(connection=self.name), limit))
 
     def versions(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` versions of the accepted schema, newest first."""
-        return _documents(self._backend.versions(self.name, limit))
+        return _documents(asdict(one) for one in self._backend.items(ListVersions(connection=self.name), limit))
 
 
 def _documents(found: Iterable[Mapping[str, Any]]) -> Records[Document]:

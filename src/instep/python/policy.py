@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
+from instep.operations.queries.policy import ExplainDecision, GetPolicy
 from instep.python.results import Document, grid
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Policy:
 
     def show(self) -> Document:
         """Return preset, rules, modifiers and overrides, and the preset's decision on each kind of change."""
-        return Document(self._backend.policies.shown(self._connection))
+        return Document(self._backend.query(GetPolicy(self._connection)))
 
     def explain(self, path: str, kind: str, *, before: str = "", after: str = "") -> Document:
         """Return the decision on such a change, the rule that makes it, and why no earlier rule does.
@@ -114,7 +115,7 @@ class Policy:
         types of a column whose type changes; for a rename, `after` is the new name. Raises InstepError for a kind or a
         path that there is not.
         """
-        return Document(self._backend.policies.explained(self._connection, path, kind, before, after))
+        return Document(self._backend.query(ExplainDecision(self._connection, path, kind, before, after)))
 
     def test(self, cases: str | Path | Iterable[Mapping[str, Any]]) -> PolicyTest:
         """Decide sample changes, and compare with what is expected of each.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from instep.operations.queries.policy import GetSelection
 from instep.python.results import Records
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Selection:
 
     def objects(self, *, all_columns: bool = False) -> Records[Listed]:
         """Return schemas, tables and the columns that are switched or hashed, by name. `all_columns`: all columns."""
-        return Records(self._backend.selections.listed(self._connection, every=all_columns)[1])
+        return Records(self._backend.query(GetSelection(self._connection, all_columns)).objects)
 
     def on(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
         """Switch objects on; `matching`: also tables and columns that fit a pattern. Returns what follows of each."""

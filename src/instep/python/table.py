@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.operations.queries.schemas import GetObjectHistory
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
@@ -112,4 +113,4 @@ class Table:
     def history(self, column: str = "") -> Records[HistoryEntry]:
         """Return the schema changes of the table, or of one of its columns, oldest first."""
         path = f"{self.path}.{column}" if column else self.path
-        return Records(self._backend.trail(self._connection, path).entries)
+        return Records(self._backend.query(GetObjectHistory(self._connection, path)).entries)

@@ -13,7 +13,7 @@ from instep.errors import ProjectError
 from instep.model import Pause, Run
 from instep.server import resources
 from instep.server.context import Caller, ServerContext
-from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel, RunOut
+from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel
 
 
 class ConnectionOut(ResponseModel):
@@ -28,7 +28,7 @@ class ConnectionOut(ResponseModel):
     tags: list[str]
     status: Literal["processing", "paused", "running", "failing", "waiting", "idle", "new"]
     waiting: int = Field(description="Open changes that wait for a person.")
-    last_run: RunOut | None
+    last_run: Run | None
     managed_by: Literal["file", "server"]
 
 
@@ -109,7 +109,7 @@ def _one(
         tags=list(found.tags),
         status=status,
         waiting=waiting,
-        last_run=RunOut.model_validate(run) if run else None,
+        last_run=run,
         managed_by=found.by,
     )
 

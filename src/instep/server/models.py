@@ -7,6 +7,8 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from instep.store.catalogs.backfills import Backfill
+
 T = TypeVar("T")
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(max_length=1000)]
@@ -46,72 +48,6 @@ class DryRunResult(ResponseModel):
     """A write that was only rehearsed says so."""
 
     dry_run: bool = False
-
-
-class TableRunOut(ResponseModel):
-    """`ref` is the table's schema and name."""
-
-    table: str
-    ref: list[str]
-    status: str
-    mode: str
-    read: int
-    inserted: int
-    updated: int
-    deleted: int
-    misfits: int
-    bytes: int
-    seconds: float
-    error: str
-
-
-class RunOut(ResponseModel):
-    id: str
-    connection: str
-    kind: str
-    status: str
-    fence: int
-    started: datetime
-    ended: datetime | None
-    error: str
-    detail: dict[str, Any]
-
-
-class RunWithTables(RunOut):
-    tables: list[TableRunOut]
-
-
-class StepOut(ResponseModel):
-    number: int
-    step: str
-    at_table: str
-    kind: str
-    text: str
-    status: str
-    rows: int
-    started: datetime | None
-    ended: datetime | None
-    error: str
-
-
-class PlanOut(ResponseModel):
-    id: str
-    connection: str
-    at: datetime
-    status: str
-    run: str
-    who: str
-    version: int
-    changes: list[str]
-    ended: datetime | None
-    error: str
-    base_accepted: str
-    base_destination: str
-
-
-class PlanWithSteps(PlanOut):
-    plan: dict[str, Any]
-    steps: list[StepOut]
 
 
 class JobOut(DryRunResult):
@@ -163,24 +99,8 @@ class EstimateOut(ResponseModel):
     whole: str
 
 
-class BackfillOut(ResponseModel):
-    """`column` is empty for a whole table; `change` has asked for it, if one did."""
-
-    number: int
-    connection: str
-    table: list[str]
-    column: str
-    scope: str
-    why: str
-    change: str
-    status: str
-    run: str
-    wanted_at: datetime
-    ended: datetime | None
-
-
 class BackfillsLeft(DryRunResult):
     """`jobs` that waited or ran for them are cancelled, too."""
 
-    backfills: list[BackfillOut]
+    backfills: list[Backfill]
     jobs: list[str]

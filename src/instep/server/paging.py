@@ -9,12 +9,21 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
+from pydantic import Field
 
+from instep.server.models import RequestModel
 from instep.server.problems import ApiProblem
 
 T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=1000, description="The most items of a page.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
+
+
+class PageParameters(RequestModel):
+    """The parameters that choose a page of a list."""
+
+    limit: int = Field(100, ge=1, le=1000, description="The most items of a page.")
+    cursor: str | None = Field(None, max_length=500, description="`next_cursor` of the page before.")
 
 
 def cursor(place: Sequence[Any]) -> str:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, get_type_hints
 
 import pydantic
 from fastapi.exceptions import RequestValidationError
-from pydantic import create_model
+from pydantic import BaseModel, create_model
 
-from instep.operations.spec import Request
+from instep.operations.spec import Options, Query, Request
 from instep.server.models import RequestModel
 
 
@@ -27,13 +27,24 @@ _MODELS: dict[type[Request], type[Requested]] = {}
 def request_model(record: type[Request]) -> type[Requested]:
     """Return the body of a request: the fields of its record, each with the text that stands beneath it."""
     if record not in _MODELS:
-        hints, texts = get_type_hints(record, include_extras=True), dict(_texts(record))
+        hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
         made: dict[str, Any] = {
             one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
             for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
         }
         _MODELS[record] = create_model(record.__name__, __base__=Requested, __doc__=record.__doc__, **made)
     return _MODELS[record]
+
+
+def parameters_model(record: type[Query], base: type[BaseModel], without: tuple[str, ...] = ()) -> type[BaseModel]:
+    """Return the parameters of a query's URL: the fields of its record that are not in the path."""
+    hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
+    made: dict[str, Any] = {
+        one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
+        for one in fields(record)
+        if one.name not in without
+    }
+    return create_model(f"{record.__name__}Parameters", __base__=base, **made)
 
 
 R = TypeVar("R", bound=Request)
@@ -52,11 +63,16 @@ def requested(record: type[R]) -> Callable[..., R]:
     return read
 
 
+def texts_of(record: type[Options]) -> dict[str, str]:
+    """Return the text that stands beneath each field of a record."""
+    return dict(_texts(record))
+
+
 def _default(one: Field[Any]) -> Any:
     return ... if one.default is MISSING else one.default
 
 
-def _texts(record: type[Request]) -> Iterator[tuple[str, str]]:
+def _texts(record: type[Options]) -> Iterator[tuple[str, str]]:
     for cls in reversed(record.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         assert isinstance(body, ast.ClassDef)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from instep.control.resources.api_keys import ROLES
 from instep.model import Job
-from instep.operations.registry import spec_of, specs
+from instep.operations.registry import query_specs, spec_of, specs
 from instep.operations.spec import Role
 
 PREFIX = "/api/v1"
@@ -37,17 +37,10 @@ NEEDS: Mapping[str, Role] = {
     "POST /connections/{connection}/resume": "operator",
     "GET /connections/{connection}/detector": "viewer",
     "POST /connections/{connection}/detector/enable": "operator",
-    "GET /connections/{connection}/policy": "viewer",
-    "GET /connections/{connection}/policy/explain": "viewer",
     "POST /connections/{connection}/policy/test": "viewer",
     "POST /connections/{connection}/policy/simulation": "viewer",
-    "GET /connections/{connection}/history": "viewer",
-    "GET /connections/{connection}/history/{version}": "viewer",
-    "GET /connections/{connection}/plans": "viewer",
-    "GET /connections/{connection}/backfills": "viewer",
     "GET /connections/{connection}/backfills/estimate": "viewer",
     "POST /connections/{connection}/backfills/cancel": "operator",
-    "GET /connections/{connection}/selection": "viewer",
     "POST /connections/{connection}/selection": "approver",
     "GET /connections/{connection}/quarantine": "operator",
     "POST /connections/{connection}/quarantine/matches": "approver",
@@ -58,29 +51,18 @@ NEEDS: Mapping[str, Role] = {
     "POST /channels/{name}/test": "operator",
     "GET /channels/{name}/state": "viewer",
     "POST /channels/{name}/open": "operator",
-    "GET /deliveries": "viewer",
-    "GET /deliveries/{delivery}": "viewer",
     "POST /deliveries/{delivery}/retry": "operator",
-    "GET /plans/{plan}": "viewer",
     "GET /jobs/{job}": "viewer",
     "GET /queue": "viewer",
-    "GET /queue/{job}": "viewer",
     "POST /queue/{job}/cancel": "operator",
     "POST /queue/{job}/retry": "operator",  # and more by what the job does: `again`
     "GET /status": "viewer",
     "GET /connections/{connection}/status": "viewer",
-    "GET /connections/{connection}/schema": "viewer",
-    "GET /connections/{connection}/trail": "viewer",
-    "GET /changes": "viewer",
-    "GET /changes/{change}": "viewer",
     "POST /changes/{change}/approve": "approver",
     "POST /changes/{change}/reject": "approver",
     "POST /changes/{change}/ignore": "approver",
     "POST /changes/{change}/snooze": "approver",
     "POST /changes/answers": "approver",
-    "GET /runs": "viewer",
-    "GET /runs/{run}": "viewer",
-    "GET /events": "viewer",
     "GET /events/stream": "viewer",
     "GET /rollouts": "viewer",
     "POST /rollouts": "approver",
@@ -95,9 +77,8 @@ NEEDS: Mapping[str, Role] = {
     "GET /keys/{key}": "admin",
     "DELETE /keys/{key}": "admin",
     "POST /keys/{key}/rotate": "admin",
-    "GET /audit": "admin",
-    "GET /audit/check": "admin",
     **{spec.route: spec.role for spec in specs().values()},
+    **{spec.route: spec.role for spec in query_specs().values()},
 }
 CONSENTS = ("drop_columns", "drop_retained", "allow")
 """The options of jobs that say what may be dropped, which takes an approver."""
@@ -118,9 +99,9 @@ OPEN = frozenset(
 WHOLE = frozenset(
     {
         "GET /metrics",
-        "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate", "GET /audit",
-        "GET /audit/check", "POST /connections", "POST /channels/{name}/open", "GET /deliveries",
-        "GET /deliveries/{delivery}", "POST /deliveries/{delivery}/retry",
+        "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate",
+        "POST /connections", "POST /channels/{name}/open", "POST /deliveries/{delivery}/retry",
+        *(spec.route for spec in query_specs().values() if spec.whole),
         *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
     }
 )  # fmt: skip

@@ -10,7 +10,8 @@ from instep.destinations.base import OnDisk
 from instep.errors import Blocked, is_unreachable
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
-from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.model import Run, TableRun
+from instep.operations.kinds import RunKind, RunStatus
 from instep.spans import span, tell
 from instep.store.work.heartbeat import Heartbeat
 from instep.store.work.runs import SYNCS

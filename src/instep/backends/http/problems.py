@@ -12,6 +12,7 @@ _BY_CODE: Mapping[str, type[errors.InstepError]] = {
     "blocked": errors.Blocked,
     "change_not_found": errors.ChangeNotFound,
     "conflict": errors.Conflict,
+    "not_found": errors.NotFound,
     "precondition_failed": errors.Conflict,
     "unavailable": errors.ConnectError,
     "internal": errors.ConnectError,

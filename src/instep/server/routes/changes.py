@@ -1,56 +1,30 @@
-"""Changes and a person's answers to them."""
+"""A person's answers to changes."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import Query, Request
+from fastapi.encoders import jsonable_encoder
 from pydantic import Field
 from starlette.responses import Response
 
 from instep.control import reviews
+from instep.control.queries.changes import OneChange
 from instep.control.selection.selections import answer_hashed
-from instep.errors import Conflict, InstepError
-from instep.model import Review, ReviewStatus
+from instep.errors import Conflict
+from instep.model import Review
+from instep.operations.queries.changes import GetChange
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, ServerContext
-from instep.server.models import DryRunResult, Name, NameList, Page, RequestModel, ResponseModel
-from instep.server.paging import Cursor, Limit, paged, place
-from instep.server.problems import ApiProblem, unknown
+from instep.server.models import DryRunResult, Name, NameList, RequestModel, ResponseModel
+from instep.server.problems import ApiProblem
+from instep.server.query_routes import context_of
 from instep.server.responses import name, router
-from instep.server.writes import Matched, Write, WriteAnswer, Writes, tagged
-from instep.store.server.pages import Only
-
-
-class ChangeOut(ResponseModel):
-    """`table` is schema and name; `change` holds before and after; `rule` and `why` say what decided it."""
-
-    id: str
-    connection: str
-    kind: str
-    table: list[str]
-    column: str
-    summary: str
-    change: dict[str, Any]
-    action: str
-    rule: str
-    why: str
-    status: str
-    key: str
-    source_fingerprint: str
-    tables_fingerprint: str
-    modifiers: dict[str, Any]
-    evidence: dict[str, Any]
-    first_seen: datetime
-    seen: int
-    decided_by: str
-    decided_at: datetime | None
-    snoozed_until: datetime | None
+from instep.server.writes import Matched, Write, WriteAnswer, Writes
 
 
 class AnsweredChange(DryRunResult):
-    change: ChangeOut
+    change: Review
 
 
 class Snooze(RequestModel):
@@ -90,41 +64,15 @@ routes = router("changes")
 ChangeId = Annotated[str, name("A change's id, c-...")]
 
 
-@routes.get("/changes", response_model=Page[ChangeOut])
-def list_changes(
-    who: CallerDep,
-    the: ServerDep,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    connection: Annotated[str | None, Query(max_length=200)] = None,
-    status: Annotated[tuple[ReviewStatus, ...], Query(max_length=5)] = (),
-    kind: Annotated[tuple[str, ...], Query(max_length=20)] = (),
-) -> Any:
-    """Those that were seen last come first."""
-    behind = place(cursor, datetime, str)
-    only = Only(the.only(who, connection), status, kind)
-    found = the.store.pages.reviews(only, (behind[0], behind[1]) if behind else None, limit + 1)
-    return paged(found, limit, lambda one: (one.first_seen, one.id), ChangeOut.model_validate)
-
-
-@routes.get("/changes/{change}", response_model=ChangeOut)
-def get_change(request: Request, who: CallerDep, the: ServerDep, change: ChangeId) -> Response:
-    return tagged(request, _document(_known(the, who, change)))
-
-
 def _known(the: ServerContext, who: Caller, change: str) -> Review:
-    """By its whole id."""
-    try:
-        found = the.store.reviews.get(change)
-    except InstepError:
-        raise unknown("change", change) from None
-    if found.id != change or not the.sees(who, found.connection):
-        raise unknown("change", change)
-    return found
+    """Return the change with this whole id."""
+    return OneChange().find(context_of(the, who), GetChange(change))
 
 
 def _document(review: Review) -> dict[str, Any]:
-    return ChangeOut.model_validate(review).model_dump(mode="json")
+    """Return the change as it is read, and as its ETag goes by."""
+    document: dict[str, Any] = jsonable_encoder(review)
+    return document
 
 
 @routes.post("/changes/{change}/approve", response_model=AnsweredChange)

@@ -1,23 +1,23 @@
-"""Channels at work: a test message, what waits for each, what was delivered and what was not."""
+"""Channels at work: a test message, what waits for each, and another attempt of a delivery."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Path, Query, Request
+from fastapi import Path
+from fastapi.encoders import jsonable_encoder
 from starlette.responses import Response
 
-from instep.errors import InstepError
-from instep.notify.hooks import PREFIX as HOOKS
+from instep.control.queries.govern import OneDelivery
+from instep.operations.queries.govern import GetDelivery
 from instep.server import resources
 from instep.server.access import CallerDep, ServerDep
-from instep.server.context import ServerContext
-from instep.server.models import DryRunResult, Page, ResponseModel
-from instep.server.paging import Cursor, Limit, paged, place
-from instep.server.problems import ApiProblem, unknown
+from instep.server.models import DryRunResult, ResponseModel
+from instep.server.problems import ApiProblem
+from instep.server.query_routes import context_of
 from instep.server.responses import name, router
-from instep.server.writes import Matched, WriteAnswer, Writes, tagged
+from instep.server.writes import Matched, WriteAnswer, Writes
 from instep.store.history.outbox import Delivery
 
 if TYPE_CHECKING:
@@ -44,38 +44,8 @@ class OpenedChannel(DryRunResult):
     opened: bool
 
 
-class DeliveryOut(ResponseModel):
-    """`number` counts all; `id` is the same for every attempt."""
-
-    number: int
-    id: str
-    channel: str
-    urgent: bool
-    notices: int
-    status: Literal["waiting", "sent", "dead"]
-    attempt: int
-    due: datetime
-    created: datetime
-    ended: datetime | None
-    error: str
-
-
-class AttemptOut(ResponseModel):
-    """`code` is the receiver's answer (HTTP or SMTP), 0 if there was none."""
-
-    attempt: int
-    at: datetime
-    seconds: float
-    code: int
-    error: str
-
-
-class DeliveryWithAttempts(DeliveryOut):
-    attempts: list[AttemptOut]
-
-
 class Retried(DryRunResult):
-    delivery: DeliveryOut
+    delivery: Delivery
 
 
 routes = router("channels")
@@ -121,55 +91,13 @@ def open_channel(the: ServerDep, who: CallerDep, name: ChannelName, writes: Writ
     )
 
 
-@routes.get("/deliveries", response_model=Page[DeliveryOut])
-def list_deliveries(
-    who: CallerDep,
-    the: ServerDep,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    channel: Annotated[str | None, Query(max_length=200)] = None,
-    status: Annotated[str | None, Query(pattern="^(waiting|sent|dead)$")] = None,
-) -> Any:
-    """Newest first."""
-    behind = place(cursor, int)
-    before = behind[0] if behind else None
-    if channel and not channel.startswith(HOOKS) and not the.store.outbox.knows(channel):  # it may be gone since
-        resources.known(the, who, "channel", channel)
-    found = the.store.outbox.log(channel, limit=limit + 1, before=before, status=status)
-    return paged(found, limit, lambda one: (one.number,), DeliveryOut.model_validate)
-
-
-@routes.get("/deliveries/{delivery}", response_model=DeliveryWithAttempts)
-def get_delivery(request: Request, who: CallerDep, the: ServerDep, delivery: Number) -> Response:
-    """With its attempts."""
-    return tagged(request, _whole(the, delivery))
-
-
 @routes.post("/deliveries/{delivery}/retry", response_model=Retried)
-def retry_delivery(the: ServerDep, delivery: Number, writes: Matched) -> Response:
+def retry_delivery(the: ServerDep, who: CallerDep, delivery: Number, writes: Matched) -> Response:
     """A dead delivery is due again at once."""
 
     def do() -> WriteAnswer:
-        writes.check(_whole(the, delivery))
+        writes.check(jsonable_encoder(OneDelivery().find(context_of(the, who), GetDelivery(delivery))))
         again = the.store.outbox.retry(delivery)
-        return WriteAnswer({"delivery": _document(again)}, detail={"channel": again.channel})
+        return WriteAnswer({"delivery": jsonable_encoder(again)}, detail={"channel": again.channel})
 
     return writes.run("delivery.retry", str(delivery), do)
-
-
-def _whole(the: ServerContext, number: int) -> dict[str, Any]:
-    """The delivery as it is read, and as its ETag goes by."""
-    found = _document(_known(the, number))
-    tries = [AttemptOut.model_validate(one).model_dump(mode="json") for one in the.store.outbox.attempts(number)]
-    return {**found, "attempts": tries}
-
-
-def _known(the: ServerContext, number: int) -> Delivery:
-    try:
-        return the.store.outbox.get(number)
-    except InstepError:
-        raise unknown("delivery", str(number)) from None
-
-
-def _document(found: Delivery) -> dict[str, Any]:
-    return DeliveryOut.model_validate(found).model_dump(mode="json")

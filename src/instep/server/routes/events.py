@@ -17,8 +17,7 @@ from starlette.responses import StreamingResponse
 
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import ServerContext
-from instep.server.models import Page, ResponseModel
-from instep.server.paging import Cursor, Limit, paged, place
+from instep.server.models import ResponseModel
 from instep.server.responses import router
 from instep.store.history.events import LoggedEvent
 
@@ -36,17 +35,6 @@ Of = Annotated[str | None, Query(max_length=200)]
 Types = Annotated[tuple[str, ...], Query(max_length=50, description="Only these types.")]
 _LARGEST = 2**63 - 1
 _SILENCE = 15.0  # proxies take a connection that says nothing for dead
-
-
-@routes.get("/events", response_model=Page[EventOut])
-def list_events(
-    who: CallerDep, the: ServerDep, limit: Limit = 100, cursor: Cursor = None, connection: Of = None, type: Types = ()
-) -> Any:
-    """Newest first."""
-    behind = place(cursor, int)
-    before, scope = behind[0] if behind else None, the.only(who, connection)
-    found = the.store.events.latest(types=type, limit=limit + 1, connections=scope, before=before)
-    return paged(found, limit, lambda one: (one.number,), EventOut.model_validate)
 
 
 @routes.get("/events/stream", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})

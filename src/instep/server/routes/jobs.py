@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Query
+from fastapi.encoders import jsonable_encoder
 from starlette.responses import Response
 
 from instep.control import backfills, queue
@@ -19,15 +20,13 @@ from instep.schema.catalog.catalog import Table
 from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import whole
 from instep.server.context import Caller, ServerContext
-from instep.server.models import BackfillOut, BackfillsLeft, EstimateOut, JobDone, JobOut, Leaving, Page
-from instep.server.paging import Cursor, Limit, paged, place
+from instep.server.models import BackfillsLeft, EstimateOut, JobDone, JobOut, Leaving
 from instep.server.problems import ApiProblem, of_error, unknown
 from instep.server.queue import shown
 from instep.server.requests import requested
 from instep.server.responses import REHEARSED, ConnectionName, router
 from instep.server.roles import PREFIX
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
-from instep.store.catalogs.backfills import BackfillStatus
 from instep.store.catalogs.plans import StoredPlan
 
 if TYPE_CHECKING:
@@ -38,22 +37,6 @@ STARTED: dict[int | str, dict[str, Any]] = {
     200: {"model": JobOut, "description": f"It was there before this request. {REHEARSED}"},
     202: {"model": JobOut, "description": "It waits for a worker."},
 }
-
-
-@routes.get("/connections/{connection}/backfills", response_model=Page[BackfillOut])
-def list_backfills(
-    who: CallerDep,
-    the: ServerDep,
-    connection: ConnectionName,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    status: Annotated[tuple[BackfillStatus, ...], Query(max_length=4)] = (),
-) -> Any:
-    """Newest first."""
-    behind = place(cursor, int)
-    known = the.store.backfills.find(the.connection(who, connection), status)[::-1]
-    found = [one for one in known if behind is None or one.number < behind[0]]
-    return paged(found[: limit + 1], limit, lambda one: (one.number,), BackfillOut.model_validate)
 
 
 @routes.post("/connections/{connection}/backfills", status_code=202, response_model=JobOut, responses=STARTED)
@@ -97,8 +80,10 @@ def cancel_backfills(
 
     def do() -> WriteAnswer:
         gone = backfills.cancel(the.store, name, table, asked.columns, writes.caller.who)
-        told = [BackfillOut.model_validate(b) for b in gone.backfills]
-        return WriteAnswer({"backfills": told, "jobs": gone.jobs}, detail={**asked.model_dump(), "jobs": gone.jobs})
+        return WriteAnswer(
+            {"backfills": jsonable_encoder(gone.backfills), "jobs": gone.jobs},
+            detail={**asked.model_dump(), "jobs": gone.jobs},
+        )
 
     return writes.run("connection.backfill_cancel", name, do)
 

@@ -1,4 +1,4 @@
-"""API keys, and the log of what was done with them."""
+"""API keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from instep.server.problems import unknown
 from instep.server.responses import REHEARSED, name, router
 from instep.server.writes import Matched, WriteAnswer, Writes, tagged
 from instep.store.server.api_keys import ApiKey
-from instep.store.server.audit import Chain
 
 
 class Me(ResponseModel):
@@ -76,26 +75,6 @@ class IssuedOut(DryRunResult):
 
 class Revoked(DryRunResult):
     key: KeyOut
-
-
-class AuditOut(ResponseModel):
-    number: int
-    at: datetime
-    actor: str
-    action: str
-    target: str
-    detail: dict[str, Any]
-    previous: str
-    digest: str
-
-
-class ChainOut(ResponseModel):
-    """`broken` is empty if every entry follows the one before it. Note `entries` and `head` elsewhere: entries that
-    are taken away at the end show only by them."""
-
-    entries: int
-    head: str
-    broken: str
 
 
 routes = router("keys")
@@ -177,17 +156,3 @@ def _known(the: ServerContext, key: str) -> ApiKey:
 def _document(key: ApiKey) -> dict[str, Any]:
     """As its ETag goes by: when it was used is not part of what it is."""
     return KeyOut.model_validate(key).model_dump(mode="json")
-
-
-@routes.get("/audit", response_model=Page[AuditOut])
-def list_audit(who: CallerDep, the: ServerDep, limit: Limit = 100, cursor: Cursor = None) -> Any:
-    """Newest first."""
-    behind = place(cursor, int)
-    found = the.store.audit.page(behind[0] if behind else None, limit + 1)
-    return paged(found, limit, lambda one: (one.number,), AuditOut.model_validate)
-
-
-@routes.get("/audit/check", response_model=ChainOut)
-def check_audit(who: CallerDep, the: ServerDep) -> Chain:
-    """Whether the log holds together."""
-    return the.store.audit.check()

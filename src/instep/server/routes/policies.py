@@ -1,15 +1,14 @@
-"""What a connection's policy says, why, and what another one would have said. Nothing is written."""
+"""Tests and simulations of policies. Nothing is written."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import Query
 from fastapi.encoders import jsonable_encoder
 from pydantic import AfterValidator, Field
 
-from instep.control.policy.policies import explain, explained, run_cases, shown, simulated, tested
+from instep.control.policy.policies import run_cases, simulated, tested
 from instep.control.policy.simulation import simulate
 from instep.control.times import aware
 from instep.project.documents import check_storable, section_of
@@ -42,27 +41,6 @@ class Another(RequestModel):
 
 
 routes = router("policies")
-
-
-@routes.get("/connections/{connection}/policy", response_model=dict[str, Any])
-def explain_policy(who: CallerDep, the: ServerDep, connection: ConnectionName) -> Any:
-    """Preset, rules and overrides, where each stands, and what the preset says to each kind of change."""
-    return jsonable_encoder(shown(the.project, the.connection(who, connection)).document())
-
-
-@routes.get("/connections/{connection}/policy/explain", response_model=dict[str, Any])
-def explain_decision(
-    who: CallerDep,
-    the: ServerDep,
-    connection: ConnectionName,
-    path: Annotated[str, Query(min_length=1, max_length=1000, description="schema.table or schema.table.column")],
-    kind: Annotated[str, Query(min_length=1, max_length=100, description="A kind of change.")],
-    before: Annotated[str, Query(alias="from", max_length=200, description="The type that the column has.")] = "",
-    after: Annotated[str, Query(alias="to", max_length=200, description="The type, or the new name.")] = "",
-) -> Any:
-    """What is decided about such a change, by which rule, and why no earlier rule decided."""
-    name = the.connection(who, connection)
-    return jsonable_encoder(explained(explain(the.project, the.store, name, path, kind, before, after)))
 
 
 @routes.post("/connections/{connection}/policy/test", response_model=CasesDecided)

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from instep.errors import InstepError
+from instep.control.queries.work import OneJob
 from instep.model import Job, JobStatus
+from instep.operations.queries.work import GetQueuedJob
 from instep.server.access import CallerDep, ServerDep, check_role
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult, Page, ResponseModel
 from instep.server.paging import Cursor, Limit, paged, place
-from instep.server.problems import unknown
+from instep.server.query_routes import context_of
 from instep.server.responses import name, router
 from instep.server.roles import Need, again
 from instep.server.writes import Write, WriteAnswer, Writes
@@ -50,12 +51,6 @@ class JobListed(ResponseModel):
     source: str
 
 
-class JobWhole(JobListed):
-    """`result` says what it did."""
-
-    result: dict[str, Any]
-
-
 class WorkerOut(ResponseModel):
     id: str
     host: str
@@ -75,7 +70,7 @@ class JobPage(Page[JobListed]):
 
 
 class JobChanged(DryRunResult):
-    job: JobWhole
+    job: Job
 
 
 routes = router("queue")
@@ -107,18 +102,9 @@ def list_queue(
     return {**page, "counts": counts, "workers": [WorkerOut.model_validate(w) for w in workers]}
 
 
-@routes.get("/queue/{job}", response_model=JobWhole)
-def get_queued(who: CallerDep, the: ServerDep, job: JobId) -> Any:
-    """With what it did, or why it failed."""
-    return _known(the, who, job)
-
-
 def _known(the: ServerContext, who: Caller, job: str) -> Job:
-    """By its id, or how that begins."""
-    try:
-        return the.store.jobs.get(job, the.names(who))
-    except InstepError:
-        raise unknown("job", job) from None
+    """Return the job with this id, or with the one id that begins so."""
+    return OneJob().find(context_of(the, who), GetQueuedJob(job))
 
 
 @routes.post("/queue/{job}/cancel", response_model=JobChanged)

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from sqlalchemy import Row, insert, select, update
 
+from instep.operations.kinds import BackfillStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database, by_connection, of_tables
 from instep.store.tables.catalogs import backfills
 
 Scope = Literal["table", "column", "since", "extra"]
-BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 
 
 @dataclass(frozen=True)

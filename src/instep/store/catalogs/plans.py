@@ -19,6 +19,7 @@ from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import plans, steps
 
+_AT_ONCE = 500
 PlanStatus = Literal["running", "done", "failed", "interrupted"]
 StepStatus = Literal["planned", "running", "done", "failed", "skipped"]
 
@@ -161,6 +162,16 @@ class Steps:
         query = select(steps).where(steps.c.plan == plan).order_by(steps.c.number)
         with self._db.read() as transaction:
             return tuple(StepRecord(**row) for row in transaction.execute(query).mappings())
+
+    def of_many(self, ids: Sequence[str]) -> dict[str, tuple[StepRecord, ...]]:
+        """Return the steps of several plans by the plan's id, each in the order of their execution."""
+        found: dict[str, list[StepRecord]] = {}
+        with self._db.read() as transaction:
+            for at in range(0, len(ids), _AT_ONCE):
+                query = select(steps).where(steps.c.plan.in_(ids[at : at + _AT_ONCE])).order_by(steps.c.number)
+                for row in transaction.execute(query).mappings():
+                    found.setdefault(row["plan"], []).append(StepRecord(**row))
+        return {plan: tuple(taken) for plan, taken in found.items()}
 
     def timed(self, connection: str, kind: str, limit: int = 50) -> list[StepRecord]:
         """Steps of a kind that were done and wrote rows again, newest first."""

@@ -16,7 +16,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
 
 from instep.errors import Conflict, InstepError
-from instep.model import Review, ReviewStatus
+from instep.model import Review
+from instep.operations.kinds import ReviewStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import reviews

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, t
 
 from instep.errors import Fenced, InstepError, RunInProgress
 from instep.events import RunEnded
-from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.model import Run, TableRun
+from instep.operations.kinds import RunKind, RunStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.engine.owner import Owner, this_process

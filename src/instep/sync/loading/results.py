@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from instep.model import RunKind, TableRun
+from instep.model import TableRun
+from instep.operations.kinds import RunKind
 from instep.sync.context import Ref
 from instep.sync.loading.load_table import TableResult
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from instep.destinations.facets import KeepsDropped, Layout, Maintained, Maintains, Upkeep, Vacuums
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import RunEnded, RunStarted, TableMaintained
-from instep.model import Run, RunStatus
+from instep.model import Run
+from instep.operations.kinds import RunStatus
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.explain import size
 from instep.schema.planning.naming import destination_ref

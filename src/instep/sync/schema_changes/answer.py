@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from instep.errors import Conflict, StalePlan
-from instep.model import Review, ReviewStatus
+from instep.model import Review
+from instep.operations.kinds import ReviewStatus
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.describe import describe, key
 from instep.schema.planning.explain import explain

@@ -10,6 +10,7 @@ import typer
 
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, one_connection, open_app, say
+from instep.operations.queries.policy import ExplainDecision, GetPolicy
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def show(connection: Connection = None) -> None:
     """A connection's preset, rules in their order, modifiers and tables that differ; what the preset says."""
     with open_backend() as backend:
-        found = backend.policies.shown(backend.connection(connection))
+        found = backend.query(GetPolicy(backend.connection(connection)))
     emit(found, lambda out: _show_policy(out, found))
 
 
@@ -44,7 +45,7 @@ def explain(
 ) -> None:
     """What is decided about such a change, by which rule, and why no earlier rule decided."""
     with open_backend() as backend:
-        found = backend.policies.explained(backend.connection(connection), path, kind, before, after)
+        found = backend.query(ExplainDecision(backend.connection(connection), path, kind, before, after))
     emit(found, lambda out: _show_explanation(out, found))
 
 

@@ -9,6 +9,7 @@ import typer
 
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
+from instep.operations.queries.policy import GetSelection
 
 if TYPE_CHECKING:
     from instep.backends.protocol import SelectionPreview, SelectionStep
@@ -41,9 +42,10 @@ def show(
     """List schemas and tables with what is on and why, and touched columns. Nothing before a detection."""
     with open_backend() as backend:
         name = backend.connection(connection)
-        tree, found = backend.selections.listed(name, every=every)
-    document = {"connection": name, **tree, "objects": [{"object": one.path, **asdict(one)} for one in found]}
-    emit(document, lambda out: _show(out, found))
+        found = backend.query(GetSelection(name, every))
+    objects = [{"object": one.path, **asdict(one)} for one in found.objects]
+    document = {"connection": name, **asdict(found), "objects": objects}
+    emit(document, lambda out: _show(out, found.objects))
 
 
 def on(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:

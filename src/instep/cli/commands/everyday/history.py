@@ -12,6 +12,8 @@ from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.lock import lock_lines
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
 from instep.cli.render.plan_history import show_plans
+from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
+from instep.operations.queries.schemas import GetObjectHistory, GetSchema, ListVersions
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -52,21 +54,21 @@ def history(
     or column."""
     with open_backend() as backend:
         if what is not None and (connection is not None or not backend.has_connection(what)):
-            found = backend.trail(backend.connection(connection), what)
+            found = backend.query(GetObjectHistory(backend.connection(connection), what))
             _emit_trail(found, limit)
             return
         name = backend.connection(what or connection)
         if runs:
-            rows = backend.runs(name, limit)
+            rows = [asdict(one) for one in backend.items(ListRuns(connection=name), limit)]
             emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
         elif plans:
-            rows = backend.plans(name, limit)
+            rows = [asdict(one) for one in backend.items(ListPlans(connection=name), limit)]
             emit({"plans": rows}, lambda out: show_plans(out, rows))
         elif schema:
-            rows = backend.versions(name, limit)
+            rows = [asdict(one) for one in backend.items(ListVersions(connection=name), limit)]
             emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "label", "at", "who", "run", "why")))
         else:
-            rows = backend.events(name, limit)
+            rows = [asdict(one) for one in backend.items(ListEvents(connection=name), limit)]
             emit({"events": rows}, lambda out: _events(out, rows))
 
 
@@ -130,15 +132,16 @@ def show(
     form: Annotated[FormatName, typer.Option("--format", help="How it is written.")] = "table",
 ) -> None:
     """A schema as it is, or as it was at any time."""
-    from instep.schema.catalog.catalog import catalog_to_dict
+    from instep.schema.catalog.catalog import catalog_from_dict
 
     with open_backend() as backend:
-        found = backend.schema(connection, side, at)
+        found = backend.query(GetSchema(backend.connection(connection), side, at))
     if form == "json":
         options.output = "json"
     copies = [asdict(c) for c in found.copies]
-    document = {**asdict(found.version), **catalog_to_dict(found.catalog), "copies": copies}
-    emit(document, lambda out: _show_schema(out, found.version, found.catalog, form, found.copies))
+    document = {**asdict(found.known), **found.catalog, "copies": copies}
+    catalog = catalog_from_dict(found.catalog)
+    emit(document, lambda out: _show_schema(out, found.known, catalog, form, found.copies))
 
 
 def _show_schema(out: Screen, version: SchemaVersion, catalog: Catalog, form: FormatName, kept: Sequence[Copy]) -> None:
@@ -221,13 +224,13 @@ def lock(
 ) -> None:
     """Write the accepted schema to schemas/CONNECTION.lock.yml, to be committed and reviewed."""
     from instep.project.files.lock import lock_file, write_lock
+    from instep.schema.catalog.catalog import catalog_from_dict
     from instep.schema.contracts.lock import lock_document
 
     with open_backend() as backend:
         name, root = backend.connection(connection), backend.folder
-        found = backend.schema(name, "accepted", None)
-    version = found.version
-    document = lock_document(name, found.catalog)
+        version = backend.query(GetSchema(name))
+    document = lock_document(name, catalog_from_dict(version.catalog))
     lines = lock_lines(root, document, "accepted")
     if not check and lines:
         write_lock(root, document)

@@ -10,6 +10,7 @@ import typer
 
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, open_app, say
+from instep.operations.queries.govern import GetDelivery, ListDeliveries
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -74,10 +75,10 @@ def log(
     """Deliveries with what has become of them, or the attempts of one."""
     with open_backend() as backend:
         if delivery:
-            data = {"attempts": [asdict(a) for a in backend.notices.attempts(delivery)]}
+            data = {"attempts": [asdict(a) for a in backend.query(GetDelivery(delivery)).attempts]}
             emit(data, lambda out: _show_attempts(out, data["attempts"]))
             return
-        found = backend.notices.log(channel, number)
+        found = backend.items(ListDeliveries(channel), number)
     emit({"deliveries": [_data(d) for d in found]}, lambda out: _show_log(out, found))
 
 

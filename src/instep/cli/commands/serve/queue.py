@@ -11,6 +11,7 @@ import typer
 from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import emit, options
+from instep.operations.queries.work import GetQueuedJob
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -95,7 +96,7 @@ def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int
 def show(job: JobId) -> None:
     """One job with all that is known of it."""
     with open_backend() as backend:
-        found = backend.job(job)
+        found = backend.query(GetQueuedJob(job))
     emit({"job": asdict(found)}, lambda out: _show(out, found))
 
 

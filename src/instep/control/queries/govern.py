@@ -1,0 +1,80 @@
+"""Answers about the whole server, from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.control.queries.context import QueryContext
+from instep.errors import InstepError, NotFound
+from instep.notify.hooks import PREFIX as HOOKS
+from instep.operations.queries.govern import CheckAudit, GetDelivery, ListAudit, ListDeliveries
+from instep.operations.spec import QueryWork
+from instep.store.history.outbox import Attempt, Delivery
+from instep.store.server.audit import AuditEntry, Chain
+
+
+class AuditLog(QueryWork):
+    """Entries of the audit log by their numbers."""
+
+    place_types = (int,)
+
+    def items(
+        self, context: QueryContext, query: ListAudit, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[AuditEntry]:
+        """Return entries, newest first."""
+        return context.store.audit.page(after[0] if after else None, limit)
+
+    def place(self, item: AuditEntry) -> Sequence[Any]:
+        """Return the entry's number."""
+        return (item.number,)
+
+
+class AuditCheck(QueryWork):
+    """The check of the whole audit log."""
+
+    def find(self, context: QueryContext, query: CheckAudit) -> Chain:
+        """Return how far the log holds together."""
+        return context.store.audit.check()
+
+
+@dataclass(frozen=True)
+class DeliveryWithAttempts(Delivery):
+    """A delivery, with its attempts."""
+
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Deliveries(QueryWork):
+    """Deliveries by their numbers."""
+
+    place_types = (int,)
+
+    def items(
+        self, context: QueryContext, query: ListDeliveries, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[Delivery]:
+        """Return deliveries, newest first. Raises NotFound for a channel of which nothing is on record."""
+        outbox, channel = context.store.outbox, query.channel
+        if channel and not channel.startswith(HOOKS) and not outbox.knows(channel):  # it may be gone since
+            try:
+                context.project.channel(channel)
+            except InstepError:
+                raise NotFound.of("channel", channel) from None
+        return outbox.log(channel, limit=limit, before=after[0] if after else None, status=query.status)
+
+    def place(self, item: Delivery) -> Sequence[Any]:
+        """Return the delivery's number."""
+        return (item.number,)
+
+
+class OneDelivery(QueryWork):
+    """One delivery by its number."""
+
+    def find(self, context: QueryContext, query: GetDelivery) -> DeliveryWithAttempts:
+        """Return the delivery with its attempts."""
+        try:
+            found = context.store.outbox.get(query.delivery)
+        except InstepError:
+            raise NotFound.of("delivery", str(query.delivery)) from None
+        return DeliveryWithAttempts(**vars(found), attempts=tuple(context.store.outbox.attempts(found.number)))

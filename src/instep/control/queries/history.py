@@ -1,0 +1,163 @@
+"""Answers about what happened, from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from instep.control.queries.context import QueryContext
+from instep.errors import InstepError, NotFound
+from instep.model import Run, TableRun
+from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
+from instep.operations.spec import QueryWork
+from instep.store.catalogs.plans import PlanStatus, StepRecord, StoredPlan
+from instep.store.history.recorded_event import LoggedEvent
+from instep.store.server.pages import Only
+
+
+@dataclass(frozen=True)
+class TableOutcome:
+    """What a run did to one table."""
+
+    table: str
+    """`schema.table`, or the text of a pattern of the project file that fits nothing."""
+    ref: tuple[str, str]
+    """The table's schema and name."""
+    status: str
+    mode: str
+    read: int
+    inserted: int
+    updated: int
+    deleted: int
+    misfits: int
+    bytes: int
+    seconds: float
+    error: str
+
+    @classmethod
+    def of(cls, found: TableRun) -> TableOutcome:
+        """Return the outcome that the store has on record."""
+        counted = {name: value for name, value in vars(found).items() if name not in ("run", "table")}
+        return cls(".".join(filter(None, found.table)), found.table, **counted)
+
+
+@dataclass(frozen=True)
+class RunWithTables(Run):
+    """A run, with what it did to each table."""
+
+    tables: tuple[TableOutcome, ...] = ()
+
+
+@dataclass(frozen=True)
+class AppliedPlan:
+    """An applied plan with its steps, without the plan document."""
+
+    id: str
+    connection: str
+    at: datetime
+    status: PlanStatus
+    run: str
+    who: str
+    version: int
+    """The accepted version that it led to; 0 while there is none."""
+    changes: tuple[str, ...]
+    """The ids of the changes that it applied."""
+    ended: datetime | None
+    error: str
+    base_accepted: str
+    base_destination: str
+    steps: tuple[StepRecord, ...] = ()
+
+    @classmethod
+    def of(cls, plan: StoredPlan, steps: tuple[StepRecord, ...]) -> AppliedPlan:
+        """Return the record of a stored plan."""
+        return cls(**{name: value for name, value in vars(plan).items() if name != "plan"}, steps=steps)
+
+
+@dataclass(frozen=True)
+class WholePlan(AppliedPlan):
+    """An applied plan with its steps and the plan document."""
+
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Events(QueryWork):
+    """Events by their numbers."""
+
+    place_types = (int,)
+
+    def items(
+        self, context: QueryContext, query: ListEvents, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[LoggedEvent]:
+        """Return events, newest first."""
+        scope, before = context.only(query.connection), after[0] if after else None
+        return context.store.events.latest(types=query.type, limit=limit, connections=scope, before=before)
+
+    def place(self, item: LoggedEvent) -> Sequence[Any]:
+        """Return the event's number."""
+        return (item.number,)
+
+
+class Runs(QueryWork):
+    """Runs by their start."""
+
+    place_types = (datetime, str)
+
+    def items(self, context: QueryContext, query: ListRuns, after: Sequence[Any] | None, limit: int) -> Sequence[Run]:
+        """Return runs, newest first."""
+        only = Only(context.only(query.connection), query.status, query.kind)
+        return context.store.pages.runs(only, (after[0], after[1]) if after else None, limit)
+
+    def place(self, item: Run) -> Sequence[Any]:
+        """Return the run's start and id."""
+        return (item.started, item.id)
+
+
+class OneRun(QueryWork):
+    """One run by its whole id."""
+
+    def find(self, context: QueryContext, query: GetRun) -> RunWithTables:
+        """Return the run with what it did to each table."""
+        try:
+            found = context.store.runs.get(query.run)
+        except InstepError:
+            raise NotFound.of("run", query.run) from None
+        if found.id != query.run or not context.sees(found.connection):
+            raise NotFound.of("run", query.run)
+        return RunWithTables(**vars(found), tables=tuple(map(TableOutcome.of, context.store.runs.tables(found.id))))
+
+
+class AppliedPlans(QueryWork):
+    """Applied plans by their numbers."""
+
+    place_types = (int,)
+
+    def items(
+        self, context: QueryContext, query: ListPlans, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[AppliedPlan]:
+        """Return plans with their steps, newest first."""
+        name = context.connection(query.connection)
+        found = context.store.pages.plans(name, after[0] if after else None, limit)
+        steps = context.store.steps.of_many([plan.id for _, plan in found])
+        self._numbers = {plan.id: number for number, plan in found}
+        return [AppliedPlan.of(plan, steps.get(plan.id, ())) for _, plan in found]
+
+    def place(self, item: AppliedPlan) -> Sequence[Any]:
+        """Return the plan's number."""
+        return (self._numbers[item.id],)
+
+
+class OnePlan(QueryWork):
+    """One applied plan by its whole id."""
+
+    def find(self, context: QueryContext, query: GetPlan) -> WholePlan:
+        """Return the plan with its steps and its document."""
+        try:
+            found = context.store.plans.get(query.plan)
+        except InstepError:
+            raise NotFound.of("plan", query.plan) from None
+        if not context.sees(found.connection):
+            raise NotFound.of("plan", query.plan)
+        return WholePlan(**vars(found), steps=context.store.steps.of(found.id))

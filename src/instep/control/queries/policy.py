@@ -1,0 +1,58 @@
+"""Answers about a connection's policy and selection, from the project and the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from instep.control.policy.policies import explain, explained, shown
+from instep.control.queries.context import QueryContext
+from instep.control.selection.listing import Listed, listed, tree
+from instep.control.selection.selections import SwitchedConnection, place_of
+from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection
+from instep.operations.spec import QueryWork
+
+
+@dataclass(frozen=True)
+class SelectionListing:
+    """The selection of a connection: as a tree, and as a list of the same objects."""
+
+    schema_change_handling: str
+    schemas: Mapping[str, Any]
+    """The tree, nested as a schema config has it."""
+    objects: tuple[Listed, ...]
+    """Schemas, tables and columns in order of their names."""
+
+    @classmethod
+    def of(cls, place: SwitchedConnection, *, columns: bool) -> SelectionListing:
+        """Return the listing of a connection. `columns`: with every column."""
+        found = listed(place, columns=columns)
+        return cls(**tree(place, found), objects=tuple(found))
+
+
+class OnePolicy(QueryWork):
+    """The policy of one connection."""
+
+    def find(self, context: QueryContext, query: GetPolicy) -> dict[str, Any]:
+        """Return the policy as a document."""
+        return shown(context.project, context.connection(query.connection)).document()
+
+
+class OneDecision(QueryWork):
+    """The decision on one change."""
+
+    def find(self, context: QueryContext, query: ExplainDecision) -> dict[str, Any]:
+        """Return the decision as a document. Raises InstepError for a kind or a path that there is not."""
+        name = context.connection(query.connection)
+        found = explain(context.project, context.store, name, query.path, query.kind, query.before, query.after)
+        return explained(found)
+
+
+class OneSelection(QueryWork):
+    """The selection of one connection."""
+
+    def find(self, context: QueryContext, query: GetSelection) -> SelectionListing:
+        """Return what is on and why."""
+        place = place_of(context.project, context.store, context.connection(query.connection))
+        return SelectionListing.of(place, columns=query.columns)

@@ -1,0 +1,13 @@
+"""The closed lists of words that requests, queries and answers use."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]
+RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
+ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
+BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
+DeliveryStatus = Literal["waiting", "sent", "dead"]
+Side = Literal["source", "accepted", "destination"]
+"""Whose schema: the source's, the accepted one, or the destination's."""

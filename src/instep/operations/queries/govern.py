@@ -1,0 +1,80 @@
+"""The whole server: the audit log, and what became of notifications."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from instep.operations.kinds import DeliveryStatus
+from instep.operations.spec import Query, QuerySpec
+from instep.operations.values import Name, NumberRange
+
+
+@dataclass(frozen=True)
+class ListAudit(Query):
+    """Entries of the audit log, newest first."""
+
+
+@dataclass(frozen=True)
+class CheckAudit(Query):
+    """Whether every entry of the audit log follows from the one before it."""
+
+
+@dataclass(frozen=True)
+class ListDeliveries(Query):
+    """Deliveries of notifications, newest first."""
+
+    channel: Name | None = None
+    """Only those to this channel."""
+    status: DeliveryStatus | None = None
+    """Only those with this status."""
+
+
+@dataclass(frozen=True)
+class GetDelivery(Query):
+    """One delivery of a notification, with its attempts."""
+
+    delivery: Annotated[int, NumberRange(1, 2**31 - 1)]
+    """The delivery's number."""
+
+
+SPECS = (
+    QuerySpec(
+        "list_audit",
+        role="admin",
+        route="GET /audit",
+        query=ListAudit,
+        result="instep.store.server.audit:AuditEntry",
+        work="instep.control.queries.govern:AuditLog",
+        paged=True,
+        whole=True,
+    ),
+    QuerySpec(
+        "check_audit",
+        role="admin",
+        route="GET /audit/check",
+        query=CheckAudit,
+        result="instep.store.server.audit:Chain",
+        work="instep.control.queries.govern:AuditCheck",
+        whole=True,
+    ),
+    QuerySpec(
+        "list_deliveries",
+        role="viewer",
+        route="GET /deliveries",
+        query=ListDeliveries,
+        result="instep.store.history.outbox:Delivery",
+        work="instep.control.queries.govern:Deliveries",
+        paged=True,
+        whole=True,
+    ),
+    QuerySpec(
+        "get_delivery",
+        role="viewer",
+        route="GET /deliveries/{delivery}",
+        query=GetDelivery,
+        result="instep.control.queries.govern:DeliveryWithAttempts",
+        work="instep.control.queries.govern:OneDelivery",
+        whole=True,
+    ),
+)

@@ -1,0 +1,91 @@
+"""Schemas: what they are, what they were, and the history of one table or column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from instep.operations.kinds import Side
+from instep.operations.spec import Query, QuerySpec
+from instep.operations.values import Length, Name, NumberRange, SettingText
+
+
+@dataclass(frozen=True)
+class GetSchema(Query):
+    """A schema as it is, or as it was at some time, with the clones that are retained beside its tables."""
+
+    connection: Name
+    """The connection."""
+    side: Side = "accepted"
+    """Whose schema."""
+    at: Annotated[SettingText, Length(0, 50)] | None = None
+    """A time (ISO 8601), or a version: 7 or 2.1."""
+
+
+@dataclass(frozen=True)
+class ListVersions(Query):
+    """Versions of a connection's schemas, newest first."""
+
+    connection: Name
+    """The connection."""
+    side: Side = "accepted"
+    """Whose schemas."""
+
+
+@dataclass(frozen=True)
+class GetVersion(Query):
+    """The schema that one version of a side is."""
+
+    connection: Name
+    """The connection."""
+    version: Annotated[int, NumberRange(0, 2**31 - 1)]
+    """The version's number on its side."""
+    side: Side = "accepted"
+    """Whose schema."""
+
+
+@dataclass(frozen=True)
+class GetObjectHistory(Query):
+    """The names of one table or column, and all changes of it, oldest first."""
+
+    connection: Name
+    """The connection."""
+    of: Annotated[Name, Length(1, 500)]
+    """`schema.table` or `schema.table.column`."""
+
+
+SPECS = (
+    QuerySpec(
+        "get_schema",
+        role="viewer",
+        route="GET /connections/{connection}/schema",
+        query=GetSchema,
+        result="instep.control.queries.schemas:SchemaDocument",
+        work="instep.control.queries.schemas:OneSchema",
+    ),
+    QuerySpec(
+        "list_versions",
+        role="viewer",
+        route="GET /connections/{connection}/history",
+        query=ListVersions,
+        result="instep.control.schema_history:SchemaVersion",
+        work="instep.control.queries.schemas:Versions",
+        paged=True,
+    ),
+    QuerySpec(
+        "get_version",
+        role="viewer",
+        route="GET /connections/{connection}/history/{version}",
+        query=GetVersion,
+        result="instep.control.queries.schemas:SchemaDocument",
+        work="instep.control.queries.schemas:OneVersion",
+    ),
+    QuerySpec(
+        "get_object_history",
+        role="viewer",
+        route="GET /connections/{connection}/trail",
+        query=GetObjectHistory,
+        result="instep.control.object_history:ObjectHistory",
+        work="instep.control.queries.schemas:OneObject",
+    ),
+)

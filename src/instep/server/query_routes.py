@@ -1,0 +1,81 @@
+"""The routes of queries: path, role, parameters and answer are those of the specification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Annotated, Any, get_type_hints
+
+from fastapi import APIRouter, Path
+from fastapi import Query as InQuery
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.requests import Request as HttpRequest
+
+from instep.control.queries.context import QueryContext
+from instep.operations.registry import query_specs, result_of, work_of
+from instep.operations.spec import Query, QuerySpec, QueryWork
+from instep.server.access import CallerDep, ServerDep
+from instep.server.context import Caller, ServerContext
+from instep.server.models import Page, RequestModel
+from instep.server.paging import PageParameters, paged, place
+from instep.server.requests import parameters_model, texts_of
+from instep.server.responses import router
+from instep.server.writes import tagged
+
+
+def context_of(server: ServerContext, caller: Caller) -> QueryContext:
+    """Return what this caller's queries may read."""
+    return QueryContext(server.project, server.store, server.names(caller), lambda one: server.sees(caller, one))
+
+
+def _add(routes: APIRouter, spec: QuerySpec) -> None:
+    in_path = tuple(re.findall(r"{(\w+)}", spec.path))
+    types, texts = get_type_hints(spec.query, include_extras=True), texts_of(spec.query)
+    model = parameters_model(spec.query, PageParameters if spec.paged else RequestModel, in_path)
+    answer: Any = result_of(spec)
+
+    def endpoint(request: HttpRequest, the: ServerDep, who: CallerDep, **given: Any) -> Any:
+        query = _query(spec.query, {one: given[one] for one in in_path}, given["parameters"])
+        work: QueryWork = work_of(spec)()
+        context = context_of(the, who)
+        if not spec.paged:
+            return tagged(request, jsonable_encoder(work.find(context, query)))
+        page = given["parameters"]
+        found = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
+        return paged(found, page.limit, work.place, lambda one: one)
+
+    own = [
+        Parameter(one, Parameter.KEYWORD_ONLY, annotation=Annotated[types[one], Path(description=texts[one])])
+        for one in in_path
+    ]
+    own.append(Parameter("parameters", Parameter.KEYWORD_ONLY, annotation=Annotated[model, InQuery()]))
+    common = [Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind) for one, kind in _COMMON.items()]
+    made: Callable[..., Any] = endpoint
+    made.__signature__ = Signature([*common, *own])  # type: ignore[attr-defined]
+    made.__name__, made.__doc__ = spec.name, spec.query.__doc__
+    response: Any = Page[answer] if spec.paged else answer
+    routes.add_api_route(spec.path, made, methods=["GET"], response_model=response, name=spec.name)
+
+
+_COMMON = {"request": HttpRequest, "the": ServerDep, "who": CallerDep}
+
+
+def _query(record: type[Query], in_path: dict[str, Any], parameters: BaseModel) -> Query:
+    own = {name for name in type(parameters).model_fields if name not in PageParameters.model_fields}
+    try:
+        return record(**in_path, **{name: getattr(parameters, name) for name in own})
+    except ValueError as error:  # fields that do not go together
+        raise RequestValidationError([{"type": "value_error", "loc": ("query",), "msg": str(error)}]) from None
+
+
+def _made() -> APIRouter:
+    made = router("queries")
+    for spec in query_specs().values():
+        _add(made, spec)
+    return made
+
+
+routes = _made()
