@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -40,6 +40,9 @@ from instep.sync.quarantine.quarantine import holdings
 from instep.sync.schema_changes.selected import selected_reads
 from instep.sync.table_mode import choose
 from instep.temporary import temporary
+
+if TYPE_CHECKING:
+    import duckdb
 
 _SCHEMA = pa.schema([("id", pa.string()), ("place", pa.string()), ("whole", pa.bool_())])
 _ENTRIES = pa.schema([("id", pa.string()), ("place", pa.string()), ("status", pa.string())])
@@ -175,8 +178,10 @@ __all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_held
 
 SHOWN = 5
 """Keys shown of rows that differ."""
-_EXTRA = "only in the destination"
-_TWINS = "in more rows on one side than on the other"
+DIFFERS = "differs"
+MISSING = "missing"
+EXTRA = "only in the destination"
+TWINS = "in more rows on one side than on the other"
 
 
 @dataclass(frozen=True)
@@ -233,7 +238,7 @@ def verify(
         detection = detect(pipe, snapshot.discover())
         found, missing = selected_reads(pipe, detection)
         closed = {**faulty_filters(pipe, snapshot, found), **detection.denied}
-        waiting = _waiting(pipe, detection)
+        waiting = waiting_tables(pipe, detection)
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
             if skipped := waiting.get(read.table.ref):
                 verdicts.append(_skipped(read.table.path, skipped))
@@ -255,7 +260,7 @@ def verify(
     return verdicts
 
 
-def _waiting(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
+def waiting_tables(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
     """Accepted tables that are not loaded because a change of theirs is held, and which."""
     places = TableRenames.of(detection.decisions)
     paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
@@ -289,14 +294,14 @@ def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int,
         same = (f"{count:,} rows in the source and {state.rows:,} in the destination",) if count != state.rows else ()
         return VerifyResult(read.table.path, not same, count, state.rows, same)
     with held_values(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
-        source = _checksum(_source_rows(pipe, snapshot, read, number, unfit.add), columns)
+        source = _checksum(source_rows(pipe, snapshot, read, number, unfit.add), columns)
         held = count_held(pipe, read.table, unfit)
-    destination = _checksum(_destination_rows(pipe, read, columns), columns)
+    destination = _checksum(destination_rows(pipe, read, columns), columns)
     found = _compared(pipe, snapshot, read, number, columns, source, destination, keys=keys)
-    return _with_held(found, unfit.rejected, held)
+    return with_held(found, unfit.rejected, held)
 
 
-def _with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> VerifyResult:
+def with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> VerifyResult:
     """Count what does not fit: a row that is refused is one of the source."""
     lines = found.differences
     if held.absent:
@@ -316,7 +321,7 @@ def _compared(
     if source == destination:
         return VerifyResult(read.table.path, True, source.rows, destination.rows)
     found = _differing(pipe, snapshot, read, number, columns) if read.table.key else {}
-    kept = found.pop(_EXTRA, (0, []))[0] if _keeps(pipe, read) else 0
+    kept = found.pop(EXTRA, (0, []))[0] if keeps_rows(pipe, read) else 0
     if kept and not found:
         return VerifyResult(read.table.path, True, source.rows, destination.rows, kept=kept)
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
@@ -328,13 +333,13 @@ def _compared(
     return VerifyResult(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
 
 
-def _keeps(pipe: SyncContext, read: TableRead) -> bool:
+def keeps_rows(pipe: SyncContext, read: TableRead) -> bool:
     """Whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
     choice = choose(read.table, pipe.settings(read.table))
     return bool(read.table.key) and choice.mode in ("upsert", "log") and choice.deletes == "ignore"
 
 
-def _source_rows(
+def source_rows(
     pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: OnQuarantined = lambda held: None
 ) -> pa.RecordBatchReader:
     """The table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
@@ -362,7 +367,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _destination_rows(pipe: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
+def destination_rows(pipe: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
     """The rows that stand: those marked as deleted are left out, and versions that have ended."""
     mark = f"{pipe.naming.prefix}{'current' if read.table.history else 'deleted'}"
     ref = destination_ref(read.table, pipe.naming)
@@ -392,36 +397,73 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
     return _Side(count, dict(zip([*columns, ""], values, strict=True)))
 
 
+class RowComparison:
+    """Keys and hashes of both sides' rows of one table, in tables of DuckDB: what memory does not hold is on the disk.
+
+    Keys are called k0, k1, ... there, in the order of the accepted key.
+    """
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, key: Sequence[str], columns: Sequence[str]) -> None:
+        self.db, self.key, self.columns = db, tuple(key), tuple(columns)
+        self.names = tuple(f"k{at}" for at in range(len(self.key)))
+
+    def load(self, side: Literal["source", "destination"], rows: pa.RecordBatchReader) -> None:
+        """Read the rows of one side, in the place of those that were read before."""
+        keys = ", ".join(f"{quote(k, 'ansi')} AS {n}" for k, n in zip(self.key, self.names, strict=True))
+        hashed = ", ".join(quote(c, "ansi") for c in self.columns)
+        self.db.register("coming", rows)
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE {side}_rows AS SELECT {keys}, hash({hashed}) AS h FROM coming")  # noqa: S608
+        self.db.unregister("coming")
+
+    def compare(self) -> None:
+        """Find the keys of rows that are on one side only, differ, or are not as many on both sides."""
+        same = " AND ".join(f"s.{n} IS NOT DISTINCT FROM d.{n}" for n in self.names)
+        keys = ", ".join(f"coalesce(s.{n}, d.{n}) AS {n}" for n in self.names)
+        both = (
+            f"FROM (SELECT {', '.join(self.names)}, count(*) AS n FROM source_rows GROUP BY ALL) s JOIN "  # noqa: S608
+            f"(SELECT {', '.join(self.names)}, count(*) AS n FROM destination_rows GROUP BY ALL) d ON {same}"
+        )
+        self.db.execute(
+            f"CREATE OR REPLACE TEMP TABLE different AS SELECT {keys}, CASE WHEN s.h IS NULL THEN '{EXTRA}' "  # noqa: S608
+            f"WHEN d.h IS NULL THEN '{MISSING}' ELSE '{DIFFERS}' END AS what, 1 AS n "
+            f"FROM source_rows s FULL JOIN destination_rows d ON {same} WHERE s.h IS DISTINCT FROM d.h "
+            f"UNION ALL SELECT {keys}, '{TWINS}', greatest(s.n, d.n) {both} WHERE s.n <> d.n"
+        )
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many rows the source has, and the destination."""
+        counts = "SELECT (SELECT count(*) FROM source_rows), (SELECT count(*) FROM destination_rows)"
+        [(source, destination)] = self.db.execute(counts).fetchall()
+        return source, destination
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows differ, by how they do."""
+        found = dict(self.db.execute("SELECT what, sum(n)::bigint FROM different GROUP BY what").fetchall())
+        return {what: found[what] for what in (DIFFERS, MISSING, EXTRA, TWINS) if what in found}
+
+    def examples(self, what: str) -> list[str]:
+        """Return the first keys of the rows that differ so."""
+        shown = f"concat_ws(', ', {', '.join(f'{n}::varchar' for n in self.names)})"
+        query = f"SELECT {shown} AS shown FROM different WHERE what = ? ORDER BY shown LIMIT {SHOWN}"  # noqa: S608
+        return [text for (text,) in self.db.execute(query, [what]).fetchall()]
+
+
+@contextmanager
+def row_comparison(read: TableRead, columns: Sequence[str]) -> Iterator[RowComparison]:
+    """Open the comparison of a table with a key by these columns of the destination."""
+    aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
+    with in_duckdb(lossless=True) as db:
+        yield RowComparison(db, [aliases[k] for k in read.table.key], columns)
+
+
 def _differing(
     pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
 ) -> dict[str, tuple[int, list[str]]]:
     """How many rows are on one side only, differ, or are not as many on both sides, and the first keys of them. Without
     any of these, but for rows that are only in the destination, both sides hold the same rows of the same keys."""
-    aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
-    key = [quote(aliases[k], "ansi") for k in read.table.key]
-    same = " and ".join(f"s.{k} is not distinct from d.{k}" for k in key)
-    differ = " or ".join(f"s.{c} is distinct from d.{c}" for c in (quote(c, "ansi") for c in columns))
-    shown = ", ".join(f"coalesce(s.{k}, d.{k})::varchar" for k in key)
-    with in_duckdb() as connection:
-        connection.register("source_rows", _source_rows(pipe, snapshot, read, number).read_all())
-        connection.register("destination_rows", _destination_rows(pipe, read, columns).read_all())
-        found = connection.execute(
-            f"select case when s._instep_there is null then '{_EXTRA}' when d._instep_there is null then 'missing' "  # noqa: S608
-            f"else 'differs' end as _instep_found, count(*) over (partition by _instep_found), "
-            f"concat_ws(', ', {shown}) "
-            f"from (select *, true as _instep_there from source_rows) s full join "
-            f"(select *, true as _instep_there from destination_rows) d on {same} "
-            f"where s._instep_there is null or d._instep_there is null or {differ} "
-            f"qualify row_number() over (partition by _instep_found order by {shown}) <= {SHOWN} order by 1, 3"
-        ).fetchall()
-        counted = f"select {', '.join(key)}, count(*) as _instep_times from"
-        found += connection.execute(
-            f"select '{_TWINS}', sum(greatest(s._instep_times, d._instep_times)) over (), "  # noqa: S608
-            f"concat_ws(', ', {shown}) from ({counted} source_rows group by all) s "
-            f"join ({counted} destination_rows group by all) d on {same} "
-            f"where s._instep_times <> d._instep_times order by 3 limit {SHOWN}"
-        ).fetchall()
-    out: dict[str, tuple[int, list[str]]] = {}
-    for what, count, values in found:
-        out.setdefault(what, (count, []))[1].append(values)
-    return out
+    with row_comparison(read, columns) as found:
+        found.load("source", source_rows(pipe, snapshot, read, number))
+        found.load("destination", destination_rows(pipe, read, columns))
+        found.compare()
+        return {what: (count, found.examples(what)) for what, count in found.counts().items()}
