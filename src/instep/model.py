@@ -14,7 +14,9 @@ ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""
 """What is managed: the sections of a project that have names."""
-RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]
+RunKind = Literal[
+    "sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "repair", "maintain", "delete"
+]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert", "log", "stream"]

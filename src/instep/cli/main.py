@@ -30,7 +30,7 @@ from instep.cli.backend import refuse_local
 from instep.cli.commands.decide import contract, impact, migration, policy, selection
 from instep.cli.commands.everyday import changes, history, status, sync
 from instep.cli.commands.govern import detector, notify, rollout
-from instep.cli.commands.repair import backfill, maintain, quarantine, restore, table, undo
+from instep.cli.commands.repair import backfill, maintain, quarantine, repair, restore, table, undo
 from instep.cli.commands.serve import db, queue, server
 from instep.cli.commands.set_up import connection, connector, demo, doctor, secrets, setup, sources, transfer
 from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
@@ -107,9 +107,9 @@ def shared(
 
 
 for room in (
-    setup, doctor, sources, changes, contract, migration, impact, undo, restore, policy, sync, backfill, maintain,
-    status, history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server,
-    secrets, db, demo, connector,
+    setup, doctor, sources, changes, contract, migration, impact, undo, restore, repair, policy, sync, backfill,
+    maintain, status, history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout,
+    server, secrets, db, demo, connector,
 ):  # fmt: skip
     room.register(app)
 

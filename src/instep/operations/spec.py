@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from instep.operations.values import Reason
 
@@ -84,6 +84,13 @@ class Preview:
 
 class Work:
     """An operation that is shown before it is carried out. `context` is a connection's, as `sync` has it."""
+
+    moves_rows: ClassVar[bool] = False
+    """Whether it reads and writes many rows, so that it is given an `engine` and a `progress`."""
+    engine: Any = None
+    """The engine that merges rows, as `sync.loading.engine.Engine`."""
+    progress: Any = None
+    """The display of progress, as `sync.progress.Progress`; None where nobody watches."""
 
     def prepare(self, context: Any, request: Any) -> Preview:
         """Find out what the request does; nothing is written."""

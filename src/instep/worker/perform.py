@@ -310,6 +310,8 @@ def _worked(app: App, job: Job, spec: OperationSpec, work: Work) -> Mapping[str,
     """Show what a request does, or carry it out."""
     said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
     request, pipe = spec.request.of_options(said), _pipe(app, job)
+    if work.moves_rows:
+        work.engine = app.engine(job.connection)
     if job.options.get("preview"):
         return work.prepare(pipe, request).to_dict()
     if (done := work.already(pipe, request)) is not None:

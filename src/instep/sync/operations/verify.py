@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import KEYS, DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
+from instep.sync.loading.row_comparison import EXTRA, row_comparison
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_spec
 from instep.sync.named_tables import unknown_table
@@ -40,9 +41,6 @@ from instep.sync.quarantine.quarantine import holdings
 from instep.sync.schema_changes.selected import selected_reads
 from instep.sync.table_mode import choose
 from instep.temporary import temporary
-
-if TYPE_CHECKING:
-    import duckdb
 
 _SCHEMA = pa.schema([("id", pa.string()), ("place", pa.string()), ("whole", pa.bool_())])
 _ENTRIES = pa.schema([("id", pa.string()), ("place", pa.string()), ("status", pa.string())])
@@ -174,14 +172,6 @@ OnQuarantined = Callable[[Sequence[QuarantinedValue]], None]
 
 
 __all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_held", "held_values"]
-
-
-SHOWN = 5
-"""Keys shown of rows that differ."""
-DIFFERS = "differs"
-MISSING = "missing"
-EXTRA = "only in the destination"
-TWINS = "in more rows on one side than on the other"
 
 
 @dataclass(frozen=True)
@@ -395,66 +385,6 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
         connection.register("side", rows)
         [(count, *values)] = connection.execute(f"select count(*), {', '.join(sums)} from side").fetchall()  # noqa: S608
     return _Side(count, dict(zip([*columns, ""], values, strict=True)))
-
-
-class RowComparison:
-    """Keys and hashes of both sides' rows of one table, in tables of DuckDB: what memory does not hold is on the disk.
-
-    Keys are called k0, k1, ... there, in the order of the accepted key.
-    """
-
-    def __init__(self, db: duckdb.DuckDBPyConnection, key: Sequence[str], columns: Sequence[str]) -> None:
-        self.db, self.key, self.columns = db, tuple(key), tuple(columns)
-        self.names = tuple(f"k{at}" for at in range(len(self.key)))
-
-    def load(self, side: Literal["source", "destination"], rows: pa.RecordBatchReader) -> None:
-        """Read the rows of one side, in the place of those that were read before."""
-        keys = ", ".join(f"{quote(k, 'ansi')} AS {n}" for k, n in zip(self.key, self.names, strict=True))
-        hashed = ", ".join(quote(c, "ansi") for c in self.columns)
-        self.db.register("coming", rows)
-        self.db.execute(f"CREATE OR REPLACE TEMP TABLE {side}_rows AS SELECT {keys}, hash({hashed}) AS h FROM coming")  # noqa: S608
-        self.db.unregister("coming")
-
-    def compare(self) -> None:
-        """Find the keys of rows that are on one side only, differ, or are not as many on both sides."""
-        same = " AND ".join(f"s.{n} IS NOT DISTINCT FROM d.{n}" for n in self.names)
-        keys = ", ".join(f"coalesce(s.{n}, d.{n}) AS {n}" for n in self.names)
-        both = (
-            f"FROM (SELECT {', '.join(self.names)}, count(*) AS n FROM source_rows GROUP BY ALL) s JOIN "  # noqa: S608
-            f"(SELECT {', '.join(self.names)}, count(*) AS n FROM destination_rows GROUP BY ALL) d ON {same}"
-        )
-        self.db.execute(
-            f"CREATE OR REPLACE TEMP TABLE different AS SELECT {keys}, CASE WHEN s.h IS NULL THEN '{EXTRA}' "  # noqa: S608
-            f"WHEN d.h IS NULL THEN '{MISSING}' ELSE '{DIFFERS}' END AS what, 1 AS n "
-            f"FROM source_rows s FULL JOIN destination_rows d ON {same} WHERE s.h IS DISTINCT FROM d.h "
-            f"UNION ALL SELECT {keys}, '{TWINS}', greatest(s.n, d.n) {both} WHERE s.n <> d.n"
-        )
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """How many rows the source has, and the destination."""
-        counts = "SELECT (SELECT count(*) FROM source_rows), (SELECT count(*) FROM destination_rows)"
-        [(source, destination)] = self.db.execute(counts).fetchall()
-        return source, destination
-
-    def counts(self) -> dict[str, int]:
-        """Return how many rows differ, by how they do."""
-        found = dict(self.db.execute("SELECT what, sum(n)::bigint FROM different GROUP BY what").fetchall())
-        return {what: found[what] for what in (DIFFERS, MISSING, EXTRA, TWINS) if what in found}
-
-    def examples(self, what: str) -> list[str]:
-        """Return the first keys of the rows that differ so."""
-        shown = f"concat_ws(', ', {', '.join(f'{n}::varchar' for n in self.names)})"
-        query = f"SELECT {shown} AS shown FROM different WHERE what = ? ORDER BY shown LIMIT {SHOWN}"  # noqa: S608
-        return [text for (text,) in self.db.execute(query, [what]).fetchall()]
-
-
-@contextmanager
-def row_comparison(read: TableRead, columns: Sequence[str]) -> Iterator[RowComparison]:
-    """Open the comparison of a table with a key by these columns of the destination."""
-    aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
-    with in_duckdb(lossless=True) as db:
-        yield RowComparison(db, [aliases[k] for k in read.table.key], columns)
 
 
 def _differing(
