@@ -212,6 +212,12 @@ class RepairFindings:
         self.rows.load("destination", destination_rows(self.pipe, self.target.read, self.target.columns))
         self.rows.compare()
 
+    def check_keys(self) -> None:
+        """Raise Blocked if rows share a key on one side: none of them is the one that a merge would write."""
+        if doubled := self.counts().get(TWINS, 0):
+            path, why = self.target.path, f"{doubled:,} rows share their key with another row"
+            raise _refused(path, why, f"`instep backfill {path}` reads the whole table again, if its key is one")
+
     @property
     def keeps(self) -> bool:
         """Whether rows that only the destination has are no difference."""
@@ -278,7 +284,6 @@ class RepairPreview:
             (MISSING, "missing at the destination: inserted"),
             (DIFFERS, "with other values than the source: written again"),
             (EXTRA, f"only at the destination: {self.removes}; name {table} with --allow-destructive"),
-            (TWINS, "in more rows on one side than on the other: written again"),
         )
         back = (
             f"`instep restore {table} --snapshot {self.savepoint}` takes it back"
@@ -303,7 +308,6 @@ class RepairPreview:
             "missing": counts.get(MISSING, 0),
             "differing": counts.get(DIFFERS, 0),
             "extra": counts.get(EXTRA, 0),
-            "doubled": counts.get(TWINS, 0),
             "read_again": self.reads,
             "savepoint": self.savepoint or None,
             "verdict": asdict(self.verdict),
@@ -325,6 +329,7 @@ def prepare(pipe: SyncContext, path: str, progress: Progress | None = None) -> R
         target = repair_target(pipe, snapshot, path)
         with compared(pipe, snapshot, target, progress or Silent()) as found:
             verdict = with_held(found.verdict(), found.unfit.rejected, count_held(pipe, target.read.table, found.unfit))
+            found.check_keys()
             counts = found.counts()
             examples = {what: found.rows.examples(what) for what in counts}
             reads = found.rows.count_within(found.rows.ranges(target.read))
@@ -406,6 +411,7 @@ def _stage(
     counts, path = found.counts(), found.target.path
     if not counts:
         return None
+    found.check_keys()
     if (extra := counts.get(EXTRA, 0)) and not any(fnmatchcase(path, pattern) for pattern in allowed):
         what = f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would go"
         raise Blocked(what, hint=f"name it: --allow-destructive '{path}'")

@@ -42,7 +42,7 @@ def repair(
         if dry_run:
             emit({**found, "examples": _examples(made), "run": None}, lambda out: _show(out, made))
             return
-        if not any(found[what] for what in ("missing", "differing", "extra", "doubled")):
+        if not any(found[what] for what in ("missing", "differing", "extra")):
             emit({**found, "run": None}, lambda out: _show(out, made))
             _end_as(found["verdict"])
             return
