@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from into_world import world_into
-from repair_world import Content, content, double, put, remove
 
 from instep.errors import Blocked
 from instep.model import TableSettings
 from instep.schema.planning.naming import destination_ref
 from instep.sync.operations.repair import prepare, repair
+from repair_world import Content, content, double, put, remove
 from sync_world import MakeWorld, World
 
 DESTINATIONS = ("iceberg", "delta", "duckdb", "postgres")

@@ -127,7 +127,8 @@ class Connection:
     def preview(self, request: Request) -> Preview:
         """Return what an operation would do; nothing is written. `run` carries it out exactly so.
 
-        `request`: an `UndoRequest`, `RestoreRequest`, `SetKeyRequest`, `SetCursorRequest` or `DeclareRenameRequest`.
+        `request`: an `UndoRequest`, `RestoreRequest`, `RepairRequest`, `SetKeyRequest`, `SetCursorRequest` or
+        `DeclareRenameRequest`.
         Raises InstepError for what cannot be done.
         """
         return self._backend.operations.prepare(self.name, request)

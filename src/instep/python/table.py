@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.python.progress import ProgressCallback, ProgressWatch
-from instep.python.results import BackfillEstimate, Records, SyncResult
+from instep.python.results import BackfillEstimate, Document, Records, SyncResult
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend, Ref
@@ -27,6 +28,7 @@ class Table:
         orders = shop.table("main.orders")
         orders.backfill(["note"])
         orders.set_key(["id", "version"])
+        orders.repair()["verdict"]["equal"]
         orders.restore(orders.savepoints()[1].id, allow=["main.orders"])
     """
 
@@ -93,6 +95,16 @@ class Table:
         """
         asked = RestoreRequest(table=self.path, snapshot=None if snapshot is None else str(snapshot), at=at)
         return str(self._do(asked, allow)["run"])
+
+    def repair(self, *, allow: Iterable[str] = (), on_progress: ProgressCallback | None = None) -> Document:
+        """Correct the rows in which the table differs from its source, and no others; return what was done.
+
+        The result has `inserted`, `updated`, `deleted`, and `verdict`: what `verify` says of the table since. Cursor
+        and schema stay. `allow`: patterns, of which one has to name the table if rows go that the source does
+        not have. Raises Blocked without it, and for a table that cannot be repaired exactly.
+        """
+        with self._watch.reporting_to(on_progress):
+            return Document(self._do(RepairRequest(table=self.path, shown=True), allow))
 
     def _do(self, request: Request, allow: Iterable[str] = ()) -> Mapping[str, Any]:
         preview = self._backend.operations.prepare(self._connection, request)
