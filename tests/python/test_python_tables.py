@@ -185,3 +185,20 @@ def test_what_happened(connection: instep.Connection) -> None:
     assert "<th>value</th>" in connection.status()._repr_html_()
     preview = connection.preview(instep.SetCursorRequest(table="main.customer", column="id"))
     assert preview._repr_html_().startswith("<pre>the newest id")
+
+
+def test_rows_that_differ_are_repaired(shop: Shop, project: instep.Project, connection: instep.Connection) -> None:
+    table = connection.table("main.customer")
+    shop.sql("update customer set name = 'Cy' where id = 1; delete from customer where id = 2")
+    with pytest.raises(Blocked, match="would go"):
+        table.repair()
+    seen: list[str] = []
+    done = table.repair(allow=["main.customer"], on_progress=lambda now: seen.append(now.step))
+    assert (done["inserted"], done["updated"], done["deleted"], done["verdict"]["equal"]) == (0, 1, 1, True)
+    assert "comparing" in seen
+    assert all(verdict.equal for verdict in connection.verify())
+    shop.sql("update customer set name = 'Di' where id = 1")
+    preview = connection.preview(instep.RepairRequest(table="main.customer"))
+    assert preview.document["differing"] == 1
+    assert connection.run(preview)["verdict"]["equal"] is True
+    assert project.query("select name from shop.customer where id = 1").rows == [("Di",)]
