@@ -101,6 +101,22 @@ def test_a_backfill_of_a_table_and_of_a_column(api: Works) -> None:
     assert api.get("/connections/shop/backfills")["items"][0]["status"] == "done"
 
 
+def test_rows_are_repaired_and_only_an_approver_lets_some_go(api: Works) -> None:
+    api.sql("insert into item values (2, 'ink')")
+    api.done(api.post("shop/sync", {}, "operator"))
+    api.sql("update item set name = 'z' where id = 1; delete from item where id = 2")
+    shown = api.done(api.post("shop/repair", {"table": "main.item", "preview": True}, "operator"))["result"]
+    assert [shown["document"][name] for name in ("missing", "differing", "extra")] == [0, 1, 1]
+    refused = api.done(api.post("shop/repair", {"table": "main.item"}, "operator"), "failed")
+    assert "would go" in refused["error"]
+    assert api.post("shop/repair", {"table": "main.item"}, "viewer").status_code == 403
+    allowed = {"table": "main.item", "allow": ["main.item"]}
+    assert api.post("shop/repair", allowed, "operator").status_code == 403
+    done = api.done(api.post("shop/repair", allowed, "approver"))["result"]
+    assert (done["inserted"], done["updated"], done["deleted"], done["verdict"]["equal"]) == (0, 1, 1, True)
+    assert "connection.repair" in [one.action for one in api.store.audit.page()]
+
+
 REFUSED: list[tuple[str, dict[str, Any], str, int]] = [
     ("shop/backfills", {"table": "main.none"}, "operator", 404),
     ("shop/backfills", {"table": "main.item", "columns": ["none"]}, "operator", 404),

@@ -98,8 +98,9 @@ def test_a_connection_that_is_paused_is_not_repaired(world: World) -> None:
     world.run(TABLE, ROWS)
     world.sync()
     pause(world.store, "shop", "for now", None)
-    with pytest.raises(Blocked, match="connection shop is paused"):
-        repair(world.pipe, "public.t", engine=world.rows_by)
+    for error in told(world):
+        assert "connection shop is paused: for now" in error.message
+        assert "instep resume shop" in error.hint
 
 
 def test_rows_go_only_where_the_table_is_named(world: World) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from instep.operations.spec import JobPolicy, OperationSpec, Request
+from instep.operations.spec import OperationSpec, Request
 from instep.operations.values import ConsentList, TableName
 
 
@@ -32,5 +32,4 @@ SPEC = OperationSpec(
     route="POST /connections/{connection}/repair",
     request=RepairRequest,
     work="instep.sync.operations.repair:Repair",
-    job=JobPolicy(runs_while_paused=False),
 )

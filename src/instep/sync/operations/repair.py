@@ -139,8 +139,11 @@ def _refused(path: str, why: str, hint: str) -> Blocked:
 
 
 def _check_kind(pipe: SyncContext, table: Table) -> None:
-    """Raise Blocked for a table whose rows cannot be told apart or are not the source's of today."""
+    """Raise Blocked for a paused connection, and for a table whose rows are not told apart or not the source's."""
     path, anew = table.path, f"`instep backfill {table.path}` reads the whole table again"
+    if paused := pipe.store.pauses.connection(pipe.name):
+        why = f"connection {pipe.name} is paused: {paused.reason}"
+        raise _refused(path, why, f"see `instep changes list`, decide, then `instep resume {pipe.name}`")
     if isinstance(pipe.source, Streams):
         why = "a connector sends what has changed, once, and is not read by key"
         raise _refused(path, why, "`instep sync --full` lets it send everything again")
