@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from instep.control.pauses import pause
 from instep.errors import Blocked, InstepError
 from instep.model import TableSettings
+from instep.sources.stream import Streams
 from instep.sync.operations.repair import prepare, repair
 from repair_world import content, put, remove
-from sync_world import MakeWorld, World, cursor, preset
+from sync_world import MakeWorld, World, by_key, cursor, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int NOT NULL)"
 ROWS = "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 2)"
@@ -103,6 +105,26 @@ def test_a_connection_that_is_paused_is_not_repaired(world: World) -> None:
         assert "instep resume shop" in error.hint
 
 
+class Streamed:
+    """What a connector is taken for."""
+
+    def stream(self) -> None: ...
+
+    def waits(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+def test_a_connector_is_not_read_by_key(world: World) -> None:
+    world.run(TABLE, ROWS)
+    world.sync()
+    source: Any = Streamed()
+    assert isinstance(source, Streams)
+    with pytest.raises(Blocked, match="a connector sends what has changed") as caught:
+        prepare(replace(world.pipe, source=source), "public.t")
+    assert "instep sync --full" in caught.value.hint
+
+
 def test_rows_go_only_where_the_table_is_named(world: World) -> None:
     world.run(TABLE, ROWS)
     world.sync()
@@ -173,9 +195,10 @@ def test_it_is_on_record_and_restore_takes_it_back(world: World) -> None:
     assert world.rows("t") == before
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "mysql", "memory", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", "mysql", "memory", "postgres", "files-csv", "files-parquet"])
 def test_every_source_that_has_tables_is_read_by_key(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
+    world.settings["t"] = by_key("id")
     world.run("CREATE TABLE t (id int NOT NULL PRIMARY KEY, name varchar(20))")
     rows = ", ".join(f"({at}, 'n{at}')" for at in range(200))
     world.run(f"INSERT INTO t VALUES {rows}")  # noqa: S608 - ours
