@@ -28,6 +28,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.casts import tried
@@ -105,6 +106,13 @@ class MemoryDestination:
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         held = self._get(ref)
         return held.arrow(held.rows, columns).to_reader()
+
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        found = {ref: held for ref in refs if (held := self.held.get(ref)) is not None}
+        return {ref: TableSize(len(h.rows), h.state.bytes) if h.state else TableSize() for ref, h in found.items()}
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        return self.read(ref).read_all().slice(0, rows)
 
     def _get(self, ref: Ref) -> Held:
         if ref not in self.held:

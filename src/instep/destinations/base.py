@@ -90,6 +90,16 @@ class LoadState:
 
 
 @dataclass(frozen=True)
+class TableSize:
+    """How large a table is, from metadata alone."""
+
+    rows: int | None = None
+    """Its rows as the last commit left them, soft-deleted ones and earlier versions included; None: never loaded."""
+    bytes: int | None = None
+    """Bytes at the destination; None: never loaded, or the destination does not tell them of one table."""
+
+
+@dataclass(frozen=True)
 class Merge:
     """How staged rows meet the table.
 
@@ -316,6 +326,10 @@ class Destination(Protocol):
 
     def state(self, ref: Ref) -> LoadState | None: ...
 
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""
+        ...
+
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome: ...
 
     def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
@@ -339,6 +353,10 @@ class Destination(Protocol):
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """The table's rows as Arrow; soft-deleted rows included."""
+        ...
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        """Return at most so many rows as `read` has them, in no order; no more is read and held than they take."""
         ...
 
 

@@ -37,6 +37,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.facets import KeepsDropped, LaidOut, Layout, Maintained, Maintains, Upkeep, Vacuums
@@ -266,6 +267,9 @@ class Sharded:
     def state(self, ref: Ref) -> LoadState | None:
         return self.part.state(ref)
 
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        return self.part.sizes(refs)
+
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return landed(lambda: self.part.append(ref, files, commit))
 
@@ -320,6 +324,10 @@ class Sharded:
         if not columns:
             columns = [n for n in self.part.target(ref).schema.names if n != self.column]
         return self.part.read(ref, columns)
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        found = self.part.first_rows(ref, rows)
+        return found.select([name for name in found.column_names if name != self.column])
 
 
 class ShardedFile(Sharded):

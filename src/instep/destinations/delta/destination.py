@@ -22,6 +22,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -37,6 +38,7 @@ from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.warehouse import Folders, Warehouse, local_root
 from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
+from instep.destinations.first_rows import first_rows
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.writable import check_writable
@@ -263,6 +265,18 @@ class DeltaDestination:
         held = find(self.warehouse, ref)
         return held.state() if held else None
 
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """By the statistics of the log."""
+        wanted = list(refs)
+        found = zip(wanted, self.warehouse.each(self._size, wanted), strict=True)
+        return {ref: size for ref, size in found if size is not None}
+
+    def _size(self, ref: Ref) -> TableSize | None:
+        held = find(self.warehouse, ref)
+        if held is None or held.record.copy:
+            return None
+        return TableSize(held.rows, held.bytes) if held.record.loaded else TableSize()
+
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.append(self.warehouse, ref, files, commit)
 
@@ -282,6 +296,10 @@ class DeltaDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.warehouse, ref, columns)
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        reader = rows.read(self.warehouse, ref)
+        return first_rows(reader, limit, reader.schema)
 
 
 def check_warehouse(destination: DeltaDestination) -> list[Check]:

@@ -25,6 +25,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -257,6 +258,14 @@ class DuckDbDestination:
             record = find(session, ref) if session else None
         return record.state if record else None
 
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """Rows as recorded; a file does not tell the bytes of one table: small ones share blocks."""
+        with self.file.reading() as session:
+            found = every(session) if session else {}
+        part = self.file.part
+        own = {ref: r.part(part[1], part[0]) if part else r for ref in refs if (r := found.get(ref)) is not None}
+        return {ref: record.size(None) for ref, record in own.items() if record is not None and not record.copy}
+
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         with self._here(commit, files) as (here,):
             return load.append(self.file, ref, here, commit)
@@ -280,6 +289,9 @@ class DuckDbDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.file, ref, columns)
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        return rows.read(self.file, ref, limit=limit).read_all()
 
 
 def check_file(destination: DuckDbDestination) -> list[Check]:

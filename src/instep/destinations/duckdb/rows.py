@@ -38,8 +38,8 @@ def _present(session: DuckDbSession | None, ref: Ref) -> Record:
     return record
 
 
-def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-    """The rows, as they are now; the file stays open until the last batch was taken."""
+def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
+    """The rows, as they are now, or the first ones; the file stays open until the last batch was taken."""
     with ExitStack() as stack:
         session = stack.enter_context(file.reading())
         record = _present(session, ref)
@@ -48,7 +48,7 @@ def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBa
         if odd := next((n for n in wanted if n not in record.table.by_name), None):
             raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
         sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t WHERE {within(record.within, 't')}"
-        reader = session.batches(sql, BATCH)
+        reader = session.batches(sql if limit is None else f"{sql} LIMIT {limit:d}", BATCH)
         schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
         kept = stack.pop_all()
     return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, kept))

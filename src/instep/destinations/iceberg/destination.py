@@ -23,6 +23,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
@@ -41,6 +42,7 @@ from instep.destinations.iceberg.metadata.records import (
     ours,
     read_pending,
     read_table,
+    table_size,
 )
 from instep.destinations.iceberg.metadata.shards import part_table, projected, shape_of, shards_of, within_of
 from instep.destinations.iceberg.metadata.table_layout import layout_of, property_fault
@@ -340,6 +342,10 @@ class IcebergDestination:
         ours(ref, metadata)
         return None if read_pending(ref, metadata) else load_state(metadata)
 
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """By what loads have recorded, and the summaries of snapshots."""
+        return {ref: table_size(m) for ref, m in self.lake.metadata(refs).items() if is_ours(m)}
+
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         from instep.destinations.iceberg.write import load as iceberg_load
 
@@ -389,3 +395,9 @@ class IcebergDestination:
         table = iceberg_load.load_readable(self.lake, ref)
         scan = table.scan(selected_fields=tuple(columns)) if columns else table.scan()
         return scan.to_arrow_batch_reader()
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        from instep.destinations.iceberg.maintain.sample import first_of
+        from instep.destinations.iceberg.write import load as iceberg_load
+
+        return first_of(iceberg_load.load_readable(self.lake, ref), rows)

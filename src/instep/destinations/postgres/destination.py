@@ -21,6 +21,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -32,7 +33,7 @@ from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import sweep
 from instep.destinations.postgres.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require
 from instep.destinations.postgres.server import PostgresServer, PostgresServerConfig
-from instep.destinations.postgres.shape import arrow_schema, data_type, relations, sql_type
+from instep.destinations.postgres.shape import arrow_schema, data_type, relation_bytes, relations, sql_type
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import SqlDialect
 from instep.destinations.sql.shape import as_it_is
@@ -198,6 +199,14 @@ class PostgresDestination:
             record = find(session, ref)
         return record.state if record else None
 
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """Rows as recorded, and the bytes of the relation with its indexes; of one shard those are not known."""
+        wanted, part = list(refs), self.server.part
+        with self.server.reading() as session:
+            found, taken = every(session), {} if part else relation_bytes(session, wanted)
+        own = {ref: r.part(part[1], part[0]) if part else r for ref in wanted if (r := found.get(ref)) is not None}
+        return {ref: r.size(taken.get(ref)) for ref, r in own.items() if r is not None and not r.copy}
+
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.append(self.server, ref, files, commit)
 
@@ -217,6 +226,9 @@ class PostgresDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.server, ref, columns)
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        return rows.read(self.server, ref, limit=limit).read_all()
 
 
 def check_server(destination: PostgresDestination) -> list[Check]:

@@ -40,14 +40,15 @@ def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
     return ", ".join(f"{shown(n, record.table.by_name[n].type, side)} AS {q(n)}" for n in names)
 
 
-def read(server: PostgresServer, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-    """The rows, as they are now; a connection stays in use until the last batch was taken."""
+def read(server: PostgresServer, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
+    """The rows, as they are now, or the first ones; a connection stays in use until the last batch was taken."""
     record = present(server, ref)
     wanted = list(names) or [c.name for c in record.table.columns]
     if odd := next((n for n in wanted if n not in record.table.by_name), None):
         raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
     schema = _part(record, wanted)
     sql = f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t WHERE {within(record.within, 't')}"
+    sql = sql if limit is None else f"{sql} LIMIT {limit:d}"
     return pa.RecordBatchReader.from_batches(schema, _batches(server, record, sql, schema))
 
 
