@@ -14,7 +14,7 @@ from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref, SchemaAt
 from instep.errors import Blocked
 from instep.operations.registry import spec_for, work_of
-from instep.operations.spec import Preview, Request, Work
+from instep.operations.spec import Preview, ReadOperation, Request, Work
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
@@ -42,6 +42,10 @@ class LocalOperations:
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         return self._work(preview.request).execute(self.app.pipe(preview.connection), preview, tuple(allow))
+
+    def read(self, connection: str, request: Request) -> Any:
+        operation: ReadOperation = work_of(spec_for(request))()
+        return operation.read(self.app.pipe(connection), request)
 
     def _work(self, request: Request) -> Work:
         work: Work = work_of(spec_for(request))()

@@ -112,6 +112,10 @@ class OperationBackend(Protocol):
         """Carry it out; answers its result."""
         ...
 
+    def read(self, connection: str, request: Request) -> Any:
+        """Return the record that an operation answers which changes nothing."""
+        ...
+
 
 @dataclass(frozen=True)
 class SelectionStep:

@@ -24,7 +24,7 @@ from instep.control.schema_history import SchemaVersion
 from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.operations.registry import spec_for
-from instep.operations.spec import Preview, Request
+from instep.operations.spec import Preview, Request, check_served
 from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
@@ -51,6 +51,12 @@ class RemoteOperations:
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         return self._done(preview.connection, preview.request, {"allow": list(allow)} if allow else {})
+
+    def read(self, connection: str, request: Request) -> Any:
+        check_served(request)
+        kind = spec_for(request).result
+        assert kind is not None, "an operation that is read has a record"
+        return record(kind, self._done(connection, request, {}))
 
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
         _, _, path = spec_for(request).route.partition("{connection}/")

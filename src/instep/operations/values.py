@@ -55,6 +55,11 @@ class NumberRange:
         return {**inner(source), "ge": self.least, "le": self.most}
 
 
+@dataclass(frozen=True)
+class ProjectOnly:
+    """A value that no request over a server has: its answer holds rows, which do not pass through one."""
+
+
 Name = Annotated[str, Length(1, 200), LeadsTo("name")]
 """A name or an id."""
 TableName = Name
