@@ -74,12 +74,19 @@ _INSTEAD = {
 
 def refuse_local(command: str) -> None:
     """InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
-    if not options.server or not command or command in REMOTE or command in HERE:
+    if not options.server or not command or command in REMOTE or command in HERE or _is_read(command):
         return
     family = command.partition(" ")[0]
     why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
     hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
     raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
+
+
+def _is_read(command: str) -> bool:
+    """True if the command shows what an operation of its name answers, at the project and over a server alike."""
+    from instep.operations.registry import specs
+
+    return command in specs() and specs()[command].result is not None
 
 
 @contextmanager

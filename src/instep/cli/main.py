@@ -28,7 +28,7 @@ from typer.main import get_command_name
 from instep import __version__
 from instep.cli.backend import refuse_local
 from instep.cli.commands.decide import contract, impact, migration, policy, selection
-from instep.cli.commands.everyday import changes, history, status, sync
+from instep.cli.commands.everyday import changes, history, status, sync, tables
 from instep.cli.commands.govern import detector, notify, rollout
 from instep.cli.commands.repair import backfill, maintain, quarantine, restore, table, undo
 from instep.cli.commands.serve import db, queue, server
@@ -108,8 +108,8 @@ def shared(
 
 for room in (
     setup, doctor, sources, changes, contract, migration, impact, undo, restore, policy, sync, backfill, maintain,
-    status, history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server,
-    secrets, db, demo, connector,
+    status, tables, history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout,
+    server, secrets, db, demo, connector,
 ):  # fmt: skip
     room.register(app)
 

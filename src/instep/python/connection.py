@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.everyday.sync import SyncRequest
+from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
 from instep.operations.repair.undo import UndoRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
@@ -156,11 +157,13 @@ class Connection:
         """
         return int(self.run(self.preview(DeclareRenameRequest(old=old, new=new)))["version"])
 
-    @property
-    def tables(self) -> list[Table]:
-        """Return the accepted tables, by path."""
-        found = self._backend.tables(self.name)
-        return [Table(path, found[path], self.name, self._backend, self._watch) for path in sorted(found)]
+    def tables(self) -> Records[TableSummary]:
+        """Return what stands at the destination, one record a table, by path: rows, bytes, last run, what holds it up.
+
+        Rows and bytes come from metadata; no row is read. `table(path)` has what can be done with one of them.
+        """
+        found: TablesResult = self._backend.operations.read(self.name, TablesRequest())
+        return Records(found.tables)
 
     def table(self, path: str) -> Table:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.operations.everyday.tables import TableColumn, TablesRequest, TablesResult
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.python.progress import ProgressCallback, ProgressWatch
-from instep.python.results import BackfillEstimate, Records, SyncResult
+from instep.python.results import BackfillEstimate, QueryResult, Records, SyncResult
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend, Ref
@@ -77,6 +78,24 @@ class Table:
         that the first read begins at. Raises InstepError for a column that cannot be a cursor.
         """
         return int(self._do(SetCursorRequest(table=self.path, column=column, start=start))["version"])
+
+    def columns(self) -> Records[TableColumn]:
+        """Return the columns at source and destination: types, key, whether they are read or hashed, since when."""
+        return Records(self._read(TablesRequest(table=self.path)).columns)
+
+    def preview(self, rows: int = 10) -> QueryResult:
+        """Return the first rows (at most 100) as the destination has them, in no order.
+
+        Raises InstepError for a table that was never loaded, ProjectError for the project of a server: rows do not
+        pass through it.
+        """
+        shown = self._read(TablesRequest(table=self.path, preview=rows)).preview
+        assert shown is not None, "it was asked for"
+        return QueryResult(shown.arrow)
+
+    def _read(self, request: TablesRequest) -> TablesResult:
+        found: TablesResult = self._backend.operations.read(self._connection, request)
+        return found
 
     def savepoints(self) -> Records[Savepoint]:
         """Return the snapshots that the table can be put back to, newest first."""
