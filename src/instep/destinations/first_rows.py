@@ -9,10 +9,10 @@ import pyarrow as pa
 
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int, schema: pa.Schema) -> pa.Table:
     """Return at most `limit` rows, as `schema` has them; no batch is asked for once they are there."""
-    parts, left = list[pa.RecordBatch](), limit
+    parts, left = [schema.empty_table()], limit
     for batch in batches if left else ():
-        parts.append(batch.slice(0, left))
+        parts.append(pa.Table.from_batches([batch.slice(0, left)]).cast(schema))  # files differ in long and short texts
         left -= parts[-1].num_rows
         if not left:
             break
-    return pa.Table.from_batches(parts).cast(schema) if parts else schema.empty_table()
+    return pa.concat_tables(parts)

@@ -80,6 +80,12 @@ class TableSummary:
     """What else there is to know of it, and the next command."""
 
 
+ColumnHandling = Literal["read", "hashed", "off", "missing", "retained", "new", "other"]
+"""`hashed`: read, and hashed on its way; `off`: not read; `missing`: not at the source any more, and its removal is not
+accepted; `retained`: kept after its removal; `new`: only at the source, and not accepted; `other`: only at the
+destination."""
+
+
 @dataclass(frozen=True)
 class TableColumn:
     """One column of a table."""
@@ -95,8 +101,8 @@ class TableColumn:
     """Whether it may be NULL at the destination, or at the source if it is only there."""
     key: int
     """Its place in the key, from 1 on; 0: it is none of its columns."""
-    status: Literal["read", "hashed", "off", "retained", "new", "other"]
-    """`off`: not read; `retained`: kept after its removal; `new`: not accepted; `other`: only at the destination."""
+    status: ColumnHandling
+    """Whether it is read, and where it stands if it is not: see `ColumnHandling`."""
     since: datetime | None
     """When it was first seen; None: that is not on record."""
 

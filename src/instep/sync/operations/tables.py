@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from instep.destinations.base import TableSize
 from instep.errors import InstepError, ProjectError, SchemaError
 from instep.model import Pause, Review, Run, TableRun
 from instep.operations.everyday.tables import (
+    ColumnHandling,
     LastTableRun,
     TableColumn,
     TablePreview,
@@ -200,43 +200,41 @@ def _is_system(pipe: SyncContext, column: Column) -> bool:
 
 
 def _columns(pipe: SyncContext, schemas: SchemaSides, there: AtDestination, table: Table) -> Iterator[TableColumn]:
-    """Yield the accepted columns in order, then those that only the source, then those that only the destination
-    has."""
-    ref = destination_ref(table, pipe.naming) if table.alias else None
-    made = there.tables.get(ref) if ref else None
-    at_destination = dict(made.by_name) if made else {}
+    """Yield the accepted columns in order, then those of the source alone, then those of the destination alone."""
+    made = there.tables.get(destination_ref(table, pipe.naming)) if table.alias else None
+    accepted = table.columns if table.alias else ()
     source = schemas.pairs.get(table.ref) if table.alias else table
-    since, pairs = _since(pipe, table), pair_columns(table, source).same if source and table.alias else ()
-    at_source = {before.name: now for before, now in pairs}
-    for column in table.columns if table.alias else ():
-        name = column.alias or column.name
-        yield _column(
-            column, at_source.get(column.name), at_destination.pop(name, None), since, _status(schemas, table, column)
-        )
-    fed = {column.name for column in at_source.values()}
-    for column in source.columns if source else ():
-        if column.name not in fed:
-            on = column_is_on(schemas.selection.now, source or table, column)[0]
-            yield _column(column, column, None, {}, "new" if on else "off")
+    fed = {old.name: new for old, new in pair_columns(table, source).same} if accepted and source else {}
+    since, at_destination = _since(pipe, table), dict(made.by_name) if made else {}
+    for column in accepted:
+        from_source, to = fed.get(column.name), at_destination.pop(column.alias or column.name, None)
+        yield _column(column, from_source, to, _status(schemas, table, column, from_source), since.get(column.name))
+    taken = {column.name for column in fed.values()}
+    for column in (c for c in (source.columns if source else ()) if c.name not in taken):
+        on = column_is_on(schemas.selection.now, source or table, column)[0]
+        yield _column(column, column, None, "new" if on else "off")
     for column in at_destination.values():
         if not _is_system(pipe, column):
-            yield _column(column, None, column, {}, "other")
+            yield _column(column, None, column, "other")
 
 
-Status = Literal["read", "hashed", "off", "retained", "new", "other"]
-
-
-def _status(schemas: SchemaSides, table: Table, column: Column) -> Status:
+def _status(schemas: SchemaSides, table: Table, column: Column, source: Column | None) -> ColumnHandling:
     before = schemas.selection.before
     if column.retained:
         return "retained"
     if not column_is_on(before, table, column)[0]:
         return "off"
+    if source is None and table.ref in schemas.pairs:
+        return "missing"
     return "hashed" if hashed(before, table.ref, column.name) else "read"
 
 
 def _column(
-    column: Column, source: Column | None, made: Column | None, since: Mapping[str, datetime], status: Status
+    column: Column,
+    source: Column | None,
+    made: Column | None,
+    status: ColumnHandling,
+    since: datetime | None = None,
 ) -> TableColumn:
     return TableColumn(
         column=column.name,
@@ -246,12 +244,13 @@ def _column(
         nullable=(made or source or column).nullable,
         key=column.key,
         status=status,
-        since=since.get(column.name),
+        since=since,
     )
 
 
 def _since(pipe: SyncContext, table: Table) -> Mapping[str, datetime]:
-    """Return when each accepted column was first seen: by the change that brought it, under any name, or its table."""
+    """Return when each accepted column was first seen: with the change that brought it, under any name, or with its
+    table."""
     history, seen = pipe.store.accepted.history(pipe.name), dict[Ref, dict[str, datetime]]()
     for review in reversed(pipe.store.reviews.find(pipe.name, ("applied",)) if history else ()):
         columns = seen.setdefault(review.table, {})
