@@ -144,3 +144,17 @@ def test_a_key_for_a_group_sees_its_own_jobs(api: Works) -> None:
     for group, status in (("europe", 200), ("america", 404)):
         headers = api.key("viewer", group)
         assert api.client.get(f"/api/v1/jobs/{job}", headers=headers).status_code == status
+
+
+def test_what_stands_at_the_destination_takes_an_operator_and_holds_no_row(api: Works) -> None:
+    assert api.post("shop/tables", role="viewer").status_code == 403
+    asked = api.post("shop/tables", {"table": "main.item", "preview": 1}, role="operator")
+    assert (asked.status_code, "preview" in asked.text) == (422, True)
+    found = api.done(api.post("shop/tables", {"table": "main.item"}, role="operator"))["result"]
+    [table] = found["tables"]
+    assert (table["table"], table["destination"], table["rows"], table["key"]) == ("main.item", "shop.item", 1, ["id"])
+    assert [(one["column"], one["status"]) for one in found["columns"]] == [("id", "read"), ("name", "read")]
+    assert found["preview"] is None
+    assert "pen" not in str(found)
+    failed = api.done(api.post("shop/tables", {"table": "main.nope"}, role="operator"), "failed")
+    assert "connection shop has no table main.nope" in failed["error"]

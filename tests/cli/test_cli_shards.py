@@ -121,3 +121,22 @@ def test_a_shard_that_is_killed_leaves_the_others_as_they_are(shards: Shop, poin
     there = {p.name for p in Path(table.location().removeprefix("file://")).joinpath("data").rglob("*.parquet")}
     manifests = [m for s in table.metadata.snapshots for m in s.manifests(table.io)]
     assert there <= {e.data_file.file_path.split("/")[-1] for m in manifests for e in m.fetch_manifest_entry(table.io)}
+
+
+@pytest.mark.parametrize(
+    "lake", ["{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}", "{type: delta, warehouse: lake}"]
+)
+def test_each_shard_lists_its_own_rows(shards: Shop, lake: str) -> None:
+    text = shards.folder.joinpath("instep.yml").read_text()
+    shards.folder.joinpath("instep.yml").write_text(text.replace("{type: duckdb, path: lake.duckdb}", lake))
+    shards.sql("insert into t values (2, 'z')")
+    assert shards.run("sync", "eu").code == 0
+    assert shards.json("tables", "-c", "us")["tables"] == []
+    assert shards.run("sync", "us").code == 0
+    for name, rows, columns in (("eu", 2, ["id", "v"]), ("us", 1, ["id", "v", "more"])):
+        found = shards.json("tables", "main.t", "-c", name, "--preview", "9")
+        [table] = found["tables"]
+        assert (table["destination"], table["rows"], table["columns"]) == ("shop.t", rows, len(columns)), name
+        assert [one["column"] for one in found["columns"]] == columns
+        assert len(found["preview"]["rows"]) == rows
+        assert "_instep_shard" not in found["preview"]["columns"]

@@ -24,7 +24,7 @@ def connection(project: instep.Project) -> instep.Connection:
 
 
 def test_a_table_that_there_is_not_names_the_one_that_was_meant(connection: instep.Connection) -> None:
-    assert [table.path for table in connection.tables] == ["main.customer"]
+    assert [one.table for one in connection.tables()] == ["main.customer"]
     with pytest.raises(InstepError, match=r"no accepted table main\.custome\b") as caught:
         connection.table("main.custome")
     assert caught.value.hint == "did you mean main.customer?"
@@ -185,3 +185,36 @@ def test_what_happened(connection: instep.Connection) -> None:
     assert "<th>value</th>" in connection.status()._repr_html_()
     preview = connection.preview(instep.SetCursorRequest(table="main.customer", column="id"))
     assert preview._repr_html_().startswith("<pre>the newest id")
+
+
+def test_what_stands_at_the_destination(shop: Shop, connection: instep.Connection) -> None:
+    [found] = connection.tables()
+    assert (found.table, found.destination, found.mode, found.key) == (
+        "main.customer",
+        "shop.customer",
+        "upsert",
+        ("id",),
+    )
+    assert (found.rows, found.columns, found.quarantined, found.paused) == (2, 3, 0, None)
+    assert found.last_run is not None
+    assert found.last_run.status == "done"
+    html = connection.tables()._repr_html_()
+    assert "<th>rows</th>" in html
+    assert "<td>sync done</td>" in html
+    table = connection.table("main.customer")
+    assert [(one.column, one.source_type, one.status) for one in table.columns()] == [
+        ("id", "INTEGER", "read"), ("name", "varchar(30)", "read"), ("city", "TEXT", "read"),
+    ]  # fmt: skip
+    assert "<td>varchar(30)</td>" in table.columns()._repr_html_()
+
+
+def test_the_first_rows_of_a_table(connection: instep.Connection) -> None:
+    table = connection.table("main.customer")
+    found = table.preview(1)
+    assert found.columns[:3] == ["id", "name", "city"]
+    assert len(found) == 1
+    assert {row[:2] for row in table.preview().rows} == {(1, "Ann"), (2, "Bo <b>")}
+    assert len(table.preview().to_pandas()) == 2
+    assert "Bo &lt;b&gt;" in table.preview()._repr_html_()
+    with pytest.raises(ValueError, match="a number of rows up to 100"):
+        table.preview(101)

@@ -31,7 +31,7 @@ REMOTE = frozenset({
     "notify test", "notify log",
     "keys list", "keys create", "keys rotate", "keys revoke",
 })  # fmt: skip
-"""What works over a server."""
+"""What works over a server, beside what shows the answer of an operation that is read: see `is_remote`."""
 
 HERE = frozenset({
     "version", "init", "demo up", "demo down", "demo change", "demo play",
@@ -74,7 +74,7 @@ _INSTEAD = {
 
 def refuse_local(command: str) -> None:
     """InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
-    if not options.server or not command or command in REMOTE or command in HERE or _is_read(command):
+    if not options.server or not command or command in HERE or is_remote(command):
         return
     family = command.partition(" ")[0]
     why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
@@ -82,11 +82,11 @@ def refuse_local(command: str) -> None:
     raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
 
 
-def _is_read(command: str) -> bool:
-    """True if the command shows what an operation of its name answers, at the project and over a server alike."""
+def is_remote(command: str) -> bool:
+    """True if the command works over a server: one of `REMOTE`, or of the name of an operation that is read."""
     from instep.operations.registry import specs
 
-    return command in specs() and specs()[command].result is not None
+    return command in REMOTE or (command in specs() and specs()[command].result is not None)
 
 
 @contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,14 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return preformatted(self.lines)
+
+
+TABLE_COLUMNS: Mapping[str, Callable[[TableSummary], object]] = {
+    **{name: attrgetter(name) for name in ("table", "destination", "mode", "key", "rows", "bytes", "columns")},
+    "last run": lambda one: one.last_run and f"{one.last_run.kind} {one.last_run.status}",
+    **{name: attrgetter(name) for name in ("quarantined", "paused", "error", "backfills", "note")},
+}
+"""What a notebook shows of a table that stands at the destination."""
 
 
 class Connection:
@@ -163,7 +172,7 @@ class Connection:
         Rows and bytes come from metadata; no row is read. `table(path)` has what can be done with one of them.
         """
         found: TablesResult = self._backend.operations.read(self.name, TablesRequest())
-        return Records(found.tables)
+        return Records(found.tables, TABLE_COLUMNS)
 
     def table(self, path: str) -> Table:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""
