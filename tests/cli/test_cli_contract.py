@@ -109,7 +109,7 @@ def test_import_says_what_it_cannot(loaded: Shop) -> None:
     hidden = {"name": "name", "customProperties": [{"property": "hashed", "value": True}]}
     tables = [{"name": "customer", "properties": [hidden]}, {"name": "nowhere"}]
     document = {"apiVersion": "v3.1.0", "kind": "DataContract", "id": "x", "version": "1", "schema": tables}
-    said = loaded.ok("contract", "import", write(loaded, document), "--hold", "pause_table")
+    said = loaded.ok("contract", "import", write(loaded, document), "--action", "pause_table")
     keys = yaml.safe_load(said.out)["connections"]["shop"]
     assert (keys["hash"], keys["salt"]) == (["main.customer.name"], "${env:INSTEP_SALT}")
     assert "key.changed" in keys["tables"]["main.customer"]["rules"][0]["on"]
@@ -144,4 +144,4 @@ def test_before_anything_is_accepted(shop: Shop) -> None:
     shop.applied()
     said = shop.run("contract", "export", "--table", "main.custmer")
     assert (said.code, "no accepted table of shop is called main.custmer" in said.err) == (1, True)
-    assert shop.run("contract", "import", "x.yml", "--hold", "never").code == 64
+    assert shop.run("contract", "import", "x.yml", "--action", "never").code == 64

@@ -40,7 +40,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str, str]] = [
     (("quarantine", "discard", "main.order", "--key", '{"id": [7]}', "--yes"), 1, "--key is no object", "for example"),
     (("quarantine", "discard", "q-1", "--key", "{}"), 1, "--key goes with one table", "name the table"),
     (("quarantine", "discard", "a.b", "c.d", "--key", "{}"), 1, "--key goes with one table", "name the table"),
-    (("quarantine", "show", "q-nothing"), 1, "no entry in quarantine: q-nothing", "instep quarantine list --rows 100"),
+    (("quarantine", "show", "q-nothing"), 1, "no entry in quarantine: q-nothing", "instep quarantine list --limit 100"),
     (("migration", "check"), 1, "which migration?", "name its files or folders, - for stdin, or --git-diff main"),
     (("migration", "check", "--git-diff=-x"), 1, "'-x' is no commit", "write --git-diff origin/main"),
     (("source", "log", "show", "nothing"), 1, "unknown connection 'nothing'", ""),

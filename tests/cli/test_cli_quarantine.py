@@ -56,7 +56,7 @@ def held(shop: Shop) -> Shop:
 
 def ids(shop: Shop) -> dict[Any, str]:
     """The text of a value, or None for a row, to its id."""
-    entries = shop.json("quarantine", "list", "--rows", "9", "--all")["entries"]
+    entries = shop.json("quarantine", "list", "--limit", "9", "--all")["entries"]
     return {e["original"] if isinstance(e["original"], str) else None: e["id"] for e in entries}
 
 
@@ -69,9 +69,9 @@ def test_counts_and_entries(held: Shop) -> None:
         ("main.customer", "city", "not a number", "c-77", 1),
         ("main.customer", "city", "too long", "c-77", 1),
     }
-    said = held.ok("quarantine", "list", "main.customer", "--column", "city", "--rows", "1").out
+    said = held.ok("quarantine", "list", "main.customer", "--column", "city", "--limit", "1").out
     assert len(said.splitlines()) == 4
-    assert "\x1b" not in held.ok("quarantine", "list", "--rows", "9").out
+    assert "\x1b" not in held.ok("quarantine", "list", "--limit", "9").out
     assert held.json("quarantine", "list", "main.order")["total"] == 0
     assert held.json("quarantine", "list", "--run", "r-1")["total"] == 0
     assert "main.customer: 3 value(s) or rows in quarantine" in held.ok("status").out

@@ -134,7 +134,7 @@ def test_what_is_held(twins: Twins) -> None:
     twins.both("quarantine", "replay", "main.items", code=1)
     twins.both("quarantine", "discard", "main.item", code=3)
     for world, run in ((twins.near, twins.near.here), (twins.far, twins.far.there)):
-        id = world.here("quarantine", "list", "--rows", "9", *JSON).json["entries"][0]["id"]
+        id = world.here("quarantine", "list", "--limit", "9", *JSON).json["entries"][0]["id"]
         assert run("quarantine", "discard", id[:6], "--yes", *JSON).json["discarded"] == [id]
     twins.both("quarantine", "discard", "main.item", "--yes")
     twins.both("quarantine", "list")

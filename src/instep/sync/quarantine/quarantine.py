@@ -184,7 +184,7 @@ def resolved(found: Sequence[Holding], ids: Collection[str]) -> list[str]:
         same = [k for k in known if k == id] or [k for k in known if k.startswith(id)]
         if len(same) != 1:
             what = "no entry" if not same else f"{len(same)} entries"
-            raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --rows 100`")
+            raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --limit 100`")
         whole += same
     return whole
 

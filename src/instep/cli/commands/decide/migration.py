@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import BLOCKED, CHANGES, emit, fail, open_app, options
+from instep.cli.help import examples
 from instep.errors import InstepError, ProjectError
 
 if TYPE_CHECKING:
@@ -91,7 +92,11 @@ def _git(*words: str) -> str:
 LEVELS = ("review", "breaks", "loses", "never")
 _LOSES = ("loses data", "cannot be undone")
 _BREAKS = ("breaks readers", *_LOSES)
-migration = typer.Typer(help="Migrations of the sources: what they will lead to.", no_args_is_help=True)
+migration = typer.Typer(
+    help="Predict what a source's migration SQL will change here.",
+    epilog=examples("instep migration check V7__orders.sql"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +105,7 @@ def register(app: typer.Typer) -> None:
 
 @migration.callback()
 def _room() -> None:
-    """Migrations of the sources: what they will lead to."""
+    """Predict what a source's migration SQL will change here."""
 
 
 @dataclass
@@ -130,24 +135,38 @@ class Checked:
 
 
 @migration.command(
-    epilog="Examples: instep migration check V7__orders.sql · instep migration check db/migrations --git-diff "
-    "origin/main --output github"
+    epilog=examples(
+        "instep migration check V7__orders.sql",
+        "instep migration check db/migrations --git-diff origin/main --output github",
+    )
 )
 def check(
-    files: Annotated[list[Path] | None, typer.Argument(help="SQL files or folders, in order; - for stdin.")] = None,
-    connection: Annotated[
-        list[str] | None, typer.Option("--connection", "-c", help="Only these; else all that have the tables.")
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="SQL files or folders, in order; - for standard input.")
     ] = None,
-    dialect: Annotated[str, typer.Option("--dialect", help="postgres, mysql or sqlite; else the source tells.")] = "",
-    base: Annotated[str, typer.Option("--git-diff", metavar="BASE", help="Only .sql files changed since BASE.")] = "",
+    connection: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--connection", "-c", help="Only this connection; repeatable. The default is all that have the tables."
+        ),
+    ] = None,
+    dialect: Annotated[
+        str, typer.Option("--dialect", help="postgres, mysql or sqlite; the default is the source's.")
+    ] = "",
+    base: Annotated[
+        str, typer.Option("--git-diff", metavar="BASE", help="Only .sql files that changed since BASE.")
+    ] = "",
     fail_on: Annotated[
         list[str] | None, typer.Option("--fail-on", help="review (the default), breaks, loses or never; repeatable.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a statement is not understood.")] = False,
 ) -> None:
-    """What migration SQL will lead to: each change with its class, the action and the rule behind it, what a sync reads
-    again, and what breaks downstream. It is carried out in memory on the source as of the last detection; neither
-    source nor destination is opened. Exit with 3 if a person has to decide, 2 for --fail-on breaks and loses."""
+    """Predict what migration SQL will change here, before it runs.
+
+    Shows each change with its class, action and rule, what a sync reads again, and what breaks downstream. The SQL runs
+    in memory on the source's schema as last detected; neither source nor destination is opened. Exits with 3 if a
+    person has to decide, with 2 for --fail-on breaks and loses.
+    """
     levels = tuple(fail_on or ("review",))
     if wrong := [w for w in levels if w not in LEVELS]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(LEVELS)}", param_hint="--fail-on")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Limit
 from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.old_names import old_name_line
 from instep.cli.commands.set_up.log import line
 from instep.cli.context import emit, open_app
+from instep.cli.help import examples
 from instep.cli.text import text_of
 
 if TYPE_CHECKING:
@@ -18,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: instep status --output json")(status)
-    app.command(epilog='Example: instep query "select status, count(*) from shop.order group by 1"')(query)
+    app.command(epilog=examples("instep status --output json"))(status)
+    app.command(epilog=examples('instep query "select status, count(*) from shop.order group by 1"'))(query)
 
 
 def status() -> None:
-    """Every connection: last run, pauses, waiting changes, tables in error."""
+    """Show each connection's last run, pauses, open changes and failed tables."""
     with open_backend() as backend:
         found = backend.status()
     emit({"connections": found}, lambda out: _show_status(out, found))
@@ -92,11 +94,16 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="SQL over the tables of the lake, as namespace.table.")],
-    destination: Annotated[str | None, typer.Option("--destination", "-d", help="Its name in instep.yml.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 100,
+    sql: Annotated[str, typer.Argument(help="A SELECT over the destination's tables, named NAMESPACE.TABLE.")],
+    destination: Annotated[
+        str | None, typer.Option("--destination", "-d", help="The destination; optional if there is only one.")
+    ] = None,
+    limit: Limit = 100,
 ) -> None:
-    """Ask the lake in SQL (DuckDB over Arrow): only the tables that the query names are read."""
+    """Query a destination in SQL.
+
+    Only the tables that the query names are read (DuckDB over Arrow).
+    """
     from instep.sync.query import ask
 
     with open_app() as app:

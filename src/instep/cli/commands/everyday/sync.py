@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import Connection, Tables
 from instep.cli.backend import open_backend, open_there
 from instep.cli.context import HELD, emit, fail, options
+from instep.cli.help import examples
 from instep.cli.render.run_report import end_as, show_report
 from instep.errors import InstepError
 from instep.operations.everyday.sync import SyncRequest
@@ -20,26 +22,29 @@ if TYPE_CHECKING:
     from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import SyncReport
 
-Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
-Tables = Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table (schema.table); repeatable.")]
-
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep sync · instep sync shop --table public.order · instep sync --full")(sync)
-    app.command(epilog="Example: instep verify shop --table public.order")(verify)
+    app.command(epilog=examples("instep sync", "instep sync shop --table public.order", "instep sync --full"))(sync)
+    app.command(epilog=examples("instep verify shop --table public.order"))(verify)
 
 
 def sync(
     connection: Connection = None,
     table: Tables = None,
-    full: Annotated[bool, typer.Option("--full", help="Read whole tables, whatever their cursors say.")] = False,
-    drop_retained: Annotated[
-        bool, typer.Option("--drop-retained", help="Let go of columns that the source dropped, where needed.")
+    full: Annotated[
+        bool, typer.Option("--full", help="Full refresh: read whole tables, whatever their cursors.")
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Over --server: do not wait for the end.")] = False,
+    drop_retained: Annotated[
+        bool, typer.Option("--drop-retained", help="Drop retained columns where a table cannot load with them.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="With --server: return at once instead of waiting for the end.")
+    ] = False,
 ) -> None:
-    """Bring the destination in step with the source, schema changes included. Over --server a worker does it; Ctrl-C
-    ends the waiting alone."""
+    """Load new rows, and apply the schema changes that the policy accepts.
+
+    With --server the sync runs on a worker; Ctrl-C stops waiting, not the sync.
+    """
     request = SyncRequest(tables=tuple(table or ()), full=full, drop_retained=drop_retained)
     if no_wait:
         _begin(connection, request)
@@ -58,8 +63,10 @@ def _begin(connection: str | None, request: SyncRequest) -> None:
 
 
 def verify(connection: Connection = None, table: Tables = None) -> None:
-    """Compare source and destination: counts and checksums of every column, and the keys that differ (over --server:
-    how many)."""
+    """Compare source and destination: row counts, checksums and keys.
+
+    Compares a checksum of every column and lists the keys that differ; with --server only their number.
+    """
     with open_backend() as backend:
         verdicts = backend.rows.verify(backend.connection(connection), table or ())
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))

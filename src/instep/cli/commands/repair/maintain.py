@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from instep.cli.arguments import Connection, DryRun, TablePattern
 from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, emit, fail
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -17,17 +19,18 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep maintain --dry-run · instep maintain shop --table 'public.*'")(maintain)
+    app.command(epilog=examples("instep maintain --dry-run", "instep maintain shop --table 'public.*'"))(maintain)
 
 
 def maintain(
-    connection: Annotated[
-        str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")
-    ] = None,
-    table: Annotated[str, typer.Option("--table", "-t", help="Only tables (schema.table) of this pattern.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    connection: Connection = None,
+    table: TablePattern = "",
+    dry_run: DryRun = False,
 ) -> None:
-    """Keep tables fast and small. No row changes, undo stays possible, and a load that begins meanwhile wins."""
+    """Compact files, expire old snapshots and delete orphaned files.
+
+    No row changes, and undo stays possible. A load that starts meanwhile takes precedence.
+    """
     with open_backend() as backend:
         name = backend.connection(connection)
         done = backend.rows.maintain(name, table, dry_run=dry_run)

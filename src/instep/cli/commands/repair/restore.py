@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit
+from instep.cli.help import examples
 from instep.errors import Blocked
 from instep.operations.repair.restore import RestoreRequest
 
@@ -22,25 +24,29 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples: instep restore public.order --list · instep restore public.order --at 2026-11-21T08:00 "
-        "--dry-run · instep restore public.order --snapshot 4711 --allow-destructive public.order"
+        epilog=examples(
+            "instep restore public.order --list",
+            "instep restore public.order --at 2026-11-21T08:00 --dry-run",
+            "instep restore public.order --snapshot 4711 --allow-destructive public.order",
+        )
     )(restore)
 
 
 def restore(
-    table: Annotated[str, typer.Argument(help="schema.table")],
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
-    snapshot: Annotated[int | None, typer.Option("--snapshot", help="The snapshot, as --list shows it.")] = None,
+    table: Table,
+    connection: OfConnection = None,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", help="The snapshot's id, from --list.")] = None,
     at: Annotated[
-        str | None, typer.Option("--at", help="As it was at this time (ISO 8601; UTC without a zone).")
+        str | None, typer.Option("--at", help="The latest snapshot at this time (ISO 8601; UTC without a zone).")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Only list the snapshots.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow-destructive", help="Tables that may be put back; a pattern.")
-    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the snapshots; restore nothing.")] = False,
+    dry_run: DryRun = False,
+    allow: AllowDestructive = None,
 ) -> None:
-    """Put a table's rows back to a snapshot, cursor included. The schema and the source stay as they are."""
+    """Roll a table's rows (and cursor) back to an earlier snapshot.
+
+    The schema and the source stay as they are.
+    """
     moment = _moment(at)
     if not listed and (snapshot is None) == (moment is None):
         raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Connection
 from instep.cli.context import confirm, emit, one_connection, open_app
+from instep.cli.help import examples
 from instep.errors import Blocked, ProjectError
 
 if TYPE_CHECKING:
@@ -14,15 +16,21 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Check
 
-log = typer.Typer(help="The log that a source keeps for connections in `mode: log`.", no_args_is_help=True)
+log = typer.Typer(
+    help="Show and drop the logs that sources keep for `mode: log`.",
+    epilog=examples("instep source log show"),
+    no_args_is_help=True,
+)
 
 
-@log.command(epilog="Example: instep source log show shop")
+@log.command(epilog=examples("instep source log show shop"))
 def show(
-    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml; without it all.")] = None,
+    connection: Annotated[str | None, typer.Argument(help="Only this connection; the default is all.")] = None,
 ) -> None:
-    """Where each connection stands in its log: how far behind it is, what the server keeps, whether it still can be
-    read."""
+    """Show how far each connection has read its source's log.
+
+    Shows the lag, how much log the server retains, and whether it can still be read.
+    """
     from instep.bootstrap.logs import log_status
 
     with open_app() as app:
@@ -31,13 +39,15 @@ def show(
     emit({"logs": found}, lambda out: _show(out, found))
 
 
-@log.command(epilog="Example: instep source log drop shop --yes")
+@log.command(epilog=examples("instep source log drop shop --yes"))
 def drop(
-    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml.")] = None,
-    slot: Annotated[str, typer.Option("--slot", help="A slot that instep.yml names no more.")] = "",
+    connection: Connection = None,
+    slot: Annotated[str, typer.Option("--slot", help="A slot that instep.yml no longer names.")] = "",
 ) -> None:
-    """Remove a connection's slot and its publication from a PostgreSQL source. Asks first: the next sync in `mode: log`
-    needs --full, and reads its tables as a whole."""
+    """Drop a connection's slot and publication at a PostgreSQL source.
+
+    Asks first. The next sync in `mode: log` then needs --full and reads whole tables.
+    """
     from instep.bootstrap.logs import log_of
 
     with open_app() as app:

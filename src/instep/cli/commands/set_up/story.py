@@ -98,7 +98,7 @@ def _undo(story: Story) -> None:
 
 def _held(story: Story) -> None:
     story.tell("40 warranties are no numbers any more: their rows came, the values wait.")
-    story.run("quarantine", "list", "public.product", "-c", "shop", "--rows", "2")
+    story.run("quarantine", "list", "public.product", "-c", "shop", "--limit", "2")
 
 
 def _approve(story: Story) -> None:
