@@ -97,7 +97,7 @@ HELD: tuple[tuple[str, str, str], ...] = (
 HOLDING = """
 ## Values that are held
 Their rows land with NULL there, `_instep_meta` says so, and quarantine has the original (`instep quarantine list`);
-under `misfit: fail` the sync stops and names the row instead.
+under `on_invalid_value: fail` the sync stops and names the row instead.
 """
 REFUSED = """
 A table is refused as a whole, with an error that names it, for a row of more than 1 GB, which PostgreSQL cannot send

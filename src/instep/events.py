@@ -274,7 +274,7 @@ class TableLoaded(Event):
     inserted: int
     updated: int
     deleted: int
-    misfits: int
+    invalid_values: int
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def test_verify_before_the_first_sync_says_that_there_is_nothing(shop: Shop) -> 
 TYPOS = [
     ("select * from shop.custmer", "did you mean shop.customer?"),
     ("select * from custmer", "did you mean customer?"),
-    ("select * from zzzzzz", "the lake has shop.customer"),
+    ("select * from zzzzzz", "the destination has shop.customer"),
     ("selec 1", "names that are reserved words"),
 ]
 
@@ -118,5 +118,5 @@ def test_a_query_with_a_typo_is_told_what_there_is(shop: Shop, sql: str, hint: s
     assert hint in said.err
 
 
-def test_a_query_on_an_empty_lake_is_told_so(shop: Shop) -> None:
-    assert "the lake is empty" in shop.run("query", "select * from customer").err
+def test_a_query_on_an_empty_destination_is_told_so(shop: Shop) -> None:
+    assert "the destination has no tables" in shop.run("query", "select * from customer").err

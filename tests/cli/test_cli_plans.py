@@ -92,8 +92,8 @@ def test_what_is_worth_telling() -> None:
         "estimate": {"text": "unknown"},
     }
     filled = {"text": "t.b is filled: reads 3", "estimate": {"text": "about 3 s"}}
-    held = {"text": "t.c: 2 of 3", "misfits": 2, "why_not": ""}
-    odd = {"text": "t.a: 1 of 3", "misfits": 1, "changed": 0}
+    held = {"text": "t.c: 2 of 3", "invalid_values": 2, "why_not": ""}
+    odd = {"text": "t.a: 1 of 3", "invalid_values": 1, "changed": 0}
     lines = [line for line, _ in cost_lines({"steps": [told], "backfills": [filled], "lossy": [odd], "held": [held]})]
     assert lines == [
         "What it costs", "  shop.t: rewrite column a: unknown", "  t.b is filled: reads 3: about 3 s",

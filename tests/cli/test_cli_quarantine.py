@@ -28,7 +28,7 @@ def held(shop: Shop) -> Shop:
     lake = IcebergDestination(IcebergConfig("lake", str(shop.folder / "lake")))
     with shop.store() as store:
         run = store.runs.claim("shop", "sync")
-        store.runs.record_tables(TableRun(run.id, ("main", "customer"), "done", misfits=3))
+        store.runs.record_tables(TableRun(run.id, ("main", "customer"), "done", invalid_values=3))
         store.runs.finish(run, "done")
     lake.claim(REF, run.fence)
     rows = [{"id": 1, "name": "Ann", "_instep_meta": NOTE}, {"id": 2, "name": "Bo", "city": "Rome"}]

@@ -90,7 +90,7 @@ def test_a_value_that_does_not_fit_is_held_and_said(shop: Shop) -> None:
 def test_one_table_that_fails_is_6_and_the_others_are_done(shop: Shop) -> None:
     file = shop.folder / "instep.yml"
     file.write_text(
-        file.read_text().replace("policy: careful}", "policy: careful, tables: {main.order: {misfit: fail}}}")
+        file.read_text().replace("policy: careful}", "policy: careful, tables: {main.order: {on_invalid_value: fail}}}")
     )
     shop.ok("sync")
     shop.sql("insert into \"order\" values (3, 1, 'many'); insert into customer values (3, 'Cy', null);")

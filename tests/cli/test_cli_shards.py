@@ -96,7 +96,7 @@ def test_values_of_one_shard_that_did_not_fit_go_into_its_rows(shards: Shop, lak
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["merge.merged", "apply.table.after"])
 def test_a_shard_that_is_killed_leaves_the_others_as_they_are(shards: Shop, point: str) -> None:
-    """A process of its own, by SIGKILL: it goes on where it was, and what it left behind is swept."""
+    """A process of its own, by SIGKILL: it goes on where it was, and what it left behind is removed."""
     text = shards.folder.joinpath("instep.yml").read_text()
     shards.folder.joinpath("instep.yml").write_text(
         text.replace("duckdb, path: lake.duckdb", "iceberg, warehouse: lake")

@@ -84,7 +84,7 @@ BAD: list[tuple[str, str, list[str]]] = [
     ("a secret in spark.conf", "spark: {conf: {spark.my.password: geheim}}",
      ["1: spark.conf.spark.my.password: Spark shows its configuration: a secret belongs to the source or the "
       "destination"]),
-    ("a web hook in the open", "channels:\n  s: {type: slack, url: 'https://h/geheim'}",
+    ("a webhook in the open", "channels:\n  s: {type: slack, url: 'https://h/geheim'}",
      ["2: channels.s.url: a secret must not stand in the file: write ${env:S_URL} and set it in .env"]),
     ("an unknown reference", "sources:\n  a: {type: sqlite, path: '${HOME}/x'}",
      ["2: sources.a.path: unknown reference ${HOME}: write ${env:HOME}"]),
@@ -131,7 +131,7 @@ BAD: list[tuple[str, str, list[str]]] = [
     ("cursor of a full refresh", SOURCES + "connections:\n  c: {tables: {a.b: {mode: full_refresh, cursor: x}}}",
      ["6: connections.c.tables.a.b.cursor: a full refresh reads every row and has no cursor"]),
     ("a wrong mode", SOURCES + "connections:\n  c: {tables: {a.b: {mode: upsrt}}}",
-     ["6: connections.c.tables.a.b.mode: must be one of 'auto', 'full_refresh', 'append', 'upsert' or 'log', "
+     ["6: connections.c.tables.a.b.mode: must be one of 'auto', 'full_refresh', 'append', 'upsert' or 'cdc', "
       "did you mean 'upsert'?"]),
     ("a wrong duration", SOURCES + "connections:\n  c: {detect: {min_interval: soon}}",
      ["6: connections.c.detect.min_interval: must be a duration such as 30, 90s, 15m, 2h or 1d"]),
@@ -142,8 +142,8 @@ BAD: list[tuple[str, str, list[str]]] = [
     ("a wrong action", "policies:\n  p: {rules: [{on: column.added, decide: pause}]}",
      ["2: policies.p.rules.0.decide: must be one of 'apply', 'review', 'ignore', 'pause_table' or 'pause_connection', "
       "did you mean 'pause_table'?"]),
-    ("null without quotes", "policies:\n  p: {misfit: null}",
-     ['2: policies.p: misfit has no value: write quarantine, "null" (in quotes) or fail']),
+    ("null without quotes", "policies:\n  p: {on_invalid_value: null}",
+     ['2: policies.p: on_invalid_value has no value: write quarantine, "null" (in quotes) or fail']),
     ("a rule without kinds", "policies:\n  p: {rules: [{on: [], decide: apply}]}",
      ["2: policies.p.rules.0.on: must not be empty"]),
     ("an empty pattern", SOURCES + "connections:\n  c: {exclude: {tables: ['']}}",

@@ -111,7 +111,7 @@ def test_values_in_quarantine(shop: Shop, project: instep.Project) -> None:
     )
     with instep.open(shop.folder) as project:
         connection = project.connection()
-        assert sum(table.misfits for table in connection.sync().tables) == 2
+        assert sum(table.invalid_values for table in connection.sync().tables) == 2
         held = connection.quarantine.entries("main.item")
         assert sorted(entry["original"] for entry in held) == ["x", "y"]
         assert "<td>main.item</td>" in held._repr_html_()

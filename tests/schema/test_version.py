@@ -41,7 +41,7 @@ CASES = [
      ("column s.t.b, kept after its removal, let go",)),
     ("column kept under another name", KEPT, replace(KEPT, columns=(*KEPT.columns[:2], column("b:int32#4"),
      column("b__v2:string#3", retained=True))), False, ("column s.t.b added (int32)",)),
-    ("column revived", KEPT, T, False, ("column s.t.b added (string)",)),
+    ("column undropped", KEPT, T, False, ("column s.t.b added (string)",)),
     ("key removed", T, with_columns("id:int32#1", "a:int32#2", "b:string#3"), True,
      ("primary key of s.t removed (was (id))",)),
     ("key given", with_columns("id:int32#1"), with_columns("id:int32#1!"), True, ("primary key of s.t set to (id)",)),

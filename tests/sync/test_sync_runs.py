@@ -329,7 +329,7 @@ def stale_destination(world: World, tables: dict) -> None:  # type: ignore[type-
         world.destination.execute(ref, steps, after, Commit("r", 1))
 
 
-def test_what_failed_runs_staged_is_swept(world: World) -> None:
+def test_what_failed_runs_staged_is_removed(world: World) -> None:
     tables(world, "t", "u")
     world.settings["t"] = type(world.pipe.settings(world_table("t")))(cursor="v", mode="append")
     world.sync()

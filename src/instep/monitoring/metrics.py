@@ -55,7 +55,7 @@ def _number(value: float) -> str:
 COUNTERS = (
     ("instep_detections_total", "detections", "Detections by workers, by how they ended."),
     ("instep_changes_total", "changes", "Schema changes, by what was decided when they were first seen."),
-    ("instep_rows_total", "rows", "Rows of loads; misfits: values that were held in quarantine."),
+    ("instep_rows_total", "rows", "Rows of loads; invalid_values: values that were quarantined."),
     ("instep_runs_total", "runs", "Runs that have ended."),
     ("instep_table_failures_total", "table_failures", "Tables that a run could not load."),
     ("instep_dead_jobs_total", "dead_jobs", "Jobs that have used up their attempts."),

@@ -59,7 +59,7 @@ class TableRunOut(ResponseModel):
     inserted: int
     updated: int
     deleted: int
-    misfits: int
+    invalid_values: int
     bytes: int
     seconds: float
     error: str

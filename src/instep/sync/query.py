@@ -87,7 +87,11 @@ def _hint(error: str, destination: Destination) -> str:
     if missing is None:
         return 'names that are reserved words or have capitals need quotes: shop."order"'
     known = sorted(".".join(ref) for ref in destination.tables())
-    listed = f"the lake has {', '.join(known[:8])}{' and others' * (len(known) > 8)}" if known else "the lake is empty"
+    listed = (
+        f"the destination has {', '.join(known[:8])}{' and others' * (len(known) > 8)}"
+        if known
+        else "the destination has no tables"
+    )
     return did_you_mean(missing[1], [*known, *(name.partition(".")[2] for name in known)], listed)
 
 

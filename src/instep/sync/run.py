@@ -373,5 +373,5 @@ def _event(pipe: SyncContext, run: Run, result: TableRun) -> TableFailed | Table
         result.inserted,
         result.updated,
         result.deleted,
-        result.misfits,
+        result.invalid_values,
     )

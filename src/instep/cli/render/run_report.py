@@ -33,7 +33,7 @@ def show_report(out: Screen, report: SyncReport) -> None:
         grid.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for t in report.tables:
         style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
-        numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))
+        numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.invalid_values))
         grid.add_row(cell(_path(t.table)), t.mode, *numbers, cell(t.status, style))
     out.print(grid)
     for t in report.tables:

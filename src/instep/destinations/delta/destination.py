@@ -14,10 +14,10 @@ from instep.destinations.base import (
     Fill,
     Filled,
     FillSize,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     Ref,
     RowLookup,
     RowUpdate,
@@ -32,7 +32,7 @@ from instep.destinations.delta import promote as refill
 from instep.destinations.delta.ddl import CAPABILITIES, statements
 from instep.destinations.delta.files import io_of
 from instep.destinations.delta.held import DeltaTableState, find, not_ours, require
-from instep.destinations.delta.keep import sweep
+from instep.destinations.delta.keep import remove_uncommitted_files
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.warehouse import Folders, Warehouse, local_root
@@ -164,8 +164,8 @@ class DeltaDestination:
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.warehouse, ref, fence)
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        sweep(self.warehouse, ref, runs)
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        remove_uncommitted_files(self.warehouse, ref, runs)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.warehouse, ref, steps, after, commit)
@@ -174,14 +174,14 @@ class DeltaDestination:
         """The steps as Spark SQL over Delta tables."""
         return statements(steps)
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
-        ddl.revive(self.warehouse, ref, table, commit)
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        ddl.undrop_table(self.warehouse, ref, table, commit)
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return keep.is_kept(self.warehouse, ref, source_id)
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
-        return keep.revival(self.warehouse, ref, column)
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        return keep.undrop_report(self.warehouse, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         return refill.refill(self.warehouse, ref, column, commit)
@@ -239,11 +239,11 @@ class DeltaDestination:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.warehouse, ref, columns, extra, commit)
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
-        return rows.misfits(self.warehouse, ref, column, kind)
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        return rows.count_invalid_values(self.warehouse, ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
-        return rows.trial(self.warehouse, ref, column, kind, key, limit)
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        return rows.sample_cast(self.warehouse, ref, column, kind, key, limit)
 
     def target(self, ref: Ref) -> StagingTarget:
         held = require(self.warehouse, ref)

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from instep.destinations.base import CastSample, Commit, LoadOutcome, Misfits, Ref, RowLookup, RowUpdate
-from instep.destinations.casts import misfits_in, tried
+from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
+from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
@@ -115,7 +115,9 @@ def update_rows(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate,
     return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
 
-def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+def sample_cast(
+    file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
+) -> CastSample:
     """Casts the values of the first rows there and back."""
     with file.reading() as session:
         record = _present(session, ref)
@@ -129,11 +131,11 @@ def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequen
     return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
 
 
-def misfits(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> Misfits:
+def count_invalid_values(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
     """How many values of a column do not fit a type, and one of them; reads that column only."""
     with file.reading() as session:
         record = find(session, ref) if session is not None else None
     if record is None:
-        return Misfits()
+        return InvalidValueCount()
     parts = (batch.column(0) for batch in read(file, ref, [column]))
-    return misfits_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))
+    return invalid_values_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))

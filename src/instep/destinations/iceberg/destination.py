@@ -15,10 +15,10 @@ from instep.destinations.base import (
     Fill,
     Filled,
     FillSize,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     Ref,
     RowLookup,
     RowUpdate,
@@ -175,10 +175,10 @@ class IcebergDestination:
 
         iceberg_load.claim(self.lake, ref, fence)
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        from instep.destinations.iceberg.maintain import purge as iceberg_sweep
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        from instep.destinations.iceberg.maintain import purge as iceberg_purge
 
-        iceberg_sweep.sweep(self.lake, ref, runs)
+        iceberg_purge.remove_uncommitted_files(self.lake, ref, runs)
 
     def born_with_rows(self) -> AbstractContextManager[None]:
         from instep.destinations.iceberg.commit import deferred_create as iceberg_births
@@ -191,7 +191,7 @@ class IcebergDestination:
         with iceberg_views.in_step(self.lake, ref, steps, after, commit.fence):
             iceberg_ddl.execute(self.lake, ref, steps, after, commit)
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         from instep.destinations.iceberg.evolve import ddl as iceberg_ddl
 
         iceberg_ddl.unpark(self.lake, ref, table, commit)
@@ -202,10 +202,10 @@ class IcebergDestination:
         there = self.lake.metadata([ref]).get(ref)
         return there is not None or iceberg_undo.parked(self.lake, ref, source_id) is not None
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
         from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
-        return iceberg_undo.revival(self.lake, ref, column)
+        return iceberg_undo.undrop_report(self.lake, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         from instep.destinations.iceberg.backfill import restore_values as iceberg_refill
@@ -251,10 +251,10 @@ class IcebergDestination:
 
         return iceberg_promote.promote(self.lake, ref, columns, extra, commit)
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
         from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
-        return iceberg_undo.misfits(self.lake, ref, column, kind)
+        return iceberg_undo.count_invalid_values(self.lake, ref, column, kind)
 
     def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
         from instep.destinations.iceberg.maintain import restore as iceberg_restore
@@ -297,10 +297,10 @@ class IcebergDestination:
 
         return iceberg_maintain.maintain(self.lake, ref, work)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         from instep.destinations.iceberg.maintain import sample as iceberg_sample
 
-        return iceberg_sample.trial(self.lake, ref, column, kind, key, rows)
+        return iceberg_sample.sample_cast(self.lake, ref, column, kind, key, rows)
 
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Takes over an Iceberg table that something else made; `table` describes all of its columns."""

@@ -52,8 +52,8 @@ class Section(BaseModel):
             return data
         if info.context is not None:
             info.context[id(data)] = cls
-        if "misfit" in data and "misfit" in cls.model_fields and data["misfit"] is None:
-            raise ValueError('misfit has no value: write quarantine, "null" (in quotes) or fail')
+        if "on_invalid_value" in data and "on_invalid_value" in cls.model_fields and data["on_invalid_value"] is None:
+            raise ValueError('on_invalid_value has no value: write quarantine, "null" (in quotes) or fail')
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
     def local_paths(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from instep.schema.changes.describe import Change, describe, symbol, table_of
 from instep.schema.planning.plan import Plan
-from instep.schema.planning.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, SetLayout, Step
+from instep.schema.planning.step import RecordIdentity, Ref, RewriteColumn, SetLayout, Step, UndropColumn
 from instep.schema.policy.policy import Decision
 
 NOTHING = "nothing to do: the destination is in step"
@@ -58,7 +58,7 @@ def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
 def sign(one: Step) -> str:
     """`+`, `-` or `~`."""
     change = one.change
-    if isinstance(change, ReviveColumn):
+    if isinstance(change, UndropColumn):
         return "+"
     return "~" if isinstance(change, RewriteColumn | RecordIdentity | SetLayout) else symbol(change)
 
@@ -109,11 +109,11 @@ def meanwhile(decision: Decision) -> str:
         return "nothing is read"
     if decision.action == "pause_table":
         return "the table is not read, the others go on"
-    misfit = {
+    invalid = {
         "quarantine": "values that do not fit are held in quarantine",
         "null": "values that do not fit land as NULL, the originals are held in quarantine",
         "fail": "a value that does not fit fails the table",
-    }[decision.modifiers.misfit]
+    }[decision.modifiers.on_invalid_value]
     return {
         "schema.added": "its tables are not read",
         "table.added": "it is not read",
@@ -123,9 +123,9 @@ def meanwhile(decision: Decision) -> str:
         "column.removed": "new rows have NULL in it",
         "table.renamed": "it is read under its accepted name",
         "column.renamed": "it is read under its accepted name",
-        "column.widened": f"values are cast to the accepted type; {misfit}",
+        "column.widened": f"values are cast to the accepted type; {invalid}",
         "column.narrowed": "the wider accepted type holds every value",
-        "column.retyped": f"values are cast to the accepted type; {misfit}",
+        "column.retyped": f"values are cast to the accepted type; {invalid}",
         "table.replaced": "the table is not read",
         "name.collided": "what is new is not read, what was renamed keeps its accepted name",
         "access.lost": "the table is in error, the others go on",

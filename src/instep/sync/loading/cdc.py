@@ -1,4 +1,4 @@
-"""Tables in `mode: log`: what their log says changed, where each stands in it, and when the server may forget.
+"""Tables in `mode: cdc`: what their log says changed, where each stands in it, and when the server may forget.
 
 The position of a table is part of the commit that brought its rows. A table in which nothing changed is not committed
 to: how far its log was looked through is noted in the store, beside the commit's position that this rests on. The
@@ -155,7 +155,7 @@ class Following:
 
     def _is_mine(self, read: TableRead) -> bool:
         try:
-            return choose(read.table, settings_of(self.pipe, read.table)).mode == "log"
+            return choose(read.table, settings_of(self.pipe, read.table)).mode == "cdc"
         except ProjectError:
             return False
 

@@ -331,7 +331,7 @@ def _compared(
 def _keeps(pipe: SyncContext, read: TableRead) -> bool:
     """Whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
     choice = choose(read.table, pipe.settings(read.table))
-    return bool(read.table.key) and choice.mode in ("upsert", "log") and choice.deletes == "ignore"
+    return bool(read.table.key) and choice.mode in ("upsert", "cdc") and choice.deletes == "ignore"
 
 
 def _source_rows(
@@ -343,7 +343,7 @@ def _source_rows(
     target = pipe.destination.target(ref)
     spec = stage_spec(pipe, load, target, snapshot.yields(read), "verify", 0)
     names = [c.name for c in spec.columns if c.source is not None]
-    spec = replace(spec, misfit="null")
+    spec = replace(spec, on_invalid_value="null")
 
     def batches() -> Iterator[pa.RecordBatch]:
         with giving_way(snapshot.reader) as session:

@@ -100,7 +100,7 @@ def owes_versions(pipe: SyncContext, reads: Sequence[TableRead]) -> frozenset[Re
 
 def _follows_log(pipe: SyncContext, table: Table) -> bool:
     try:
-        return choose(table, pipe.settings(table)).mode == "log"
+        return choose(table, pipe.settings(table)).mode == "cdc"
     except ProjectError:
         return False
 

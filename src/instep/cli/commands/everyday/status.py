@@ -1,4 +1,4 @@
-"""`instep status` and `query`: what stands, what is in the lake."""
+"""`instep status` and `query`: the state of the connections, and the rows at a destination."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from instep.model import Check
 
 log = typer.Typer(
-    help="Show and drop the logs that sources keep for `mode: log`.",
+    help="Show and drop the logs that sources keep for `mode: cdc`.",
     epilog=examples("instep source log show"),
     no_args_is_help=True,
 )
@@ -46,7 +46,7 @@ def drop(
 ) -> None:
     """Drop a connection's slot and publication at a PostgreSQL source.
 
-    Asks first. The next sync in `mode: log` then needs --full and reads whole tables.
+    Asks first. The next sync in `mode: cdc` then needs --full and reads whole tables.
     """
     from instep.bootstrap.logs import log_of
 
@@ -106,7 +106,7 @@ def _binary(found: dict[str, Any]) -> str:
 
 def _show(out: Screen, found: list[dict[str, Any]]) -> None:
     if not found:
-        out.write("no connection follows a log: set `mode: log` in instep.yml")
+        out.write("no connection follows a log: set `mode: cdc` in instep.yml")
     for one in found:
         out.print(one["connection"], style="bold", end="")
         out.write(f"  {line(one)}", "yellow" if one["trouble"] else "")

@@ -17,8 +17,8 @@ from instep.destinations.iceberg.write.load import load_ours
 from instep.schema.catalog.types import DataType
 
 
-def trial(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
-    """See `Destination.trial`."""
+def sample_cast(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    """See `Destination.sample_cast`."""
     table, metadata = load_ours(lake, ref)
     found = read_table(ref, metadata).by_name.get(column)
     if found is None or table.metadata.current_snapshot() is None:

@@ -31,7 +31,7 @@ class JsonText(str):
     __slots__ = ()
 
 
-class Misfit(str):
+class InvalidText(str):
     """The text of a value that does not fit its declared type, where such values are kept."""
 
     __slots__ = ()
@@ -252,6 +252,6 @@ def kept(convert: Convert) -> Convert:
         try:
             return convert(value)
         except ValueError:
-            return Misfit(string(value))
+            return InvalidText(string(value))
 
     return convert_or_keep
