@@ -207,7 +207,7 @@ class CopyPurged(Event):
 
 @dataclass(frozen=True)
 class ActAskedFor(Event):
-    """Under four_eyes a person has asked for what takes two: somebody else has to ask for the same. `act` is the
+    """Under four_eyes a person has asked for what takes two: another person has to request the same. `act` is the
     command, `what` all that matters of it."""
 
     type: ClassVar[str] = "act.asked_for"

@@ -192,7 +192,7 @@ def test_a_change_that_rebuilds_a_table_is_timed_as_its_mode(shop: Shop) -> None
         "create table new (id integer, name text primary key, city text); insert into new select * from customer;"
         "drop table customer; alter table new rename to customer"
     )
-    assert shop.json("plan")["costs"]["backfills"] == [], "it waits"
+    assert shop.json("plan")["costs"]["backfills"] == [], "pending"
     [id] = [id for summary, id in shop.changes().items() if "key" in summary]
     shop.ok("changes", "approve", id)
     found = shop.json("plan")["costs"]["backfills"]

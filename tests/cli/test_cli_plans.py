@@ -54,7 +54,7 @@ def test_history_shows_plans_and_their_steps(grown: Shop) -> None:
 
 def test_history_without_plans(shop: Shop) -> None:
     shop.ok("plan")
-    assert shop.ok("history", "--plans").out == "no plan was applied yet\n"
+    assert shop.ok("history", "--plans").out == "no plan has been applied yet\n"
     assert shop.json("history", "--plans")["plans"] == []
 
 
@@ -105,7 +105,9 @@ def test_what_is_worth_telling() -> None:
 def test_a_plan_in_sql(grown: Shop) -> None:
     sql = "ALTER TABLE `shop`.`order` ADD COLUMN `note` STRING;"
     assert grown.json("plan")["ddl"] == [sql]
-    assert f"In SQL: to read, the steps above are what is done\n  {sql}\n" in grown.ok("plan", "--ddl").out
+    assert (
+        f"Equivalent SQL (for reference; instep executes the steps above)\n  {sql}\n" in grown.ok("plan", "--ddl").out
+    )
     assert "ALTER TABLE" not in grown.ok("plan").out
 
 

@@ -87,7 +87,7 @@ EXPLAINED = [
      ["two detections agree"]),
     ("the preset", "public.order.note", "column.comment", "apply", "preset allow_all", "instep.yml:5", []),
     ("an override's rule", "public.log.x", "column.added", "review", "rule 1 of override public.log of policy careful",
-     "instep.yml:22", ["public.log is no accepted table of shop"]),
+     "instep.yml:22", ["public.log is not an accepted table of shop"]),
     ("an override's preset", "public.log", "table.renamed", "review", "override public.log of policy careful",
      "instep.yml:20", []),
     ("a slip", "public.ordr.note", "column.comment", "apply", "preset allow_all", "instep.yml:5",

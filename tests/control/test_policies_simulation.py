@@ -239,7 +239,7 @@ def test_moments(text: str, expected: datetime) -> None:
 
 
 def test_no_moment() -> None:
-    with pytest.raises(InstepError, match="'yesterday' is no date"):
+    with pytest.raises(InstepError, match="'yesterday' is not a date"):
         moment("yesterday")
 
 

@@ -69,7 +69,7 @@ BAD_CASES = [
     ("nothing", "# later\n", ["it.yml is empty", "- {change: column.removed"]),
     ("no cases", "[]", ["it.yml has no cases"]),
     ("a reference", '- {change: key.removed, table: "${env:T}", expect: review}',
-     ["it.yml:1: 0.table: a reference cannot stand here"]),
+     ["it.yml:1: 0.table: a reference is not possible here"]),
     ("null without quotes", "- {change: column.retyped, table: t, column: x, expect: ignore, on_invalid_value: null}",
      ['it.yml:1: 0.on_invalid_value: needs a value (the word null in quotes: "null")']),
     ("broken text", "- {change: [", ["it.yml:1:"]),

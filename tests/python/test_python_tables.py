@@ -160,7 +160,7 @@ def test_a_policy_is_explained_tested_and_simulated(shop: Shop, connection: inst
         assert [one.passed for one in tested.cases] == [True, False]
         assert not tested.ok
         assert "<td>failed</td>" in tested._repr_html_()
-        with pytest.raises(InstepError, match=r"1 of 2 case\(s\) of connection shop are decided otherwise"):
+        with pytest.raises(InstepError, match=r"1 of 2 case\(s\) of connection shop are decided differently"):
             tested.raise_for_failure()
     with pytest.raises(ProjectError, match="case 1 is wrong: expect"):
         connection.policy.test([case])

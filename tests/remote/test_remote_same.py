@@ -268,7 +268,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(twins: Twin
     client.post("/connections", {"name": "mine", "spec": {"source": "db", "destination": "lake"}})
     _, tag = client.read("/connections/mine/settings")
     twins.far.ok("detector", "set", "frequency=1800", "--connection", "mine")
-    with pytest.raises(Conflict, match="moved since it was read"):
+    with pytest.raises(Conflict, match="changed since it was read"):
         client.patch("/connections/mine/settings", {"spec": {"app_options": {"frequency": 21600}}}, tag)
     assert twins.far.ok("detector", "status", "mine", *JSON).json["detector"]["frequency"] == 1800
 

@@ -127,7 +127,7 @@ def test_rows_are_put_back(twins: Twins) -> None:
         last = next(e for e in store.events.latest(connection="shop", limit=20) if e.type == "table.restored")
         assert last.data["who"].startswith("canary")
     moved = {"table": "main.item", "snapshot": now[1], "base": now[1], "allow": ["*"]}
-    with pytest.raises(Conflict, match="has moved since it was looked at"):
+    with pytest.raises(Conflict, match="has changed since it was shown"):
         works(twins.far).done("shop", "restore", moved)
 
 

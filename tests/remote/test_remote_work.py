@@ -38,9 +38,9 @@ def test_a_sync_a_detection_and_a_decision(world: World) -> None:
         assert len(applied) == 1
     assert [job.kind for job in done] == ["sync", "detect", "sync"]
     world.ok("pause", "shop", "--reason", "from afar")
-    assert "was paused already" in world.ok("pause", "shop").out
+    assert "is already paused" in world.ok("pause", "shop").out
     assert world.there("pause", "shop", "--table", "main.items").err == world.here("pause", "--table", "main.items").err
-    assert "runs again" in world.ok("resume", "shop").out
+    assert "resumed shop" in world.ok("resume", "shop").out
     queued = world.ok("sync", "--no-wait", "--output", "json").json["job"]
     assert queued["status"] == "queued"
     assert world.ok("queue", "cancel", queued["id"], "--output", "json").json["job"]["status"] == "cancelled"
@@ -75,7 +75,7 @@ def test_what_a_run_holds_of_a_row_meanwhile_is_erased_too(world: World, more: i
     client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
     rows = RemoteRows(Works(client, Follower(client, watch, str), str), lambda _: pytest.fail("it is no sync"))
     if more == ROUNDS:
-        with pytest.raises(Conflict, match=f"{ROUNDS} entries of this row were erased, and 1 more are held"):
+        with pytest.raises(Conflict, match=f"{ROUNDS} entries of this row were erased, and 1 more are quarantined"):
             rows.erase("shop", "main.item", {"id": "1"})
     else:
         assert rows.erase("shop", "main.item", {"id": "1"}) == 1 + more

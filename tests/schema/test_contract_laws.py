@@ -130,7 +130,7 @@ def test_keys_of_contracts_of_others(columns: str, key: tuple[str, ...], tmp_pat
 BROKEN = [
     ("no schema", "apiVersion: v3.1.0\nid: x\nversion: '1'\n", "schema"),
     ("an older standard", "apiVersion: v2.2.2\nid: x\nversion: '1'\nschema: [{name: t}]\n", "apiVersion"),
-    ("a list", "- a\n", "is no data contract"),
+    ("a list", "- a\n", "is not a data contract"),
     ("a type of nobody's", "apiVersion: v3.1.0\nid: x\nversion: '1'\nschema: [{name: t, properties: [{name: a, "
      "customProperties: [{property: instepType, value: int7}]}]}]\n", "int7"),
     ("no YAML", "a: [", "c.yml"),

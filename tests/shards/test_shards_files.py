@@ -354,7 +354,7 @@ def test_in_an_object_store(tmp_path: Path, bucket: Bucket) -> None:
 
 @pytest.mark.slow
 def test_a_shared_table_is_not_put_back(shop: Shop) -> None:
-    with pytest.raises(InstepError, match="its snapshots have the rows of all of them"):
+    with pytest.raises(InstepError, match="its snapshots have the rows of all its connections"):
         savepoints(shop["a"].pipe, "main.t")
 
 

@@ -92,7 +92,7 @@ def test_the_approver_neither_syncs_nor_applies_it(eyes: Eyes) -> None:
     mine, other = preview(eyes.by("alice")), preview(eyes.by("bob"))
     assert not any(d.applied for d in mine.plan.decisions)
     assert [d.why for d in mine.detection.waiting] == [
-        "approved by alice: with four_eyes somebody else has to apply it"
+        "approved by alice: with four_eyes another person has to apply it"
     ]
     assert [d.change.kind for d in other.plan.decisions if d.applied] == ["column.removed"]
     with pytest.raises(Blocked, match="alice has approved this"):

@@ -134,7 +134,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     change(grown, 7)
     [note] = sync(eager(grown), engine=Inline()).notes
     assert note.startswith("public.t: 8 files (")
-    assert note.endswith(" were put together, 1 are left")
+    assert note.endswith(" files → 1")
     assert grown.events("table.maintained") == ["table.maintained"]
     assert grown.differing() == {}
     assert grown.destination.layout(("shop", "t")).deletes == 0

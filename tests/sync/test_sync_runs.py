@@ -386,5 +386,5 @@ def test_patterns_that_match_nothing_are_said(world: World) -> None:
     errors = {".".join(t.table): t.error for t in report.tables}
     assert errors == {
         "public.t": "",
-        "shop.t": "no table of the source fits 'shop.t' in `include` of connection shop: there is public.t",
+        "shop.t": "'shop.t' in `include` of connection shop matches no table of the source: there is public.t",
     }

@@ -100,7 +100,7 @@ def test_switched_off_it_goes_on(world: World) -> None:
     world.run(*SETUP)
     done(world)
     world.settings = {}
-    assert any("goes on keeping its history" in text for text in world.preview().plan.remarks)
+    assert any("continues to keep its history" in text for text in world.preview().plan.remarks)
     world.run("UPDATE t SET a = 'A' WHERE id = 1")
     done(world)
     assert versions(world, "id", "a") == [(1, "A", 2, None), (1, "a", 1, 2), (2, "b", 1, None)]

@@ -115,7 +115,7 @@ class OperationBackend(Protocol):
 
 @dataclass(frozen=True)
 class SelectionStep:
-    """The effect of switching one object. `changed` is false where it is so already; `lines` are the consequences, for
+    """The effect of switching one object. `changed` is false where it is already so; `lines` are the consequences, for
     people."""
 
     object: str

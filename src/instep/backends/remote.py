@@ -179,7 +179,10 @@ class RemoteBackend:
             return name
         names = [one["name"] for one in self._api.pages("/connections", _NAMED)]
         if len(names) > 1:
-            raise ProjectError("which connection?", hint=f"name one of: {', '.join(names)}")
+            raise ProjectError(
+                f"the server has {len(names)} connections: choose one",
+                hint=f"name it, or pass -c/--connection: {', '.join(names)}",
+            )
         if not names:
             raise ProjectError("the server has no connections that this key is for", hint="ask its admin")
         return str(names[0])

@@ -183,7 +183,10 @@ class App:
         """The named connection, or the only one; ProjectError if that is not clear."""
         names = self.project.selected([name] if name else [])
         if len(names) > 1:
-            raise ProjectError("which connection?", hint=f"name one of: {', '.join(names)}")
+            raise ProjectError(
+                f"this project has {len(names)} connections: choose one",
+                hint=f"name it, or pass -c/--connection: {', '.join(names)}",
+            )
         return names[0]
 
     def source(self, name: str | None = None) -> Source:
@@ -255,7 +258,10 @@ class App:
         if name is not None:
             return name
         if len(known) != 1:
-            raise ProjectError(f"which {what}?", hint=f"name one of: {', '.join(known) or 'none is defined'}")
+            hint = f"name it: {', '.join(known)}" if known else f"add one below `{what}s:` in instep.yml"
+            raise ProjectError(
+                f"this project has {len(known) or 'no'} {what}s{': choose one' * bool(known)}", hint=hint
+            )
         return next(iter(known))
 
     def pipe(self, connection: str) -> SyncContext:

@@ -79,7 +79,7 @@ def refuse_local(command: str) -> None:
     family = command.partition(" ")[0]
     why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
     hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
-    raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
+    raise InstepError(f"`instep {command}` is not available with --server: {why}", hint=hint)
 
 
 @contextmanager
@@ -118,5 +118,8 @@ def open_client() -> Client:
 
 
 def goes_on(job: str) -> None:
-    """Notify the user who stops waiting that the job goes on."""
-    say(f"job {job} goes on at the server: `instep queue show {job}` says how it stands, `queue cancel {job}` stops it")
+    """Notify the user who stops waiting that the job continues."""
+    say(
+        f"job {job} continues on the server: run `instep queue show {job}` to follow it, "
+        f"`instep queue cancel {job}` to stop it"
+    )

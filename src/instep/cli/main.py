@@ -107,7 +107,7 @@ def shared(
     ] = False,
 ) -> None:
     if output not in ("table", "json") and not (output == "github" and context.invoked_subcommand == "migration"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json", param_hint="--output")
+        raise typer.BadParameter(f"{output!r} is not a format: use table or json", param_hint="--output")
     options.project, options.output, options.yes = project, output, yes
     options.interactive, options.color, options.server = not no_input, not no_color, server_url
     refuse_local(options.command)

@@ -113,7 +113,7 @@ def _gauges(now: Gauges) -> Iterator[Family]:
     yield Family("instep_queue_oldest_seconds", "gauge", "How long the oldest of them is due.",
                  one(since(now.oldest_due)))  # fmt: skip
     yield Family("instep_jobs_running", "gauge", "Jobs that workers do.", by("kind", now.running))
-    yield Family("instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which nobody took over.",
+    yield Family("instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which no worker took over.",
                  one(now.stuck))  # fmt: skip
     yield Family("instep_workers", "gauge", "Workers that live and claim jobs.", one(now.workers))
     yield Family("instep_notices_waiting", "gauge", "Notices that are not delivered yet.", by("channel", now.notices))

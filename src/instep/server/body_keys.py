@@ -31,7 +31,7 @@ from instep.server.requests import request_model
 from instep.server.routes import changes, detectors, keys, policies, quarantine, rollouts, selections
 
 SPEC = "the object's keys, above"
-TOLD = "kept and told back; it has no effect"
+TOLD = "stored and returned; it has no effect"
 NOWHERE = "refused, unless it says what is so anyway"
 REASON = "a text for people, in the log of audits"
 CONSENT = "what of the destination may be dropped; nothing is opened"

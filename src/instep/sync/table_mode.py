@@ -67,7 +67,7 @@ def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None
     """What is wrong where versions of rows cannot be told or would be lost."""
     if not table.key:
         return ProjectError(
-            f"table {table.path} has no primary key, so that the versions of its rows cannot be told apart",
+            f"table {table.path} has no primary key, so the versions of its rows cannot be distinguished",
             hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history`',
         )
     if settings.mode in ("append", "full_refresh"):

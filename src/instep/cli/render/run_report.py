@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.sync.progress import SyncReport
 
-_NUMBERS = ("read", "inserted", "updated", "deleted", "held")
+_NUMBERS = ("read", "inserted", "updated", "deleted", "invalid")
 
 
 def end_as(report: SyncReport) -> None:
@@ -43,7 +43,7 @@ def show_report(out: Screen, report: SyncReport) -> None:
         out.write(f"note: {note}", "yellow")
     if report.waiting:
         ids = ", ".join(report.waiting)
-        say(f"{len(report.waiting)} change(s) wait for a review: {ids}. See `instep changes list`.")
+        say(f"{len(report.waiting)} change(s) wait for a review: {ids}. Run `instep changes list`.")
     say(f"{report.status} in {report.seconds:.1f} s, run {report.run}")
 
 

@@ -24,7 +24,7 @@ from instep.schema.policy.similarity import PROPOSAL
 from instep.store.store import Store
 
 REMOVALS = ("schema.removed", "table.removed", "column.removed")
-DOUBT = "may be one rename"
+DOUBT = "possible rename"
 """How the reason begins where a preset wants suspected renames reviewed."""
 
 
@@ -78,7 +78,7 @@ def moment(text: str) -> datetime:
     try:
         return utc(text)
     except ValueError:
-        raise InstepError(f"{text!r} is no date", hint="write it as 2026-11-21 or 2026-11-21T09:30") from None
+        raise InstepError(f"{text!r} is not a date", hint="write it as 2026-11-21 or 2026-11-21T09:30") from None
 
 
 def simulate(

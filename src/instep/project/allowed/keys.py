@@ -217,7 +217,7 @@ def refusals(section: Section, shelves: Shelves, path: Path = ()) -> Refusals:
     for key, field in type(section).model_fields.items():
         value, rule = getattr(section, key), reach_of(type(section), key)
         if rule is None:
-            yield (*path, key), "cannot be set by an API: nobody has said what it may lead to"
+            yield (*path, key), "cannot be set through an API: its reach is not declared"
             continue
         if value != field.default:  # the product's own places are not the API's word
             yield from (((*path, key, *place), why) for place, why in rule.check(value, section, shelves))

@@ -96,7 +96,7 @@ class Filling:
         for number, work in works.items():
             files = staged[number]
             if work.load.read.source.ref in moved:
-                files = Conflict(f"table {work.wish.table.path}: its schema moved while it was read: sync again")
+                files = Conflict(f"table {work.wish.table.path}: its schema changed during the read: sync again")
             if self._is_wanted(work.wish):
                 self._carry_out(work, files)
             else:
@@ -279,7 +279,7 @@ class Filling:
     def _tell(self, work: _Work, staged: Staged, done: Filled, seconds: float) -> None:
         wish = work.wish
         text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
-        then = "the next sync goes on" if self._is_wanted(wish) else "then it was cancelled"
+        then = "the next sync continues" if self._is_wanted(wish) else "then it was cancelled"
         self._note(wish, text if done.whole else f"{text} so far: {then}")
         self.told.table(wish.table.path, step="done")
         size = sum(f.bytes for f in staged.files)

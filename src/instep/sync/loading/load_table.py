@@ -161,8 +161,8 @@ def _held_key(load: Load, rows: int) -> KeyHeld | None:
     if not rows or not held or load.brought is not None:
         return None
     return KeyHeld(
-        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {held[0]} is not let in",
-        hint=f"decide it: `instep changes approve {held[0]}`, or take it back at the source",
+        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {held[0]} is not approved",
+        hint=f"run `instep changes approve {held[0]}`, or revert the change at the source",
     )
 
 

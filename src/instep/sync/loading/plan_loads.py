@@ -90,7 +90,7 @@ class LoadPass:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
                 continue
             if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
-                self._leave(ref, "paused", f"it is built anew: {_SENT_AGAIN}")
+                self._leave(ref, "paused", f"it is rebuilt: {_SENT_AGAIN}")
                 continue
             if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.anew):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")

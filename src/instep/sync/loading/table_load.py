@@ -262,8 +262,8 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
     if undecided:
         raise Blocked(
             f"a full refresh of {load.table.path} would lose the values of {', '.join(undecided)}, which the source "
-            "dropped, and nobody has decided yet what becomes of them",
-            hint="a removal is believed when it is seen again; one that waits for a person: `instep changes list`",
+            "dropped and whose removal is not decided yet",
+            hint="a removal counts once it is seen again; for one under review run `instep changes list`",
         )
     if kept and not drop_retained:
         raise Blocked(

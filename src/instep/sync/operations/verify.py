@@ -259,7 +259,7 @@ def _waiting(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
     """Accepted tables that are not loaded because a change of theirs is held, and which."""
     places = TableRenames.of(detection.decisions)
     paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
-    found = {ref: f"held change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
+    found = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
     stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.held(detection.decisions)}
     kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
     for one in detection.decisions:
@@ -268,7 +268,9 @@ def _waiting(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
         if one.applied or one.change.kind not in kinds or not stops:
             continue
         review = detection.reviews.get(key(one.change))
-        found.setdefault(ref, f"held change {review.id if review else ''}: {describe(one.change)}".replace(" :", ":"))
+        found.setdefault(
+            ref, f"pending change {review.id if review else ''}: {describe(one.change)}".replace(" :", ":")
+        )
     return found
 
 
@@ -280,9 +282,7 @@ def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int,
     ref = destination_ref(read.table, pipe.naming)
     state = pipe.destination.state(ref)
     if not state:
-        return VerifyResult(
-            read.table.path, False, snapshot.count(read), 0, ("it was never loaded: run `instep sync`",)
-        )
+        return VerifyResult(read.table.path, False, snapshot.count(read), 0, ("not loaded yet: run `instep sync`",))
     columns = [c.column.alias or c.column.name for c in read.columns if c.source is not None]
     if not columns:
         count = snapshot.count(read)
@@ -301,7 +301,7 @@ def _with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> Ver
     lines = found.differences
     if held.absent:
         way = f"`instep sync --full --table {found.table}` holds them again"
-        lines = (*lines, f"values that do not fit are missing, and not in quarantine ({held.absent:,}): {way}")
+        lines = (*lines, f"values that do not fit are neither loaded nor in quarantine ({held.absent:,}): {way}")
     return replace(
         found, equal=found.equal and not held.absent, source_rows=found.source_rows + rejected, differences=lines,
         held=held.values, held_rows=held.rows, discarded=held.discarded, stale=held.stale,
@@ -320,7 +320,7 @@ def _compared(
     if kept and not found:
         return VerifyResult(read.table.path, True, source.rows, destination.rows, kept=kept)
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
-    lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values stand in other rows"]
+    lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values are in other rows"]
     lines = [] if kept else lines  # every column differs by the rows that are kept
     for what, (count, some) in found.items():
         told = f"{what} ({count:,} rows)"

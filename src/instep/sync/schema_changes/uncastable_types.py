@@ -52,7 +52,7 @@ def _unfit(pipe: SyncContext, made: Plan) -> Iterator[Unfit]:
                     change.after,
                     (
                         f"{name} keeps its type: {values} of rows loaded before would not fit {kind} "
-                        "(reject the change, or read the table anew beside a copy: `table set-key TABLE KEY --rebuild`)"
+                        "(reject the change, or reload the table and keep a copy: `table set-key TABLE KEY --rebuild`)"
                     ),
                 )
 

@@ -346,7 +346,7 @@ def apply_undo(pipe: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -
         resume_undos(pipe, run, but=made.changes)
         again = prepare(pipe, made.reviews)
         if (again.plan, again.undoing) != (made.plan, made.undoing):
-            raise StalePlan("the schemas have moved since this undo was looked at", hint="look at it again")
+            raise StalePlan("the schemas have changed since this undo was shown", hint="look at it again")
         wanted = pipe.store.undos.want(pipe.name, made.changes, (s.object for s in made.drops), pipe.who)
         return _carry_out(pipe, run, made, wanted)
 

@@ -98,7 +98,7 @@ def _show(out: Screen, file: Path, found: tuple[ContractDifference, ...]) -> Non
         said = "" if one.breach else "note: "
         out.write(f"{file.name}:{one.line}: {said}{one.text}", "red" if one.breach else "dim")
     breaches = sum(one.breach for one in found)
-    out.write(f"{breaches} breach{'es' * (breaches != 1)}" if breaches else "within the contract")
+    out.write(f"{breaches} violation{'s' * (breaches != 1)}" if breaches else "the contract is satisfied")
 
 
 @contract.command("import", epilog=examples("instep contract import shop.odcs.yaml --action pause_table"))

@@ -37,7 +37,9 @@ def scripts(given: Sequence[Path], base: str = "") -> list[tuple[str, str]]:
     if base:
         return [(name, _text(Path(name))) for name in _changed(given, base)]
     if not given:
-        raise InstepError("which migration?", hint="name its files or folders, - for stdin, or --git-diff main")
+        raise InstepError(
+            "no migration is named", hint="name its files or folders, - for standard input, or pass --git-diff main"
+        )
     return [script for path in given for script in _scripts(path)]
 
 
@@ -62,7 +64,7 @@ def _order(path: Path) -> list[tuple[int, str]]:
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InstepError(f"{path} is larger than {MAX_BYTES >> 20} MB", hint="a dump of data is no migration")
+            raise InstepError(f"{path} is larger than {MAX_BYTES >> 20} MB", hint="a data dump is not a migration")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InstepError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
@@ -71,7 +73,7 @@ def _text(path: Path) -> str:
 def _changed(given: Sequence[Path], base: str) -> list[str]:
     """The scripts that git finds added or modified between where `base` was left and the files as they are."""
     if base.startswith("-"):
-        raise InstepError(f"{base!r} is no commit", hint="write --git-diff origin/main")
+        raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
     start = _git("merge-base", base, "HEAD").strip()
     names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
     found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
@@ -207,7 +209,7 @@ def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migratio
         from instep.lineage.migration.read import read_migration
         from instep.lineage.migration.script import DIALECTS
     if dialect and dialect not in (*DIALECTS, "mariadb"):
-        raise InstepError(f"migrations in the dialect {dialect!r} are not read", hint=f"use {', '.join(DIALECTS)}")
+        raise InstepError(f"migrations in the dialect {dialect!r} are not supported", hint=f"use {', '.join(DIALECTS)}")
     return read_migration
 
 
@@ -228,7 +230,7 @@ def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
         elif named:
             raise InstepError(f"the source of {name} speaks {spoken}, not {dialect}", hint="leave --dialect out")
     if not found:
-        raise InstepError("no connection has a source that the SQL could be for", hint="name one with --connection")
+        raise InstepError("no connection has a source for this SQL", hint="name one with --connection")
     return found
 
 
@@ -327,8 +329,10 @@ def _places(change: Consequence) -> str:
 
 
 def _decided(change: Consequence) -> str:
+    from instep.schema.planning.explain import outcome
+
     doubt = ", and a person says whether it is a rename" if change.waits and not change.decision.needs_review else ""
-    return f"{change.decision.action} by {change.decision.rule}: {change.decision.why}{doubt}; {change.level}"
+    return f"{outcome(change.decision)}{doubt}; {change.level}"
 
 
 def _beside(one: Checked, change: Consequence) -> Iterator[str]:

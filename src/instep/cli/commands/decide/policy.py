@@ -117,7 +117,7 @@ def take_over(
     if out is not None:
         with out.open("x", encoding="utf-8") as written:
             written.write(found.text)
-        say(f"wrote {out}: put its keys into instep.yml, then `instep validate`")
+        say(f"wrote {out}: copy its keys into instep.yml, then run `instep validate`")
     for note in found.notes:
         say(f"note: {note}")
     data = {"connection": name, "keys": found.keys, "notes": found.notes, "file": str(out) if out else None}
@@ -207,7 +207,7 @@ def _show_simulation(out: Screen, s: Mapping[str, Any]) -> None:
     from instep.cli.screen import cell
 
     compared = s["recorded"] - len(s["unread"])
-    out.write(f"{s['connection']}: {compared} recorded change(s), {len(s['different'])} decided otherwise", "bold")
+    out.write(f"{s['connection']}: {compared} recorded change(s), {len(s['different'])} decided differently", "bold")
     if compared:
         grid = Grid("outcome", "then", f"under {s['policy']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
         for one in s["counts"]:

@@ -98,7 +98,9 @@ def ignore(
         outlooks = {name: backend.outlook(name, group, "ignored") for name, group in by_connection(found)}
         _ask(found, outlooks, "Ignore")
         done = backend.answer(found, "ignored", hashed=False)
-    _finish(done, outlooks, "not asked again until the change itself differs; `changes approve ID` takes it back")
+    _finish(
+        done, outlooks, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
+    )
 
 
 def snooze(
@@ -163,7 +165,7 @@ def _map(backend: Backend, connection: str, old: str, new: str) -> dict[str, Any
     for line in made.lines:
         console(stderr=True).write(f"  {line}")
     if _asks() and not confirm("Map them?"):
-        raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
+        raise Blocked("no rename was declared", hint="confirm, or pass --yes")
     return {**made.document, **backend.operations.execute(made)}
 
 
@@ -190,8 +192,8 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
     others = [r for r in found if r.rule != PROPOSAL]
     if named and renames and others:
         raise Blocked(
-            f"change {renames[0].id} proposes a rename, the others are changes of their own: {renames[0].summary}",
-            hint=f"answer it by itself: `instep changes map {renames[0].id}`, or reject it",
+            f"change {renames[0].id} is a suspected rename, the others are separate changes: {renames[0].summary}",
+            hint=f"answer it separately: `instep changes map {renames[0].id}`, or reject it",
         )
     return others, [] if others else renames
 
@@ -205,7 +207,7 @@ def _ask(found: Sequence[Review], outlooks: dict[str, AnswerOutlook], word: str)
         for line in outlook.lines:
             talk.write(line)
     if _asks() and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
-        raise Blocked("nothing was answered", hint="answer yes, or pass --yes")
+        raise Blocked("no change was decided", hint="confirm, or pass --yes")
 
 
 def _asks() -> bool:

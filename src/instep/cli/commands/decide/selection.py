@@ -99,7 +99,7 @@ def _switch(
         if not dry_run and new:
             _tell(new)
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
-                raise Blocked("nothing was switched", hint="answer yes, or pass --yes")
+                raise Blocked("the selection was not changed", hint="confirm, or pass --yes")
             backend.selections.switch(made)
     emit(_document(made, dry_run), lambda out: _said(out, made, dry_run))
 
@@ -128,7 +128,7 @@ def _said(out: Screen, made: SelectionPreview, dry_run: bool) -> None:
 
     for one in made.objects:
         state = "would be" if dry_run else "is"
-        out.write(f"{one.object} {f'{state} {WORDS[made.verb]}' if one.changed else 'is so already'}")
+        out.write(f"{one.object} {f'{state} {WORDS[made.verb]}' if one.changed else 'is already so'}")
         for line in one.lines if dry_run and one.changed else ():
             out.write(f"  {line}")
 
@@ -139,7 +139,7 @@ def _show(out: Screen, found: list[Listed]) -> None:
     from instep.cli.screen import cell
 
     if not found:
-        out.print("nothing is listed before the first detection: run `instep detect`")
+        out.print("nothing has been detected yet: run `instep detect`")
         return
     grid = Grid("object", "read", "why", "since", "by", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for one in found:

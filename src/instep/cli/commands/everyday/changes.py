@@ -94,7 +94,7 @@ def plan(
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     emit(document, lambda screen: show_plan(screen, found, ddl=ddl))
     if out is not None:
-        say(f"wrote {out}: apply it with `instep apply {out}`")
+        say(f"wrote {out}; apply it with `instep apply {out}`")
     if check:
         show_check(behind)
     _fail_missing(found.document.get("missing", ()), others=bool(found.document.get("others")))
@@ -122,11 +122,11 @@ def apply(
             _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
             return
         if not confirm("Apply these changes?"):
-            raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
+            raise Blocked("nothing was applied", hint="confirm, or pass --yes")
         version, id = backend.planning.apply(planned, allow or ())
     emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
     if options.output == "table":
-        say(f"plan {id}: `instep undo {id}` takes it back")
+        say(f"plan {id}: run `instep undo {id}` to undo it")
     _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
 
 
@@ -146,7 +146,7 @@ def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
             document = {"connection": named, "plan": data["plan"], "id": _id(data), "job": job}
             return Planned(document), plan_from_dict(data["plan"])
         except SchemaError as error:
-            raise InstepError(f"{what}: {error.message}", hint="write it anew with `instep plan -o FILE`") from error
+            raise InstepError(f"{what}: {error.message}", hint="write a new one with `instep plan -o FILE`") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
@@ -198,14 +198,14 @@ def show(
 def pause(
     connection: Connection = None,
     table: OneTable = None,
-    reason: Annotated[str, typer.Option("--reason", help="The reason that `status` shows.")] = "paused by hand",
+    reason: Annotated[str, typer.Option("--reason", help="The reason that `status` shows.")] = "paused by a person",
 ) -> None:
     """Stop syncing a connection, or one of its tables, until it is resumed."""
     with open_backend() as backend:
         name = backend.connection(connection)
         new = backend.pause(name, reason, _ref(backend, name, table))
     data = {"connection": name, "table": table, "paused": True, "changed": new}
-    emit(data, lambda out: out.write(f"{table or name} is paused" if new else f"{table or name} was paused already"))
+    emit(data, lambda out: out.write(f"paused {table or name}" if new else f"{table or name} is already paused"))
 
 
 def resume(
@@ -217,7 +217,7 @@ def resume(
         name = backend.connection(connection)
         ended = backend.resume(name, _ref(backend, name, table))
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
-    emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
+    emit(data, lambda out: out.write(f"resumed {table or name}" if ended else f"{table or name} is not paused"))
 
 
 def _fail_missing(missing: Sequence[str], *, others: bool) -> None:

@@ -113,7 +113,7 @@ def _emit_trail(found: ObjectHistory, limit: int) -> None:
 
 def _show_trail(out: Screen, found: ObjectHistory, limit: int) -> None:
     path = ".".join(filter(None, (found.table, found.column)))
-    out.write(f"{path}{'  (not accepted any more)' if found.gone else ''}", "bold")
+    out.write(f"{path}{'  (no longer accepted)' if found.gone else ''}", "bold")
     if len(found.names) > 1:
         out.write(f"  was called {', '.join(n for n in found.names if n != path)}", "dim")
     for c in found.columns:
@@ -129,7 +129,7 @@ def _because(entry: HistoryEntry) -> str:
         f"by {entry.who}" if entry.who else "",
         f"in run {entry.run}" if entry.run else "",
         f"change {entry.change}" if entry.change else "",
-        f"{entry.rule}: {entry.why}" if entry.rule else entry.why,
+        f"{entry.why} ({entry.rule})" if entry.rule else entry.why,
         f"answered by {entry.decided_by}" if entry.decided_by else "",
     )
     return "; ".join(filter(None, parts))
@@ -183,7 +183,7 @@ def _show_tables(out: Screen, version: SchemaVersion, catalog: Catalog) -> None:
     out.write(_title(version), "bold")
     for table in catalog.tables:
         named = f"  at the destination: {table.alias}" if version.side == "accepted" and table.alias else ""
-        out.write(f"{table.path}{named}{'  (kept after its removal)' if table.retained else ''}", "bold")
+        out.write(f"{table.path}{named}{'  (retained after its removal)' if table.retained else ''}", "bold")
         grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
         for c in table.columns:
             alias = c.alias if c.alias != c.name else ""

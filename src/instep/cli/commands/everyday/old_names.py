@@ -33,7 +33,7 @@ def old_names(
     from instep.sync.aliases import of_table, settle_names
 
     if drop and keep is not None:
-        raise InstepError("--drop and --keep exclude each other", hint="give one of them")
+        raise InstepError("--drop and --keep cannot be combined", hint="give one of them")
     with open_app() as app:
         pipe = app.pipe(one_connection(app, connection))
         found = of_table(pipe, path, name)

@@ -46,15 +46,18 @@ def _maintained(found: list[dict[str, Any]]) -> str:
     )
 
 
+_SWITCHED = {"on": "was re-enabled", "off": "was disabled"}
+
+
 def _then(one: dict[str, Any]) -> str:
     if one["is"] == "waiting":
-        return "is to be hashed: rows loaded before have it in clear until a sync lets its new type in"
-    then = "the next sync reads its whole table" if one["reads_table"] else "rows loaded before keep what they have"
-    return f"is {one['is']} since it was loaded: {then}"
+        return "will be hashed; existing rows stay in clear until its new type is approved and loaded"
+    then = "the next sync reloads its table" if one["reads_table"] else "existing rows were not backfilled"
+    return f"{_SWITCHED.get(one['is'], 'was ' + one['is'])} after the last load; {then}"
 
 
 def _lack(one: dict[str, Any]) -> str:
-    return f"rows loaded before it came lack its values until they change, or until `{one['command']}`"
+    return f"existing rows lack its values until they change; to backfill them run `{one['command']}`"
 
 
 def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
@@ -65,14 +68,16 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         label = f" ({c['schema_label']})" if c["schema_label"] else ""
         out.print(f"  schema version {c['schema_version']}{label}, {_tables(c)} tables, {last}")
         if c["waiting_changes"]:
-            out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
+            out.print(
+                f"  {c['waiting_changes']} change(s) wait for a review: run `instep changes list`", style="yellow"
+            )
         for pause in c["pauses"]:
             what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
             out.write(f"  paused: {what}: {pause['reason']}", "yellow")
         for b in c["backfills"]:
             what = ".".join(filter(None, (*b["table"], b["column"])))
             waits = f"; {b['waits']}" if b["waits"] else ""
-            out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
+            out.write(f"  pending backfill of {what}: {b['why']}{waits}", "yellow")
         for one in c["reselected"]:
             out.write(f"  {one['column']} {_then(one)}", "yellow")
         for one in c["partial"]:
@@ -82,7 +87,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         if c["log"]:
             out.write(f"  log: {line(c['log'])}", "yellow" if c["log"]["trouble"] else "dim")
         for copy in c["copies"]:
-            out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
+            out.write(f"  copy {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
         for one in c["old_names"]:
             out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
         for t in c["tables"]:
@@ -90,7 +95,10 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
                 why = "; ".join(line.strip() for line in t["error"].splitlines())
                 out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
         for table, held_there in c["quarantine"].items():
-            out.write(f"  {table}: {held_there:,} value(s) or rows in quarantine", "yellow")
+            out.write(
+                f"  {table}: {held_there:,} value(s) or rows in quarantine: run `instep quarantine list {table}`",
+                "yellow",
+            )
 
 
 def query(

@@ -56,7 +56,7 @@ def sync(
 
 def _begin(connection: str | None, request: SyncRequest) -> None:
     if not options.server:
-        raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
+        raise InstepError("--no-wait needs --server", hint="without --server the command runs the sync itself")
     backend = open_there()
     job = backend.begin_sync(backend.connection(connection), request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
@@ -85,15 +85,15 @@ def _show_verdicts(out: Screen, verdicts: list[VerifyResult]) -> None:
     from instep.cli.screen import cell
 
     if not verdicts:
-        out.print("nothing to compare: no table has been synced yet")
+        out.print("nothing to compare: no table has been synced yet; run `instep sync`")
     for v in verdicts:
         found = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
-        text = f" {v.table}: {v.skipped or (found if v.compared else 'it could not be compared')}"
+        text = f" {v.table}: {v.skipped or (found if v.compared else 'could not be compared')}"
         out.print(_mark(v), cell(text), sep="")
         if v.stale:
-            out.write(f"         {v.stale:,} held in quarantine that the source does not have any more")
+            out.write(f"         {v.stale:,} quarantined that the source no longer has")
         if v.kept:
-            out.write(f"         {v.kept:,} of them only in the destination: kept, as `deletes: ignore` says")
+            out.write(f"         {v.kept:,} of them only in the destination: kept by `deletes: ignore`")
         for line in (part for said in v.differences for part in said.splitlines()):
             out.write(f"         {line}", "yellow")
 
@@ -107,7 +107,11 @@ def _mark(one: VerifyResult) -> Text:
         return cell("DIFFERS", "bold red")
     if not one.waits:
         return cell("equal  ", "green")
-    parts = [(one.held, "value", "held"), (one.held_rows, "row", "held"), (one.discarded, "entry", "let go")]
+    parts = [
+        (one.held, "value", "quarantined"),
+        (one.held_rows, "row", "quarantined"),
+        (one.discarded, "entry", "discarded"),
+    ]
     told = (f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
     return cell(f"equal, {', '.join(told)} ", "yellow")
 

@@ -44,7 +44,7 @@ def _show(out: Screen, found: DetectorStatus) -> None:
     out.write(f"{found.connection}: {found.state}, every {found.frequency:,} s", "bold")
     if found.internal_disabled:
         out.write(f"  switched itself off: {found.reason}", "yellow")
-        out.write(f"  resolve it, then `instep detector enable {found.connection}`", "dim")
+        out.write(f"  resolve the problem, then run `instep detector enable {found.connection}`", "dim")
     if found.next_due:
         out.write(f"  next at {found.next_due:%Y-%m-%d %H:%M:%S} UTC")
     if found.last and found.last.ended:
@@ -110,11 +110,11 @@ def _option(text: str, *, of_table: bool) -> tuple[str, Any]:
 
     name, equals, written = text.partition("=")
     if not equals:
-        raise InstepError(f"{text!r} sets nothing", hint="write NAME=VALUE, such as frequency=1800")
+        raise InstepError(f"{text!r} is not NAME=VALUE", hint="write for example frequency=1800")
     whole = option(name.strip(), of_table=of_table)
     try:
         value = yaml.safe_load(written)
     except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2026-13-45
-        raise InstepError(f"{name}: {written!r} is no value", hint="write true, 1800 or [a, b]") from None
+        raise InstepError(f"{name}: {written!r} is not a valid value", hint="write true, 1800 or [a, b]") from None
     is_list = whole.endswith(("_names", "_regexes"))
     return whole, [value] if is_list and value is not None and not isinstance(value, list) else value

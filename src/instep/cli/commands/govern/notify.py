@@ -69,7 +69,7 @@ def send() -> None:
     for result in failed:
         again = f"tried again at {result.again:%Y-%m-%d %H:%M} UTC" if result.again else "not tried again"
         say(f"delivery {result.delivery.number} to {result.delivery.channel}: {result.error}; {again}")
-    emit(data, lambda out: out.print(f"{data['sent']} sent, {len(failed)} failed, {waiting} notices wait"))
+    emit(data, lambda out: out.print(f"{data['sent']} sent, {len(failed)} failed, {waiting} notifications pending"))
     if failed:
         raise fail(1)
 
@@ -99,7 +99,7 @@ def retry(delivery: Annotated[int, typer.Argument(help="A delivery's number from
     if results and results[0].error:
         say(f"delivery {delivery}: {results[0].error}")
         raise fail(1)
-    emit({"delivery": delivery, "sent": bool(results)}, lambda out: out.print("sent" if results else "it waits"))
+    emit({"delivery": delivery, "sent": bool(results)}, lambda out: out.print("sent" if results else "pending"))
 
 
 @notify.command("open", epilog=examples("instep notify open ops"))
@@ -112,7 +112,7 @@ def open_channel(channel: Channel) -> None:
         app.project.channel(channel)
         opened = app.store.outbox.open(channel)
         app.store.outbox.written = opened
-    emit({"channel": channel, "opened": opened}, lambda out: out.print("opened" if opened else "it was open"))
+    emit({"channel": channel, "opened": opened}, lambda out: out.print("opened" if opened else "already open"))
 
 
 def _data(delivery: Delivery) -> dict[str, Any]:
@@ -123,14 +123,14 @@ def _data(delivery: Delivery) -> dict[str, Any]:
 def _show_channels(out: Screen, found: list[dict[str, Any]]) -> None:
     for one in found:
         notes = (
-            f"{one['waiting']} wait" if one["waiting"] else "",
+            f"{one['waiting']} pending" if one["waiting"] else "",
             f"closed: {one['closed']}" if one["closed"] else "",
         )
         times = (f"{word} {one[word]}" if one[word] else "" for word in ("digest", "quiet"))
         parts = (one["channel"], one["type"], *times, *notes)
         out.write("  ".join(filter(None, parts)), "red" if one["closed"] else "")
     if not found:
-        out.print("no channels: write them under channels: in instep.yml")
+        out.print("no channels: add some below `channels:` in instep.yml")
 
 
 def _show_log(out: Screen, found: Sequence[Delivery]) -> None:
@@ -145,7 +145,7 @@ def _show_log(out: Screen, found: Sequence[Delivery]) -> None:
         style = {"sent": "green", "dead": "bold red"}.get(d.status, "yellow")
         row = (str(d.number), d.channel, f"{d.created:%Y-%m-%d %H:%M:%S}", str(d.notices))
         grid.add_row(*map(cell, row), cell(d.status, style), cell(str(d.attempt)), cell(d.error))
-    out.print(grid if found else "nothing was sent yet")
+    out.print(grid if found else "nothing has been sent yet")
 
 
 def _show_attempts(out: Screen, found: list[dict[str, Any]]) -> None:
@@ -153,4 +153,4 @@ def _show_attempts(out: Screen, found: list[dict[str, Any]]) -> None:
         said = one["error"] or f"arrived ({one['code']})"
         out.write(f"{one['attempt']}. {one['at']:%Y-%m-%d %H:%M:%S} UTC, {one['seconds']:.1f} s: {said}")
     if not found:
-        out.print("no attempt was made yet")
+        out.print("no attempt has been made yet")

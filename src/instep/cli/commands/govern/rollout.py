@@ -112,7 +112,7 @@ def create(
             made = backend.rollouts.create(wanted)
         text, document = backend.rollouts.text(made), _document(backend, made, every=True)
     emit(document, lambda out: show_rollout(out, document, text))
-    say(f"nothing is touched yet: `instep rollout advance {made.id}` begins wave 1 of {made.of}")
+    say(f"nothing has changed yet: run `instep rollout advance {made.id}` to start wave 1 of {made.of}")
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _check_one(*sorts: object) -> None:
     """InstepError unless one thing is rolled out."""
     if sum(map(bool, sorts)) != 1:
         raise InstepError(
-            "a rollout is of one thing",
+            "a rollout carries one thing",
             hint="name --on, --off and --hash objects, or one change to --approve or --reject, or a --preset",
         )
 
@@ -149,7 +149,9 @@ def _id(backend: Backend, given: str | None) -> str:
     if len(open_) == 1:
         return open_[0].id
     names = ", ".join(r.id for r in open_)
-    raise InstepError("which rollout?", hint=f"name one: {names}" if names else "there is none yet")
+    raise InstepError(
+        "several rollouts are active: choose one", hint=f"name one: {names}" if names else "there is none yet"
+    )
 
 
 def _document(backend: Backend, made: Rollout, *, every: bool) -> dict[str, Any]:
@@ -235,8 +237,8 @@ def rollback(
     with open_backend() as backend:
         known = _id(backend, id)
         what = ", ".join(connection or ()) or f"wave {wave or backend.rollouts.get(known).wave}"
-        if _asks() and not confirm(f"Take {what} of {known} back?"):
-            raise Blocked("nothing was rolled back", hint="answer yes, or pass --yes")
+        if _asks() and not confirm(f"Roll back {what} of {known}?"):
+            raise Blocked("the rollout was not rolled back", hint="confirm, or pass --yes")
         _finish(backend, backend.rollouts.roll_back(known, wave=wave, connections=connection or ()), exits=False)
 
 

@@ -59,8 +59,10 @@ def backfill(
                 data = {"connection": name, "estimate": asdict(found), "waits": waits}
                 emit(data, lambda out: _show(out, found, waits))
                 return
-            if not now and waits and not confirm(f"{table}: {waits}. Fill it now?"):
-                raise Blocked(f"table {table} was not filled: {waits}", hint="pass --now, or leave it to the syncs")
+            if not now and waits and not confirm(f"{table}: {waits}. Backfill it now?"):
+                raise Blocked(
+                    f"table {table} was not backfilled: {waits}", hint="pass --now, or let the syncs backfill it"
+                )
             columns = tuple(dict.fromkeys(columns))
         report = backend.rows.fill(name, table, columns)
     finish(report)
@@ -77,13 +79,13 @@ def _show(out: Screen, found: FillEstimate, waits: str) -> None:
     what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
     out.write(what, "bold")
     if found.whole:
-        out.write(f"  {found.whole}: no column is filled by itself", "yellow")
+        out.write(f"  {found.whole}: single columns cannot be backfilled", "yellow")
     from instep.schema.planning.explain import size
 
     about = "" if found.sure else " (the source has no statistics: sync or analyze it for a better guess)"
     out.write(f"  reads about {found.rows:,} rows, {size(found.read)} from the source{about}")
-    out.write(f"  writes {found.files:,} of {found.of:,} files again, {size(found.rewritten)} (from metadata, exact)")
+    out.write(f"  rewrites {found.files:,} of {found.of:,} files, {size(found.rewritten)} (from metadata, exact)")
     if found.why_not:
-        out.write(f"  cannot be done: {found.why_not}", "yellow")
+        out.write(f"  not possible: {found.why_not}", "yellow")
     if waits:
         out.write(f"  by itself: {waits}", "yellow")

@@ -59,13 +59,13 @@ def _show(out: Screen, done: MaintenanceReport, dry_run: bool) -> None:
         if kept.error:
             out.write(f"{kept.table}: failed: {kept.error}", "red")
         elif kept.left:
-            out.write(f"{kept.table}: left alone: {kept.left}", "yellow")
+            out.write(f"{kept.table}: skipped: {kept.left}", "yellow")
         else:
             _table(out, kept, dry_run)
     for name in done.forgotten:
-        out.write(f"no longer kept for undoing: {name}", "dim")
+        out.write(f"can no longer be undone: {name}", "dim")
     if done.vacuumed:
-        out.write(f"the file: {size(done.vacuumed[0])} before, {size(done.vacuumed[1])} now")
+        out.write(f"file size: {size(done.vacuumed[0])} before, {size(done.vacuumed[1])} now")
 
 
 def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
@@ -73,7 +73,7 @@ def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
 
     done, would = kept.done, "would be " if dry_run else ""
     parts = [
-        f"{done.rewritten:,} files ({size(done.bytes_rewritten)}) {would}put together: "
+        f"{done.rewritten:,} files ({size(done.bytes_rewritten)}) {would}compacted: "
         f"{done.files_before:,} -> {done.files:,} files, {done.deletes_before:,} -> {done.deletes:,} delete files"
         if done.rewritten or done.deletes < done.deletes_before
         else "",
@@ -81,7 +81,7 @@ def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
         f"{done.snapshots:,} snapshots {would}expired" if done.snapshots else "",
         f"{done.orphans:,} orphaned files ({size(done.orphan_bytes)}) {would}deleted" if done.orphans else "",
     ]
-    text = "; ".join(p for p in parts if p) or f"in order: {done.files:,} files, {size(done.bytes)}"
+    text = "; ".join(p for p in parts if p) or f"nothing to do: {done.files:,} files, {size(done.bytes)}"
     out.write(f"{kept.table}: {text}")
     for note in done.notes:
         out.write(f"  {note}", "yellow")

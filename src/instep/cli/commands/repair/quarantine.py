@@ -1,4 +1,4 @@
-"""`instep quarantine ...`: values and rows that did not fit: look at them, put them back, let them go."""
+"""`instep quarantine ...`: values and rows that did not fit: list, replay, discard."""
 
 from __future__ import annotations
 
@@ -127,18 +127,18 @@ def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
     if ids := [w for w in what if _is_id(w)]:
         every = backend.held(connection, None).entries
         chosen |= {str(_one(every, id)["id"]) for id in ids}
-    if chosen and not confirm(f"Delete the originals of {len(chosen):,} held values or rows for good?"):
-        raise Blocked("nothing was discarded", hint="answer yes, or pass --yes")
+    if chosen and not confirm(f"Permanently delete the originals of {len(chosen):,} quarantined values or rows?"):
+        raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
     gone = backend.rows.discard(connection, sorted(chosen)) if chosen else []
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
 def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
     if len(what) != 1 or _is_id(what[0]):
-        raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
+        raise InstepError("--key needs exactly one table", hint="name the table of the row (SCHEMA.TABLE)")
     name = backend.connection(connection)
     if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
-        raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
+        raise Blocked("nothing was erased", hint="confirm, or pass --yes")
     count = backend.rows.erase(name, what[0], _key(key))
     emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
 
@@ -149,7 +149,7 @@ def _key(text: str) -> dict[str, str | None]:
     except ValueError as error:
         raise InstepError(f"--key is not JSON: {error}", hint="""for example --key '{"id": 7}'""") from error
     if not isinstance(found, dict) or not found or any(isinstance(v, dict | list) for v in found.values()):
-        raise InstepError("--key is no object of columns and values", hint="""for example --key '{"id": 7}'""")
+        raise InstepError("--key is not an object of columns and values", hint="""for example --key '{"id": 7}'""")
     return {name: str(v).lower() if isinstance(v, bool) else v for name, v in found.items()}
 
 
@@ -186,7 +186,7 @@ def _show_list(out: Screen, data: dict[str, Any]) -> None:
     for name in data["unreadable"]:
         out.write(f"cannot be read: {name}", "yellow")
     if not data["groups"]:
-        out.print("nothing is held")
+        out.print("the quarantine is empty")
         return
     head = ("count", "table", "column", "reason", "change", "status")
     grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
@@ -209,7 +209,7 @@ def _show_one(out: Screen, data: dict[str, Any]) -> None:
 
 def _show_replay(out: Screen, done: Sequence[dict[str, Any]], *, dry_run: bool) -> None:
     if not done:
-        out.print("nothing is held")
+        out.print("the quarantine is empty")
     for d in done:
         if d["error"]:
             why = "; ".join(line.strip() for line in d["error"].splitlines())
@@ -218,7 +218,7 @@ def _show_replay(out: Screen, done: Sequence[dict[str, Any]], *, dry_run: bool) 
         verb = "would be replayed" if dry_run else "replayed"
         out.write(
             f"{d['table']}: {d['replayed']:,} {verb}, {d['superseded']:,} superseded by newer values, "
-            f"{d['held']:,} still held"
+            f"{d['held']:,} still quarantined"
         )
         for left in d["reasons"]:
             out.write(f"  {left['column'] or '(row)'}: {left['reason']}: {left['count']:,}", "dim")

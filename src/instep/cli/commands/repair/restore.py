@@ -49,7 +49,7 @@ def restore(
     """
     moment = _moment(at)
     if not listed and (snapshot is None) == (moment is None):
-        raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")
+        raise typer.BadParameter("pass --snapshot ID or --at TIME; --list shows the snapshots")
     with open_backend() as backend:
         name = backend.connection(connection)
         if listed:
@@ -62,10 +62,13 @@ def restore(
             emit({**made.document, "run": None}, lambda out: _show(out, made))
             return
         _show(console(stderr=True), made)
-        if not confirm("Put the table back?"):
-            raise Blocked("nothing was restored", hint="answer yes, or pass --yes")
+        if not confirm("Restore the table?"):
+            raise Blocked("nothing was restored", hint="confirm, or pass --yes")
         run, rows = backend.operations.execute(made, allow or ())["run"], made.document["rows_then"]
-    emit({**made.document, "run": run}, lambda out: out.print(f"restored: {rows:,} rows; sync to read on from there"))
+    emit(
+        {**made.document, "run": run},
+        lambda out: out.print(f"restored: {rows:,} rows; the next sync continues from there"),
+    )
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -76,7 +79,7 @@ def _moment(text: str | None) -> datetime | None:
     try:
         return utc(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time", param_hint="--at") from None
+        raise typer.BadParameter(f"{text!r} is not a time", param_hint="--at") from None
 
 
 def _points(table: str, points: Sequence[Savepoint]) -> dict[str, Any]:
@@ -94,13 +97,13 @@ def _points(table: str, points: Sequence[Savepoint]) -> dict[str, Any]:
 
 def _list(out: Screen, table: str, points: Sequence[Savepoint]) -> None:
     if not points:
-        out.write(f"{table} was never loaded: it has no snapshots")
+        out.write(f"{table} has no snapshots: it was never loaded")
     for p in points:
         note = "  now" if p.current else f"  cannot be restored: {p.why_not}" if p.why_not else ""
         out.write(f"{p.id}  {p.at:%Y-%m-%d %H:%M:%S}  {p.run or '-'}  {p.rows:,} rows{note}")
 
 
 def _show(out: Screen, made: Preview) -> None:
-    out.write("What it does", "bold")
+    out.write("Effect", "bold")
     for line in made.lines:
         out.write(f"  {line}")

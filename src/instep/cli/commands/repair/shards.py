@@ -43,7 +43,7 @@ def shards(
 
 def _show(out: Screen, found: list[SharedTable], every: bool) -> None:
     if not found:
-        out.write("no table is shared: give connections a `shard`, see docs/guides/shards.md")
+        out.write("no shared tables: set `shard` on connections, see docs/guides/shards.md")
     for table in found:
         same = "" if table.differing else ": all columns alike"
         out.write(f"{table.name} ({table.destination}), {len(table.shards)} shards{same}", style="bold")

@@ -118,7 +118,7 @@ def set_cursor(
     Checks the column's type and NULLs. The next sync starts over with the new cursor.
     """
     if (column is None) == (not none):
-        raise InstepError("which cursor?", hint="name a column, or say --none")
+        raise InstepError("no cursor is named", hint="name a column, or pass --none")
     if none and start:
         raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
     with open_backend() as backend:
@@ -150,8 +150,8 @@ def purge(path: Table, connection: OfConnection = None, dry_run: DryRun = False)
         if copies and not dry_run:
             for name in names:
                 console(stderr=True).write(f"  {name}")
-            if not confirm("Delete these copies for good?"):
-                raise Blocked("nothing was deleted", hint="answer yes, or pass --yes")
+            if not confirm("Permanently delete these copies?"):
+                raise Blocked("nothing was deleted", hint="confirm, or pass --yes")
             purge_copies(pipe, copies)
     done = bool(copies) and not dry_run
     data = {"connection": pipe.name, "table": path, "copies": [asdict(c) for c in copies], "purged": done}
@@ -163,7 +163,7 @@ def _way(**given: bool) -> Way | None:
 
     chosen = [way for way in WAYS if given[way]]
     if len(chosen) > 1:
-        raise InstepError(f"{' and '.join(f'--{w}' for w in chosen)} exclude each other", hint="give one of them")
+        raise InstepError(f"{' and '.join(f'--{w}' for w in chosen)} cannot be combined", hint="give one of them")
     return chosen[0] if chosen else None
 
 
@@ -174,7 +174,7 @@ def _ask(lines: Sequence[str], question: str) -> None:
     for line in lines:
         console(stderr=True).write(f"  {line}")
     if options.interactive and not options.yes and sys.stdin.isatty() and not confirm(question):
-        raise Blocked("nothing was changed", hint="answer yes, or pass --yes")
+        raise Blocked("nothing was changed", hint="confirm, or pass --yes")
 
 
 def _lines(out: Screen, lines: Sequence[str]) -> None:

@@ -44,8 +44,8 @@ def undo(
             emit(_data(made, None), lambda out: _show(out, made.document))
             return
         _show(console(stderr=True), made.document)
-        if not confirm("Take this back?"):
-            raise Blocked("nothing was undone", hint="answer yes, or pass --yes")
+        if not confirm("Undo these changes?"):
+            raise Blocked("nothing was undone", hint="confirm, or pass --yes")
         version = backend.operations.execute(made, allow or ())["version"]
     emit(_data(made, version), lambda out: out.print(f"undone: schema version {version}"))
 
@@ -58,15 +58,15 @@ def _data(made: Preview, version: int | None) -> dict[str, Any]:
 
 
 def _show(out: Screen, found: Mapping[str, Any]) -> None:
-    out.write("This takes back", "bold")
+    out.write("This undoes", "bold")
     for id, summary in zip(found["changes"], found["summaries"], strict=True):
         out.write(f"  {id}  {summary}")
-    out.write("What it does", "bold")
+    out.write("Effect", "bold")
     for line in found["does"]:
         out.write(f"  {line}")
     for drop in found["drops"]:
         out.write(f"  drops {drop}: name it with --allow-destructive", "red")
     if found["limits"] or found["left"]:
-        out.write("What it cannot restore", "bold")
+        out.write("Cannot be restored", "bold")
     for line in (*found["limits"], *found["left"].values()):
         out.write(f"  {line}", "yellow")

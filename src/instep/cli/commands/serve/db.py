@@ -95,12 +95,12 @@ def restore(
     from instep.store.store import utc_now
 
     with _database() as database:
-        if replace and not confirm(f"Replace all that the store {database.place} holds?"):
+        if replace and not confirm(f"Replace everything in the store {database.place}?"):
             say("nothing was changed")
             raise fail(1)
         counts = bring_back(database, file, utc_now, replace=replace)
     total = sum(counts.values())
-    emit({"rows": dict(counts)}, lambda out: out.write(f"restored {total} rows of {len(counts)} tables from {file}"))
+    emit({"rows": dict(counts)}, lambda out: out.write(f"restored {total} rows in {len(counts)} tables from {file}"))
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int
     if found:
         out.print(grid)
     told = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-    out.print(f"{told or 'no jobs'}; {workers} worker(s) live", style="dim")
+    out.print(f"{told or 'no jobs'}; {workers} worker(s) alive", style="dim")
 
 
 @queue.command(epilog=examples("instep queue show j-20260301"))

@@ -157,7 +157,7 @@ def server(
         with stopping(beside.stop if beside else _heard), beside or nullcontext(), FileFollower(app):
             say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
             uvicorn.Server(config).run(sockets=[taken])
-    say("the server has ended")
+    say("the server has stopped")
 
 
 def _heard() -> None:
@@ -177,8 +177,8 @@ def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
     if is_loopback(host.strip("[]")) or behind_proxy or insecure_dev:
         return
     raise Blocked(
-        f"{host} is reached from other machines, and API keys would travel in clear",
-        hint="put a proxy that ends TLS before it and name it with --behind-proxy, or listen on 127.0.0.1",
+        f"{host} accepts requests from other machines, and API keys would travel unencrypted",
+        hint="put a proxy that terminates TLS in front of it and name it with --behind-proxy, or listen on 127.0.0.1",
     )
 
 
@@ -218,7 +218,8 @@ def _first_key(app: App) -> None:
         typer.echo(issued.secret, err=True)
     else:
         say(
-            f"admin API key {issued.key.id} is in {file}, which only this account can read: take it and delete the file"
+            f"admin API key {issued.key.id} is in {file}, which only this account can read: "
+            "copy the key and delete the file"
         )
 
 
@@ -237,7 +238,7 @@ def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
     from instep.cli.screen import cell
 
     if not found:
-        out.print("no API keys; `instep server` makes the first one")
+        out.print("no API keys; `instep server` creates the first one")
         return
     head = ("id", "name", "role", "groups", "state", "secrets", "last used")
     grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
@@ -287,10 +288,10 @@ def revoke(key: KeyId) -> None:
     """Revoke an API key at once."""
     with open_backend() as backend:
         name = backend.key(key).name
-        if not confirm(f"Refuse the API key {name!r} ({key}) from now on?"):
-            raise Blocked("nothing was revoked", hint="answer yes, or pass --yes")
+        if not confirm(f"Revoke the API key {name!r} ({key})?"):
+            raise Blocked("nothing was revoked", hint="confirm, or pass --yes")
         ended = backend.revoke_key(key)
-    emit(asdict(ended), lambda out: out.write(f"{key} is refused from now on"))
+    emit(asdict(ended), lambda out: out.write(f"revoked {key}"))
 
 
 def _show_issued(issued: Issued) -> None:

@@ -61,7 +61,7 @@ def delete(
         if name not in _of_file(app):
             app.objects.delete("connection", name)
         else:
-            say(f"next: take it out of {app.project.file.name}, or its next sync begins anew")
+            say(f"next: remove it from {app.project.file.name}, or its next sync starts over")
     emit(asdict(left), lambda out: _show(out, left))
     if left.behind:
         raise fail(PARTIAL)
@@ -85,7 +85,7 @@ def _asked(there: Belongings, drop: bool) -> str:
     if not (options.interactive and sys.stdin.isatty()):
         return ""
     say(f"slot at the source: {there.log or 'none'}")
-    say(f"tables at the destination, which are {'DROPPED' if drop else 'kept'}: {len(there.tables)}")
+    say(f"tables at the destination, which will be {'DROPPED' if drop else 'kept'}: {len(there.tables)}")
     say(f"copies beside them: {len(there.copies)}")
     return str(typer.prompt(f"Type {there.connection} to delete it", default="", show_default=False, err=True))
 

@@ -137,13 +137,13 @@ def reset(
 
     bench = workbench(folder)
     what = f"table {table} of {bench.warehouse.path}" if table else str(bench.warehouse.path)
-    if not confirm(f"Forget {what} and {bench.state}?"):
-        raise Blocked("nothing was forgotten", hint="say --yes where nobody can be asked")
+    if not confirm(f"Delete {what} and {bench.state}?"):
+        raise Blocked("nothing was deleted", hint="pass --yes where nobody can answer")
     gone = forget_table(bench, table) if table else forget(bench)
     lines = [f"forgot {name}" for name in gone] or ["there was nothing to forget"]
     emit({"forgotten": gone}, lambda out: out.print("\n".join(lines)))
     if table:
-        say("the state was that of all tables: the next debug run sends everything again, by key")
+        say("the state covered all tables: the next debug run sends everything again, by key")
 
 
 @connector.command(epilog=examples("instep connector demo --project connector-demo"))

@@ -35,7 +35,7 @@ def down() -> None:
     """Stop the demo's server."""
     from instep.project.demo import server
 
-    say("stopped" if server.down(server.state(options.project)) else "it was not running")
+    say("stopped" if server.down(server.state(options.project)) else "not running")
 
 
 @demo.command(epilog=examples("instep demo change --project demo"))
@@ -75,7 +75,7 @@ def make(folder: Path) -> None:
     (folder / ".env").write_text(
         f"SHOP_HOST={where['host']}\nSHOP_PORT={where['port']}\nSHOP_USER={where['user']}\n", encoding="utf-8"
     )
-    say(f"made {folder}: a shop in PostgreSQL (8 tables, 200,000 rows), a till in SQLite, instep.yml")
+    say(f"created {folder}: a shop in PostgreSQL (8 tables, 200,000 rows), a till in SQLite, instep.yml")
 
 
 def _clear(folder: Path) -> None:

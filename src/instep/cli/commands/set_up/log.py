@@ -54,16 +54,14 @@ def drop(
         name = one_connection(app, connection)
         found, names = log_of(app, name, slot)
         if app.source(app.project.source_of(name)).kind != "postgres":
-            raise ProjectError(
-                f"the server keeps nothing for {name}: a binary log has no slots", hint="nothing to drop"
-            )
+            raise ProjectError(f"{name} has no slot: a binary log has no slots", hint="nothing to drop")
         if other := app.log_taken(name, names):
             raise Blocked(
-                f"the slot {names} is that of connection {other}, and not of {name}",
-                hint=f"drop it by that name: instep source log drop {other}",
+                f"the slot {names} belongs to connection {other}, not to {name}",
+                hint=f"run `instep source log drop {other}`",
             )
-        if not confirm(f"Drop the slot {names} of {name}? Its tables will be read as a whole."):
-            raise Blocked("nothing was dropped", hint="answer yes, or pass --yes")
+        if not confirm(f"Drop the slot {names} of {name}? The next sync reads its tables as a whole."):
+            raise Blocked("nothing was dropped", hint="confirm, or pass --yes")
         dropped = found.drop()
     data = {"connection": name, "slot": names, "dropped": dropped}
     emit(data, lambda out: out.write(f"{'dropped' if dropped else 'there was no'} slot {names}"))
@@ -106,7 +104,7 @@ def _binary(found: dict[str, Any]) -> str:
 
 def _show(out: Screen, found: list[dict[str, Any]]) -> None:
     if not found:
-        out.write("no connection follows a log: set `mode: cdc` in instep.yml")
+        out.write("no connection uses CDC: set `mode: cdc` in instep.yml")
     for one in found:
         out.print(one["connection"], style="bold", end="")
         out.write(f"  {line(one)}", "yellow" if one["trouble"] else "")

@@ -39,7 +39,7 @@ def new_key(
     file = load_beside(options.project).root / FILE
     made = add_key(file, id)
     emit({"key": made, "file": str(file)}, lambda out: out.write(f"{made} is the current key of {file}"))
-    say("next: keep a copy of the file apart from backups of the store, then `instep secrets rotate`")
+    say("next: keep a copy of the file apart from backups of the store, then run `instep secrets rotate`")
 
 
 def status() -> None:
@@ -76,4 +76,4 @@ def rotate(
     with open_server(options.project, insecure_dev=insecure_dev) as app:
         done = app.store.secrets.rotate() + app.store.connectors.rotate()
         current = app.store.secrets.keys.current
-    emit({"key": current, "secrets": done}, lambda out: out.write(f"{done} secret(s) sealed again with {current}"))
+    emit({"key": current, "secrets": done}, lambda out: out.write(f"{done} secret(s) re-encrypted with {current}"))

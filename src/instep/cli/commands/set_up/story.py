@@ -54,7 +54,7 @@ class Story:
 
 
 def _first_sync(story: Story) -> None:
-    story.tell("A PostgreSQL shop and a SQLite till are replicated into one lake.")
+    story.tell("A PostgreSQL shop and a SQLite till are replicated into one destination.")
     story.run("sync", "shop")
     story.run("sync", "till")
 
@@ -125,7 +125,7 @@ def _map(story: Story) -> None:
 
 
 def _prove(story: Story) -> None:
-    story.tell("Sources and lake are equal: counts and checksums of every column.")
+    story.tell("Source and destination are equal: counts and checksums of every column.")
     story.run("verify", "shop")
     story.run("verify", "till")
 

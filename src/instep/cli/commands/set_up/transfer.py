@@ -36,7 +36,7 @@ def write(
     with open_server(options.project, lazy_keys=True) as app:
         text, data = export_text(app.objects), exported(app.objects)
         if len(data) == 1:
-            say(f"nothing to export: the server keeps nothing beside what {app.project.file.name} says")
+            say(f"nothing to export: the server has no configuration beyond {app.project.file.name}")
         else:
             _ = app.store.secrets.keys  # without them nothing is written
     if out is None:

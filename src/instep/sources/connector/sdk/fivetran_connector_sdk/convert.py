@@ -188,7 +188,7 @@ def _moment(text: str, fraction: str | None) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"is no date and time: {error}") from None
+        raise ValueError(f"is not a date and time: {error}") from None
     return _micros(moment) + (int(fraction.ljust(6, "0")) if fraction else 0)
 
 
