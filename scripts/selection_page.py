@@ -22,7 +22,7 @@ def names() -> list[str]:
 def values() -> list[str]:
     """A column with fewer values than `least` needs all of them to be of the form."""
     few = [f", {f.least} or more" if f.least > 1 else "" for f in VALUES]
-    head = ["| looks like | values | held from |", "| --- | --- | --- |"]
+    head = ["| looks like | values | reviewed from |", "| --- | --- | --- |"]
     return head + [f"| {f.kind} | {f.says} | {f.share:.0%}{more} |" for f, more in zip(VALUES, few, strict=True)]
 
 

@@ -41,8 +41,8 @@ text, never rounded, and the column carries the note that stands here; [`types`]
 another type for it. A value that its own type does not admit (a zero
 date, `infinity`, text in a number column of SQLite) is an invalid value: it is quarantined with its original.
 
-A value arrives as it is, or as the text that stands here, or it is held: never as another value. The tests send every
-type of PostgreSQL and MariaDB with its edge values to all four destinations and compare them with what the source
+A value arrives as it is, or as the text that stands here, or it is quarantined: never as another value. The tests send
+every type of PostgreSQL and MariaDB with its edge values to all four destinations and compare them with what the source
 prints. Another test gives columns of every type every other type, with values at the edges of all of them; each run
 takes a part of the pairs, `INSTEP_FULL=1 pytest tests/values/test_values_retyped.py` all.
 
@@ -83,7 +83,7 @@ HELD: tuple[tuple[str, str, str], ...] = (
     ("a date of MariaDB that is none: `2020-00-10`, `2021-02-30`", "all", "not an ISO date and time"),
     ("`NaN` in `numeric(p,s)`", "all", "NaN is not a finite number"),
     ("any number but 0 and 1 in MariaDB's `tinyint(1)`", "all", "not true or false"),
-    ("an array with a date or moment that would be held", "all", "an element does not fit"),
+    ("an array with a date or moment that would be quarantined", "all", "an element does not fit"),
     ("bytes that are no text: PostgreSQL with the encoding SQL_ASCII", "all", "not valid UTF-8"),
     (
         "a geometry whose text is longer than max_allowed_packet; its bytes are the original, behind `ff` if that fits",
@@ -93,11 +93,11 @@ HELD: tuple[tuple[str, str, str], ...] = (
     ("what MariaDB takes for JSON and is none: `1.`, `\"\\x\"`", "DuckDB, PostgreSQL", "not JSON"),
     ("`\"\\ud83e\"` in JSON without its other half", "DuckDB", "half of a surrogate pair in the JSON"),
 )  # fmt: skip
-"""(what is held, where, the reason that quarantine gives)."""
+"""(what is quarantined, where, the reason that quarantine gives)."""
 HOLDING = """
-## Values that are held
+## Values that are quarantined
 Their rows land with NULL there, `_instep_meta` says so, and quarantine has the original (`instep quarantine list`);
-under `misfit: fail` the sync stops and names the row instead.
+under `on_invalid_value: fail` the sync stops and names the row instead.
 """
 REFUSED = """
 A table is refused as a whole, with an error that names it, for a row of more than 1 GB, which PostgreSQL cannot send

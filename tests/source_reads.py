@@ -43,7 +43,7 @@ def values(source: Source, name: str) -> dict[str, list[Any]]:
 
 
 def staged(source: Source, name: str) -> tuple[list[dict[str, Any]], dict[tuple[str, str], str | None]]:
-    """(the rows that land, the originals of misfits by key and column)."""
+    """(the rows that land, the originals of invalid values by key and column)."""
     read = accept(find(source, name))
     with source.snapshot() as snapshot:
         spec = _spec(read, snapshot)

@@ -154,9 +154,9 @@ class World:
 
 
 def counts(report: SyncReport, name: str) -> tuple[int, int, int, int, int]:
-    """(read, inserted, updated, deleted, misfits) of a table."""
+    """(read, inserted, updated, deleted, invalid values) of a table."""
     found = next(t for t in report.tables if t.table[1] == name)
-    return found.read, found.inserted, found.updated, found.deleted, found.misfits
+    return found.read, found.inserted, found.updated, found.deleted, found.invalid_values
 
 
 def _column(column: Column) -> str:

@@ -167,8 +167,11 @@ IMPORTS = [
     ("instep.store.store", STORED),
     ("instep.control.reviews", STORED | {"control"}),
     ("instep.control.pauses", STORED | {"control"}),
-    ("instep.project.load", {"errors", "suggest", "redaction", "egress", "logs", "schema", "model", "project"}),
-    ("instep.bootstrap", {"errors", "redaction", "model", "bootstrap"}),
+    (
+        "instep.project.load",
+        {"errors", "suggest", "redaction", "egress", "logs", "schema", "operations", "model", "project"},
+    ),
+    ("instep.bootstrap", {"errors", "redaction", "operations", "model", "bootstrap"}),
     (
         "instep.server.app",
         {

@@ -35,7 +35,9 @@ def tables(context: dg.AssetExecutionContext, project: InstepProject) -> Iterato
         done = opened.connection(CONNECTION).sync(wanted)
     for table in done.tables:
         if table.status == "done":
-            counts = {name: getattr(table, name) for name in ("read", "inserted", "updated", "deleted", "misfits")}
+            counts = {
+                name: getattr(table, name) for name in ("read", "inserted", "updated", "deleted", "invalid_values")
+            }
             yield dg.MaterializeResult(asset_key=key_of(".".join(table.table)), metadata={**counts, "run": done.run})
     done.raise_for_failure()
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from instep.python.quarantine import Quarantine
     from instep.python.requests import (
         DeclareRenameRequest,
+        RepairRequest,
         RestoreRequest,
         SetCursorRequest,
         SetKeyRequest,
@@ -44,6 +45,7 @@ __all__ = [
     "Quarantine",
     "QueryResult",
     "Records",
+    "RepairRequest",
     "RestoreRequest",
     "Selection",
     "SetCursorRequest",
@@ -59,7 +61,8 @@ _MODULES = {
     "BackfillEstimate": "results", "CaseResult": "policy", "Changes": "results", "Connection": "connection",
     "DeclareRenameRequest": "requests", "Detection": "results", "Document": "results", "Plan": "connection",
     "Policy": "policy", "PolicyTest": "policy", "Progress": "progress", "Project": "project",
-    "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RestoreRequest": "requests",
+    "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RepairRequest": "requests",
+    "RestoreRequest": "requests",
     "Selection": "selection", "SetCursorRequest": "requests", "SetKeyRequest": "requests", "SyncResult": "results",
     "Table": "table", "UndoRequest": "requests", "connect": "project", "open": "project", "spark_conf": "project",
 }  # fmt: skip

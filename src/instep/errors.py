@@ -6,18 +6,18 @@ InstepError
 │   └── IllegalChange       a change that the destination's format forbids
 ├── ConnectError            a database, catalog or store cannot be reached or refuses the login
 │   └── AccessDenied        a login, a table or a column is refused, or was withdrawn
-├── ReadError               the source failed while it was being read
+├── ReadError               the source failed during a read
 │   └── LockYielded         a statement gave way to somebody who waits for its lock
 ├── StageError              staged files are not what was promised (counts, schema, disk)
 ├── DestinationError        the destination refused or is not ours
-│   └── SparkNeeded         what is asked for is done by Spark only; nothing was begun
-├── NotFound                the object that is named does not exist, or is hidden from the asker
+│   └── SparkNeeded         only Spark can do what was requested; nothing was started
+├── NotFound                the named object does not exist, or is hidden from the caller
 ├── ChangeNotFound          no connection has the change that is named
-├── Blocked                 a decision of a person or a policy is needed first
-├── Conflict                somebody else moved first
-│   ├── StalePlan           the schemas that a plan was made from have moved
+├── Blocked                 a person or a policy has to decide first
+├── Conflict                another run or person came first
+│   ├── StalePlan           the schemas that a plan was made from have changed
 │   ├── Fenced              a later run has claimed the table
-│   └── RunInProgress       a run of this connection is under way
+│   └── RunInProgress       a run of this connection is in progress
 └── SetupError              Java, jars or memory are missing
 """
 
@@ -71,7 +71,7 @@ class AccessDenied(ConnectError):
 
 
 class ReadError(InstepError):
-    """The source failed while it was being read."""
+    """The source failed during a read."""
 
     transient = True
 
@@ -92,13 +92,13 @@ class StageError(InstepError):
 
 
 class DestinationError(InstepError):
-    """The destination refused."""
+    """The destination refused the request."""
 
     transient = True
 
 
 class SparkNeeded(DestinationError):
-    """Only Spark can do this."""
+    """Only Spark can do this; nothing was started."""
 
     transient = False
 
@@ -117,20 +117,20 @@ class ChangeNotFound(InstepError):
 
 
 class Blocked(InstepError):
-    """A decision is needed first."""
+    """A person or a policy has to decide first."""
 
     exit_code = 3
 
 
 class Conflict(InstepError):
-    """Somebody else moved first."""
+    """Another run or person came first."""
 
     exit_code = 5
     transient = True
 
 
 class StalePlan(Conflict):
-    """The schemas that the plan was made from have moved: plan again."""
+    """The schemas have changed since the plan was made: plan again."""
 
 
 class Fenced(Conflict):
@@ -138,7 +138,7 @@ class Fenced(Conflict):
 
 
 class RunInProgress(Conflict):
-    """A run of this connection is under way."""
+    """A run of this connection is in progress."""
 
 
 class SetupError(InstepError):

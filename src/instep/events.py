@@ -207,7 +207,7 @@ class CopyPurged(Event):
 
 @dataclass(frozen=True)
 class ActAskedFor(Event):
-    """Under four_eyes a person has asked for what takes two: somebody else has to ask for the same. `act` is the
+    """Under four_eyes a person has asked for what takes two: another person has to request the same. `act` is the
     command, `what` all that matters of it."""
 
     type: ClassVar[str] = "act.asked_for"
@@ -274,7 +274,7 @@ class TableLoaded(Event):
     inserted: int
     updated: int
     deleted: int
-    misfits: int
+    invalid_values: int
 
 
 @dataclass(frozen=True)

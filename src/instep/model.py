@@ -16,7 +16,7 @@ ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""
 """What is managed: the sections of a project that have names."""
-Mode = Literal["full_refresh", "append", "upsert", "log", "stream"]
+Mode = Literal["full_refresh", "append", "upsert", "cdc", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
 JobKind = str
 """The name of an operation (`instep.operations`)."""
@@ -46,12 +46,12 @@ class TableSettings:
     the source sends operations, which cannot be read again. `types`: chosen types by column name or source type;
     `source_types`: those of the whole connection, by source type."""
 
-    mode: Literal["auto", "full_refresh", "append", "upsert", "log", "stream"] = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc", "stream"] = "auto"
     cursor: str | None = None
     lookback: float = 0.0
     deletes: Deletes = "soft"
     key: tuple[str, ...] = ()
-    misfit: Literal["quarantine", "null", "fail"] = "quarantine"
+    on_invalid_value: Literal["quarantine", "null", "fail"] = "quarantine"
     start: str = ""
     keep_old_names: float = 0.0
     filter: str | None = None
@@ -112,7 +112,7 @@ class TableRun:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
-    misfits: int = 0
+    invalid_values: int = 0
     bytes: int = 0
     seconds: float = 0.0
     error: str = ""

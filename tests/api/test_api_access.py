@@ -20,8 +20,8 @@ BODIES = ("POST", "PUT", "PATCH")
 # work for a connection, with a body that makes sense
 OF_ONE: list[tuple[str, dict[str, Any]]] = [
     ("set-key", {"table": "a.b", "key": ["id"]}), ("set-cursor", {"table": "a.b"}),
-    ("quarantine/erase", {"table": "a.b", "ids": ["q-1"]}), ("impact", {}),
-    ("savepoints", {"table": "a.b"}), ("restore", {"table": "a.b", "at": "2026-03-01"}),
+    ("quarantine/erase", {"table": "a.b", "ids": ["q-1"]}), ("impact", {}), ("tables", {"table": "a.b"}),
+    ("savepoints", {"table": "a.b"}), ("restore", {"table": "a.b", "at": "2026-03-01"}), ("repair", {"table": "a.b"}),
 ]  # fmt: skip
 OPEN_PATHS = [name.partition(" ")[2] for name in sorted(OPEN)]
 

@@ -12,8 +12,8 @@ from api_world import Api, serve
 from instep.bootstrap import open_server
 
 POSTGRES = {"type": "postgres", "host": "db", "database": "shop", "user": "u", "password": "pw"}
-THEIRS = {"source": "pg", "destination": "lakeb", "mode": "log", "log": {"slot": "shop_slot"}}
-MINE = {"source": "pg", "destination": "lakea", "mode": "log"}
+THEIRS = {"source": "pg", "destination": "lakeb", "mode": "cdc", "log": {"slot": "shop_slot"}}
+MINE = {"source": "pg", "destination": "lakea", "mode": "cdc"}
 AT = "/api/v1/connections/mine/settings"
 
 

@@ -83,7 +83,7 @@ def test_the_note_says_that_nobody_is_there(api: Api) -> None:
 def test_a_job_ends_and_begins_again_by_request(api: Api) -> None:
     job = ask(api, "sync").json()["id"]
     at = f"/queue/{job}"
-    assert api.call("POST", f"{at}/retry", "operator").status_code == 409, "it waits"
+    assert api.call("POST", f"{at}/retry", "operator").status_code == 409, "pending"
     rehearsed = api.call("POST", f"{at}/cancel", "operator", params={"dry_run": "true"})
     assert (rehearsed.json()["job"]["status"], api.get(at)["status"]) == ("cancelled", "queued")
     assert api.call("POST", f"{at}/cancel", "viewer").status_code == 403

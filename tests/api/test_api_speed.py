@@ -159,7 +159,7 @@ def test_a_page_of_status_takes_as_many_queries_however_long_it_is(served_few: A
             assert [m["files"] for m in one["maintained"]] == [3]
     assert len(set(asked[1:])) == 1, asked  # the first one notes that the key was used
     assert asked[1] < 60  # each statement has a BEGIN of its own
-    for index, word in (("ix_events_maintained", "table.maintained"), ("ix_table_runs_held", "misfits > 0")):
+    for index, word in (("ix_events_maintained", "table.maintained"), ("ix_table_runs_held", "invalid_values > 0")):
         [query] = [q for q in queries if word in q]
         with engine.connect() as connection:
             steps = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", ("x",) * query.count("?"))

@@ -213,4 +213,4 @@ def test_the_command_says_who_is_missing(api: Api, capsys: pytest.CaptureFixture
     assert main(words) == 3
     said = capsys.readouterr().err
     assert "connection delete: its tables are kept: with four_eyes this takes two people" in said
-    assert "let somebody else ask for the same within 7 days" in said
+    assert "another person has to request the same within 7 days" in said

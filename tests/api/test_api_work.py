@@ -101,6 +101,22 @@ def test_a_backfill_of_a_table_and_of_a_column(api: Works) -> None:
     assert api.get("/connections/shop/backfills")["items"][0]["status"] == "done"
 
 
+def test_rows_are_repaired_and_only_an_approver_lets_some_go(api: Works) -> None:
+    api.sql("insert into item values (2, 'ink')")
+    api.done(api.post("shop/sync", {}, "operator"))
+    api.sql("update item set name = 'z' where id = 1; delete from item where id = 2")
+    shown = api.done(api.post("shop/repair", {"table": "main.item", "preview": True}, "operator"))["result"]
+    assert [shown["document"][name] for name in ("missing", "differing", "extra")] == [0, 1, 1]
+    refused = api.done(api.post("shop/repair", {"table": "main.item"}, "operator"), "failed")
+    assert "would go" in refused["error"]
+    assert api.post("shop/repair", {"table": "main.item"}, "viewer").status_code == 403
+    allowed = {"table": "main.item", "allow": ["main.item"]}
+    assert api.post("shop/repair", allowed, "operator").status_code == 403
+    done = api.done(api.post("shop/repair", allowed, "approver"))["result"]
+    assert (done["inserted"], done["updated"], done["deleted"], done["verdict"]["equal"]) == (0, 1, 1, True)
+    assert "connection.repair" in [one.action for one in api.store.audit.page()]
+
+
 REFUSED: list[tuple[str, dict[str, Any], str, int]] = [
     ("shop/backfills", {"table": "main.none"}, "operator", 404),
     ("shop/backfills", {"table": "main.item", "columns": ["none"]}, "operator", 404),
@@ -144,3 +160,17 @@ def test_a_key_for_a_group_sees_its_own_jobs(api: Works) -> None:
     for group, status in (("europe", 200), ("america", 404)):
         headers = api.key("viewer", group)
         assert api.client.get(f"/api/v1/jobs/{job}", headers=headers).status_code == status
+
+
+def test_what_stands_at_the_destination_takes_an_operator_and_holds_no_row(api: Works) -> None:
+    assert api.post("shop/tables", role="viewer").status_code == 403
+    asked = api.post("shop/tables", {"table": "main.item", "preview": 1}, role="operator")
+    assert (asked.status_code, "preview" in asked.text) == (422, True)
+    found = api.done(api.post("shop/tables", {"table": "main.item"}, role="operator"))["result"]
+    [table] = found["tables"]
+    assert (table["table"], table["destination"], table["rows"], table["key"]) == ("main.item", "shop.item", 1, ["id"])
+    assert [(one["column"], one["status"]) for one in found["columns"]] == [("id", "read"), ("name", "read")]
+    assert found["preview"] is None
+    assert "pen" not in str(found)
+    failed = api.done(api.post("shop/tables", {"table": "main.nope"}, role="operator"), "failed")
+    assert "connection shop has no table main.nope" in failed["error"]

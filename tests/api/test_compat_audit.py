@@ -26,7 +26,7 @@ TABLES = "create table item (id integer primary key, name text, note text); inse
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[tuple[Compat, str]]:
-    """With the address of a receiver of web hooks."""
+    """With the address of a receiver of webhooks."""
     with web() as receiver, compatible(tmp_path, file="egress: {allow: [127.0.0.1]}\n") as made:
         made.sql(TABLES)
         made.sync()

@@ -1,4 +1,4 @@
-"""Web hooks of the compatible API: real syncs, told to a real web server on loopback."""
+"""Webhooks of the compatible API: real syncs, told to a real web server on loopback."""
 
 from __future__ import annotations
 

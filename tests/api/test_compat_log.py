@@ -37,7 +37,7 @@ def compat(tmp_path: Path, shop: Database) -> Iterator[Compat]:
             "password": at.password}  # fmt: skip
     with compatible(tmp_path, "destinations: {lake: {type: duckdb, path: lake.duckdb}}") as opened:
         opened.app.objects.put("source", "pg", said, who="ann")
-        opened.keep("connections: {goods: {source: pg, destination: lake, mode: log}}")
+        opened.keep("connections: {goods: {source: pg, destination: lake, mode: cdc}}")
         opened.sync("goods")
         yield opened
 

@@ -86,7 +86,7 @@ def test_a_state_is_sealed_and_shown_by_whoever_has_the_keys(
     assert run("sync")[0] == 0
     add_key(tmp_path / KEYS, "k2")
     assert "k1: 1 secret(s), present" in run("secrets", "status")[1]
-    assert "1 secret(s) sealed again with k2" in run("secrets", "rotate")[1]
+    assert "1 secret(s) re-encrypted with k2" in run("secrets", "rotate")[1]
     (tmp_path / KEYS).write_text((tmp_path / KEYS).read_text().splitlines()[0])
     with open_server(tmp_path) as app:
         assert app.store.connectors.get("shop").state["at"] == 2

@@ -127,7 +127,7 @@ def check_end(server: Running, name: str) -> None:
     assert server.stop() == 0, server.log.read_text()
     said = server.log.read_text()
     assert "Traceback" not in said
-    assert "the server has ended" in said
+    assert "the server has stopped" in said
     end = time.monotonic() + 300
     while left := [lane for lane in lanes if alive(lane)]:
         assert time.monotonic() < end, left

@@ -107,7 +107,7 @@ class TestSync:
         assert place.rows("select a, b from shop.nulls") == [{"a": 1, "b": "one"}]
         assert place.rows("select id from shop.fine") == [{"id": 1}]
         run = place.run("status", "--output", "json").json["connections"][0]
-        held = {tuple(t["table"])[-1]: t["misfits"] for t in run["tables"]}
+        held = {tuple(t["table"])[-1]: t["invalid_values"] for t in run["tables"]}
         assert held["nulls"] == 1
         assert list((place.folder / "lake").glob("shop/nulls-*/quarantine/*.parquet"))
 

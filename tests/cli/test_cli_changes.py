@@ -72,7 +72,7 @@ def test_approved_changes_are_applied_next(changed: Shop) -> None:
     said = changed.ok("changes", "approve", changed.changes()[REMOVED])
     assert "approved" in said.out
     assert changed.changes() == {}
-    assert "Held" not in changed.ok("plan").out
+    assert "Not applied" not in changed.ok("plan").out
     changed.ok("apply", "--yes")
     statuses = {c["summary"]: c["status"] for c in changed.json("changes", "list", "--all")["changes"]}
     assert (statuses[REMOVED], statuses[ADDED]) == ("applied", "applied")
@@ -102,7 +102,7 @@ def test_several_ids_in_one_answer(changed: Shop) -> None:
     ids = [changed.changes("--all")[summary] for summary in (REMOVED, ADDED)]
     done = changed.json("changes", "reject", *ids)["changes"]
     assert {c["id"]: c["status"] for c in done} == dict.fromkeys(ids, "rejected")
-    assert changed.ok("plan").out.startswith("Held")
+    assert changed.ok("plan").out.startswith("Not applied")
 
 
 MATCHES = [
@@ -146,13 +146,13 @@ def test_who_answered_is_recorded(changed: Shop) -> None:
 
 
 def test_pausing_a_connection_stops_its_runs(shop: Shop) -> None:
-    assert shop.ok("pause", "--reason", "migration").out == "shop is paused\n"
-    assert shop.ok("pause").out == "shop was paused already\n"
+    assert shop.ok("pause", "--reason", "migration").out == "paused shop\n"
+    assert shop.ok("pause").out == "shop is already paused\n"
     said = shop.run("apply", "--yes")
     assert (said.code, "migration" in said.err, "instep resume shop" in said.err) == (3, True, True)
     assert "paused: the connection: migration" in shop.ok("status").out
-    assert shop.ok("resume").out == "shop runs again\n"
-    assert shop.ok("resume").out == "shop was not paused\n"
+    assert shop.ok("resume").out == "resumed shop\n"
+    assert shop.ok("resume").out == "shop is not paused\n"
     assert shop.run("apply", "--yes").code == 0
 
 
@@ -160,7 +160,7 @@ def test_pausing_a_table(shop: Shop) -> None:
     shop.applied()
     assert shop.json("pause", "-t", "main.order")["changed"] is True
     [pause] = shop.json("status")["connections"][0]["pauses"]
-    assert (pause["table"], pause["reason"]) == (["main", "order"], "paused by hand")
+    assert (pause["table"], pause["reason"]) == (["main", "order"], "paused by a person")
     assert shop.json("resume", "shop") == {
         "format_version": 1, "connection": "shop", "table": None, "paused": False, "changed": False,
     }  # fmt: skip
@@ -182,7 +182,7 @@ def test_a_breaking_change_pauses_its_table_until_it_is_decided(shop: Shop) -> N
     assert (said.code, f"instep changes approve {id}" in said.err) == (3, True)
     assert shop.json("status")["connections"][0]["pauses"][0]["change"] == id
     shop.ok("changes", "reject", id)
-    assert shop.ok("resume", "--table", "main.customer").out == "main.customer runs again\n"
+    assert shop.ok("resume", "--table", "main.customer").out == "resumed main.customer\n"
 
 
 def test_a_table_s_breaking_change_does_not_keep_the_connection_paused(shop: Shop) -> None:
@@ -190,7 +190,7 @@ def test_a_table_s_breaking_change_does_not_keep_the_connection_paused(shop: Sho
     shop.ok("pause")
     shop.sql(REKEYED)
     shop.ok("detect")
-    assert shop.ok("resume").out == "shop runs again\n"
+    assert shop.ok("resume").out == "resumed shop\n"
     assert [p["table"] for p in shop.json("status")["connections"][0]["pauses"]] == [["main", "customer"]]
 
 
@@ -215,6 +215,6 @@ def test_a_policy_that_was_changed_decides_anew_when_a_connection_is_resumed(sho
     assert shop.run("detect", "--exit-code").code == 2
     assert shop.run("resume").code == 3
     shop.write()
-    assert shop.ok("resume").out == "shop runs again\n"
+    assert shop.ok("resume").out == "resumed shop\n"
     assert shop.json("changes", "list")["changes"] == []
     assert shop.run("apply", "--yes").code == 0

@@ -63,7 +63,7 @@ def test_it_is_the_same_again_and_changes_with_the_schema(loaded: Shop) -> None:
 def test_what_the_source_has_now_and_what_is_accepted(loaded: Shop) -> None:
     file = str(loaded.folder / "shop.odcs.yaml")
     loaded.ok("contract", "export", "-o", file)
-    assert loaded.ok("contract", "check", file).out == "within the contract\n"
+    assert loaded.ok("contract", "check", file).out == "the contract is satisfied\n"
     loaded.sql(CHANGED)
     said = loaded.run("contract", "check", file, "--output", "json")
     assert (said.code, said.json["within"], said.json["compared"]) == (2, False, "source")
@@ -71,8 +71,8 @@ def test_what_the_source_has_now_and_what_is_accepted(loaded: Shop) -> None:
     assert [n["text"] for n in said.json["notes"]] == ["column main.order.note is not in the contract"]
     out = loaded.run("contract", "check", file).out
     assert "column main.customer.city is missing" in out
-    assert out.endswith("1 breach\n")
-    assert loaded.ok("contract", "check", file, "--recorded").out == "within the contract\n"
+    assert out.endswith("1 violation\n")
+    assert loaded.ok("contract", "check", file, "--recorded").out == "the contract is satisfied\n"
 
 
 def test_a_contract_that_others_wrote(loaded: Shop) -> None:
@@ -109,7 +109,7 @@ def test_import_says_what_it_cannot(loaded: Shop) -> None:
     hidden = {"name": "name", "customProperties": [{"property": "hashed", "value": True}]}
     tables = [{"name": "customer", "properties": [hidden]}, {"name": "nowhere"}]
     document = {"apiVersion": "v3.1.0", "kind": "DataContract", "id": "x", "version": "1", "schema": tables}
-    said = loaded.ok("contract", "import", write(loaded, document), "--hold", "pause_table")
+    said = loaded.ok("contract", "import", write(loaded, document), "--action", "pause_table")
     keys = yaml.safe_load(said.out)["connections"]["shop"]
     assert (keys["hash"], keys["salt"]) == (["main.customer.name"], "${env:INSTEP_SALT}")
     assert "key.changed" in keys["tables"]["main.customer"]["rules"][0]["on"]
@@ -119,7 +119,7 @@ def test_import_says_what_it_cannot(loaded: Shop) -> None:
 
 WRONG = [
     ("no file", None, "contract export -o FILE"),
-    ("no mapping", "- a", "is no data contract"),
+    ("no mapping", "- a", "is not a data contract"),
     ("no YAML", "a: [", "contract.yml:1"),
     ("another version", "apiVersion: v2.2.2\nid: x\nversion: '1'\nschema: [{name: a}]", "contract.yml:1: apiVersion"),
     ("no schema", "apiVersion: v3.1.0\nid: x\nversion: '1'", "schema"),
@@ -144,4 +144,4 @@ def test_before_anything_is_accepted(shop: Shop) -> None:
     shop.applied()
     said = shop.run("contract", "export", "--table", "main.custmer")
     assert (said.code, "no accepted table of shop is called main.custmer" in said.err) == (1, True)
-    assert shop.run("contract", "import", "x.yml", "--hold", "never").code == 64
+    assert shop.run("contract", "import", "x.yml", "--action", "never").code == 64

@@ -136,12 +136,14 @@ def held(shop: Shop) -> Shop:
 
 def test_source_values_are_tried_on_the_accepted_type(held: Shop) -> None:
     [found] = held.json("plan")["costs"]["held"]
-    assert (found["sampled"], found["misfits"], found["type"], found["text"]) == (3, 1, "int64", COUNTED)
+    assert (found["sampled"], found["invalid_values"], found["type"], found["text"]) == (3, 1, "int64", COUNTED)
     said = held.ok("plan")
     assert f"  {COUNTED}\n" in said.out
     assert "1999" not in said.out
     assert held.json("plan", "--sample", "0")["costs"]["held"] == []
-    assert [(h["sampled"], h["misfits"]) for h in held.json("plan", "--sample", "1")["costs"]["held"]] == [(1, 0)]
+    assert [(h["sampled"], h["invalid_values"]) for h in held.json("plan", "--sample", "1")["costs"]["held"]] == [
+        (1, 0)
+    ]
 
 
 def test_a_retype_that_waits_shows_what_does_not_fit(held: Shop) -> None:
@@ -190,7 +192,7 @@ def test_a_change_that_rebuilds_a_table_is_timed_as_its_mode(shop: Shop) -> None
         "create table new (id integer, name text primary key, city text); insert into new select * from customer;"
         "drop table customer; alter table new rename to customer"
     )
-    assert shop.json("plan")["costs"]["backfills"] == [], "it waits"
+    assert shop.json("plan")["costs"]["backfills"] == [], "pending"
     [id] = [id for summary, id in shop.changes().items() if "key" in summary]
     shop.ok("changes", "approve", id)
     found = shop.json("plan")["costs"]["backfills"]

@@ -109,7 +109,7 @@ def test_verify_says_how_many_rows_were_asked_to_stay(filed: Shop) -> None:
     synced(filed)
     lines = filed.ok("verify").out.splitlines()
     assert "equal" in lines[0]
-    assert lines[1].strip() == "1 of them only in the destination: kept, as `deletes: ignore` says"
+    assert lines[1].strip() == "1 of them only in the destination: kept by `deletes: ignore`"
     assert [t["kept"] for t in filed.json("verify")["tables"]] == [1, 0]
 
 
@@ -120,6 +120,6 @@ def test_verify_says_what_it_could_not_compare(filed: Shop) -> None:
     said = filed.run("verify")
     assert said.code == 1
     first, *rest = said.out.splitlines()
-    assert first == "DIFFERS main.customer: it could not be compared"
+    assert first == "DIFFERS main.customer: could not be compared"
     assert "nope" in rest[0]
     assert rest[1].strip().startswith("correct it in instep.yml")

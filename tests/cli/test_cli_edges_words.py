@@ -12,45 +12,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from instep.cli.backend import HERE, REMOTE, WHY
+from instep.cli.backend import HERE, WHY, is_remote
 from instep.cli.main import app, command_of, hoisted, with_only
 from said import every_command, run
 
 CHANNEL = PROJECT + "channels:\n  ops: {type: slack, url: '${env:HOOK}', digest: '17:30', quiet: 22:00-06:00}\n"
 # words | exit code | what is said, and what to do
 REFUSED: list[tuple[tuple[str, ...], int, str, str]] = [
-    (("table", "set-cursor", "main.order"), 1, "which cursor?", "name a column, or say --none"),
-    (("table", "set-cursor", "main.order", "id", "--none"), 1, "which cursor?", "name a column, or say --none"),
+    (("table", "set-cursor", "main.order"), 1, "no cursor is named", "name a column, or pass --none"),
+    (("table", "set-cursor", "main.order", "id", "--none"), 1, "no cursor is named", "name a column, or pass --none"),
     (("table", "set-cursor", "main.order", "--none", "--from", "1"), 1, "--from needs a cursor", "leave --from out"),
-    (("table", "set-key", "main.order", "id", "--rekey", "--clear"), 1, "--rekey and --clear exclude each other",
+    (("table", "set-key", "main.order", "id", "--rekey", "--clear"), 1, "--rekey and --clear cannot be combined",
      "give one of them"),
-    (("sync", "--no-wait"), 1, "--no-wait goes with --server", "the command itself does the work"),
-    (("detector", "set", "frequency"), 1, "'frequency' sets nothing", "write NAME=VALUE, such as frequency=1800"),
+    (("sync", "--no-wait"), 1, "--no-wait needs --server", "the command runs the sync itself"),
+    (("detector", "set", "frequency"), 1, "'frequency' is not NAME=VALUE", "write for example frequency=1800"),
     (("detector", "set", "frequncy=1800"), 1, "there is no option 'frequncy'", "did you mean frequency?"),
-    (("detector", "set", "frequency=2026-13-45"), 1, "frequency: '2026-13-45' is no value",
+    (("detector", "set", "frequency=2026-13-45"), 1, "frequency: '2026-13-45' is not a valid value",
      "write true, 1800 or [a, b]"),
-    (("detector", "set", "frequency=[1"), 1, "frequency: '[1' is no value", "write true, 1800 or [a, b]"),
+    (("detector", "set", "frequency=[1"), 1, "frequency: '[1' is not a valid value", "write true, 1800 or [a, b]"),
     (("detector", "set", "excluded_columns=a"), 1, "excluded_columns is an option of tables",
      "name a table: --table schema.table"),
     (("detector", "set", "frequency=1800", "--table", "a.b"), 1, "frequency is an option of a source",
      "leave --table out"),
     (("quarantine", "discard", "main.order", "--key", "{", "--yes"), 1, "--key is not JSON", "for example --key"),
-    (("quarantine", "discard", "main.order", "--key", "[7]", "--yes"), 1, "--key is no object of columns and values",
-     "for example --key"),
-    (("quarantine", "discard", "main.order", "--key", '{"id": [7]}', "--yes"), 1, "--key is no object", "for example"),
-    (("quarantine", "discard", "q-1", "--key", "{}"), 1, "--key goes with one table", "name the table"),
-    (("quarantine", "discard", "a.b", "c.d", "--key", "{}"), 1, "--key goes with one table", "name the table"),
-    (("quarantine", "show", "q-nothing"), 1, "no entry in quarantine: q-nothing", "instep quarantine list --rows 100"),
-    (("migration", "check"), 1, "which migration?", "name its files or folders, - for stdin, or --git-diff main"),
-    (("migration", "check", "--git-diff=-x"), 1, "'-x' is no commit", "write --git-diff origin/main"),
+    (("quarantine", "discard", "main.order", "--key", "[7]", "--yes"), 1,
+     "--key is not an object of columns and values", "for example --key"),
+    (("quarantine", "discard", "main.order", "--key", '{"id": [7]}', "--yes"), 1,
+     "--key is not an object", "for example"),
+    (("quarantine", "discard", "q-1", "--key", "{}"), 1, "--key needs exactly one table", "name the table"),
+    (("quarantine", "discard", "a.b", "c.d", "--key", "{}"), 1, "--key needs exactly one table", "name the table"),
+    (("quarantine", "show", "q-nothing"), 1, "no entry in quarantine: q-nothing", "instep quarantine list --limit 100"),
+    (("migration", "check"), 1, "no migration is named",
+     "name its files or folders, - for standard input, or pass --git-diff main"),
+    (("migration", "check", "--git-diff=-x"), 1, "'-x' is not a commit", "write --git-diff origin/main"),
     (("source", "log", "show", "nothing"), 1, "unknown connection 'nothing'", ""),
     (("schema", "show", "--at", "soon"), 1, "'soon' is neither a time nor a version", "or a version: 7 or 2.1"),
     (("schema", "show"), 1, "connection shop: no accepted schema is known yet", "`instep apply` accepts it"),
     (("schema", "show", "--side", "source"), 1, "no source schema is known yet", "`instep detect` looks at the source"),
     (("schema", "diff", "--at", "1", "--at", "2", "--at", "3"), 64, "give one or two times", ""),
     (("schema", "show", "--side", "other"), 64, "other", ""),
-    (("restore", "main.order"), 64, "name one: --snapshot ID or --at TIME", ""),
-    (("restore", "main.order", "--at", "soon"), 64, "'soon' is no time", ""),
+    (("restore", "main.order"), 64, "pass --snapshot ID or --at TIME", ""),
+    (("restore", "main.order", "--at", "soon"), 64, "'soon' is not a time", ""),
     (("notify", "test", "opz"), 1, "unknown channel 'opz'", ""),
     (("notify", "open", "opz"), 1, "unknown channel 'opz'", ""),
     (("notify", "retry", "7"), 1, "no delivery 7 is known", "see `instep notify log`"),
@@ -94,7 +96,7 @@ def test_keys_and_what_they_have_sealed(shop: Shop) -> None:
         {"key": "k1", "secrets": 0, "current": False, "present": True},
     ]
     assert shop.ok("secrets", "status").out == "new: 0 secret(s), current\nk1: 0 secret(s), present\n"
-    assert shop.ok("secrets", "rotate").out == "0 secret(s) sealed again with new\n"
+    assert shop.ok("secrets", "rotate").out == "0 secret(s) re-encrypted with new\n"
     shown = "".join(shop.ok(*words).out for words in (("secrets", "status"), ("export",), ("db", "upgrade")))
     assert not any(line.partition(":")[2] in shown for line in file.read_text().splitlines())
 
@@ -122,7 +124,7 @@ def test_what_is_over_is_forgotten_after_its_time(shop: Shop) -> None:
 
 
 def test_channels_are_listed_with_when_they_are_told(shop: Shop) -> None:
-    assert shop.ok("notify", "list").out == "no channels: write them under channels: in instep.yml\n"
+    assert shop.ok("notify", "list").out == "no channels: add some below `channels:` in instep.yml\n"
     shop.write(text=CHANNEL)
     assert shop.ok("notify", "list").out == "ops  slack  digest 17:30  quiet 22:00-06:00\n"
     assert shop.json("notify", "list")["channels"] == [
@@ -131,9 +133,9 @@ def test_channels_are_listed_with_when_they_are_told(shop: Shop) -> None:
     assert "HOOK is not set" in shop.run("notify", "test", "ops").err
     for there in ("", "HOOK=https://127.0.0.1:9/x\n"):  # only who is told something needs an address
         shop.folder.joinpath(".env").write_text(there)
-        assert shop.ok("notify", "send").out == "0 sent, 0 failed, 0 notices wait\n"
-    assert shop.ok("notify", "log").out == "nothing was sent yet\n"
-    assert shop.ok("notify", "open", "ops").out == "it was open\n"
+        assert shop.ok("notify", "send").out == "0 sent, 0 failed, 0 notifications pending\n"
+    assert shop.ok("notify", "log").out == "nothing has been sent yet\n"
+    assert shop.ok("notify", "open", "ops").out == "already open\n"
 
 
 # a command line | the command that it names
@@ -160,7 +162,7 @@ def test_a_folder_may_be_called_as_a_command_is(
     shop.folder.joinpath("instep.yml").rename(folder / "instep.yml")
     monkeypatch.chdir(shop.folder)
     said = run(shop.capsys, *options, "notify", "list")
-    assert (said.code, said.out) == (0, "no channels: write them under channels: in instep.yml\n")
+    assert (said.code, said.out) == (0, "no channels: add some below `channels:` in instep.yml\n")
 
 
 @pytest.mark.parametrize("line", [["-p=new", "init"], ["init", "-p=new"], ["init", "-yp=new"]])
@@ -177,7 +179,7 @@ def test_a_folder_behind_an_equals_sign_is_no_folder_of_that_name(
 def test_every_command_works_over_a_server_or_says_why_not() -> None:
     for path in every_command():
         name = " ".join(path[:2])
-        known = name in REMOTE, name in HERE, bool(WHY.get(name) or WHY.get(path[0]))
+        known = is_remote(name), name in HERE, bool(WHY.get(name) or WHY.get(path[0]))
         assert any(known), path
         assert known[:2] != (True, True), path
 
@@ -185,10 +187,10 @@ def test_every_command_works_over_a_server_or_says_why_not() -> None:
 def test_a_command_that_does_not_go_over_a_server_opens_nothing(shop: Shop) -> None:
     for path in every_command():
         name = " ".join(path[:2])
-        if name in REMOTE or name in HERE:
+        if is_remote(name) or name in HERE:
             continue
         problem = shop.run(*path, "--server", "http://127.0.0.1:9", "--output", "json", "--", "x", "y").json
-        assert f"`instep {name}` does not work over --server: " in problem["detail"]
+        assert f"`instep {name}` is not available with --server: " in problem["detail"]
         assert problem["hint"]
         assert problem["exit_code"] == 1
     assert not shop.folder.joinpath(".instep").exists()

@@ -36,7 +36,7 @@ class TestHistory:
         assert [(c["column"], c["version"]) for c in said["columns"]] == [("note", 2)]
         out = past.ok("history", "order.note").out
         assert out.startswith("main.order.note\n  note  string  since version 2 (1.1), 20")
-        assert f"by {entry['who']}; in run {run}; change {entry['change']}; preset allow_all: applied" in out
+        assert f"by {entry['who']}; in run {run}; change {entry['change']}; applied (preset allow_all)" in out
 
     def test_of_a_column_with_an_open_change(self, past: Shop) -> None:
         newest, first = past.json("history", "customer.city")["entries"]

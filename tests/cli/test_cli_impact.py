@@ -56,7 +56,7 @@ def test_a_folder_of_views(views: Shop) -> None:
 def test_as_text(views: Shop) -> None:
     out = views.ok("impact", "shop", "--sql", str(views.folder / "views")).out
     assert f"{REMOVED}: breaks 2 models: cities, towns\n" in out
-    assert "note added (string): changes silently 1 model: everything\n" in out
+    assert "note added (string): silently changes 1 model: everything\n" in out
     assert "cities.sql:1" in out
     assert out.endswith("4 models, 1 safe\n")
 
@@ -160,7 +160,7 @@ def test_without_models_or_sqlglot(views: Shop, monkeypatch: pytest.MonkeyPatch)
 
 
 WRONG = [
-    ("no such folder", ("--sql", "nowhere"), "there is no folder nowhere"),
+    ("no such folder", ("--sql", "nowhere"), "there is not a folder nowhere"),
     ("no SQL in it", ("--sql", "lake"), "has no .sql files"),
     ("no such manifest", ("--manifest", "none.json"), "none.json: No such file"),
     ("no manifest", ("--manifest", "instep.yml"), "instep.yml is not a dbt manifest"),

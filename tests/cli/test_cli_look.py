@@ -27,7 +27,7 @@ def test_status_names_what_wants_attention(shop: Shop) -> None:
     out = shop.ok("status").out
     assert "schema version 1 (1.0), " in out
     assert "last apply done at 20" in out
-    assert "1 change(s) wait for a review: instep changes list" in out
+    assert "1 change(s) wait for a review: run `instep changes list`" in out
     assert "paused: main.order: later" in out
 
 

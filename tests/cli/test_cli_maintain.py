@@ -35,7 +35,7 @@ def grown(shop: Shop) -> Shop:
 def test_it_says_first_what_it_would_do(grown: Shop) -> None:
     said = grown.ok("maintain", "--dry-run").out
     assert "main.order: 2 files (" in said
-    assert "would be put together: 2 -> 1 files" in said
+    assert "would be compacted: 2 -> 1 files" in said
     assert "main.customer: in order: 1 files" in said
     assert grown.json("table", "show", ORDER)["layout"]["files"] == 2
 

@@ -51,7 +51,7 @@ def test_a_terminal_is_asked(renamed: Shop, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda *words, **more: False)
     said = renamed.run(*WORDS)
-    assert (said.code, "nothing was mapped" in said.err) == (3, True)
+    assert (said.code, "no rename was declared" in said.err) == (3, True)
     assert renamed.ok("--yes", *WORDS).code == 0
 
 

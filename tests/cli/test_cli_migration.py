@@ -66,7 +66,7 @@ def test_statements_with_their_lines_for_people(loaded: Shop) -> None:
     for part in (
         "shop: 2 changes\n",
         "m.sql:2: column main.customer.a added (int64)\n",
-        "m.sql:4: column main.customer.city removed (string)\n    review by rule 1 of policy careful: waits",
+        "m.sql:4: column main.customer.city removed (string)\n    waits for a review (rule 1 of policy careful)",
         "m.sql:6: not understood: select f: what f() does is not known\n",
         "m.sql:7: nobody is no table of shop\n",
     ):
@@ -198,7 +198,7 @@ def test_the_connections_that_have_the_tables(shop: Shop) -> None:
 
 
 WRONG = [
-    ("nothing named", (), 1, "which migration?"),
+    ("nothing named", (), 1, "no migration is named"),
     ("no such file", ("none.sql",), 1, "none.sql: No such file"),
     ("no such level", ("m.sql", "--fail-on", "some"), 64, "'some' is none of"),
     ("no such dialect", ("m.sql", "--dialect", "oracle"), 1, "the dialect 'oracle'"),

@@ -46,8 +46,8 @@ def test_they_are_extended_and_ended(renamed: Shop) -> None:
 REFUSED = [
     ("no such table", ("main.custmer",), "did you mean main.customer?"),
     ("no such name", ("main.customer", "town"), "its old names: city"),
-    ("both", ("main.customer", "--drop", "--keep", "1d"), "exclude each other"),
-    ("no duration", ("main.customer", "--keep", "long"), "'long' is no duration"),
+    ("both", ("main.customer", "--drop", "--keep", "1d"), "cannot be combined"),
+    ("no duration", ("main.customer", "--keep", "long"), "'long' is not a duration"),
 ]
 
 

@@ -42,7 +42,7 @@ def test_apply_with_yes(shop: Shop) -> None:
     assert shop.json("query", "select id, name, city from shop.customer")["columns"] == ["id", "name", "city"]
     assert shop.ok("apply", "--yes").out == "nothing to apply\n"
     assert shop.json("apply", "--yes") == {"format_version": 1, "connection": "shop", "version": 1, "steps": []}
-    assert shop.ok("plan").out == "nothing to do: the destination is in step\n"
+    assert shop.ok("plan").out == "nothing to do: the destination is up to date\n"
 
 
 def test_apply_asks_on_a_terminal(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,14 +88,14 @@ def test_a_removal_that_is_not_believed_yet_is_a_change(shop: Shop) -> None:
     shop.ok("detect")
     shop.ok("detect")
     out = shop.ok("plan").out
-    assert (f"  - {REMOVED}" in out, "Held" in out) == (True, False)
+    assert (f"  - {REMOVED}" in out, "Not applied" in out) == (True, False)
 
 
 def test_what_is_held_stays_and_what_is_let_in_is_applied(shop: Shop) -> None:
     shop.applied()
     shop.sql(CHANGED)
     out = shop.ok("plan").out
-    assert f"Held\n  - {REMOVED}\n        rule 1 of policy careful: waits for a review" in out
+    assert f"Not applied\n  - {REMOVED}\n        waits for a review (rule 1 of policy careful)" in out
     assert "+ column shop.order.note added (string)" in out
     assert f"Waiting for you: {shop.changes()[REMOVED]}" in out
     assert "How tables are synced" not in out
@@ -183,7 +183,7 @@ def test_a_drop_needs_to_be_named(shop: Shop) -> None:
     )
     confirmed = [shop.run("detect") for _ in range(2)]
     assert [said.code for said in confirmed] == [0, 0]
-    assert "drops shop.customer.city, by" in shop.ok("plan").out
+    assert "drops shop.customer.city (allowed by" in shop.ok("plan").out
     assert shop.ok("apply", "--yes").out == "applied: schema version 2\n"
     assert shop.json("query", "select * from shop.customer")["columns"][:2] == ["id", "name"]
     assert "city" not in shop.json("query", "select * from shop.customer")["columns"]
@@ -220,7 +220,7 @@ def test_which_connection_has_to_be_said_if_there_are_two(shop: Shop) -> None:
     shop.folder.joinpath("instep.yml").write_text(text + "  twin: {source: db, destination: lake}\n")
 
     def refused(said: Said) -> bool:
-        return said.code == 1 and "name one of: shop, twin" in said.err
+        return said.code == 1 and "-c/--connection: shop, twin" in said.err
 
     assert refused(shop.run("plan"))
     assert refused(shop.run("apply", "--yes"))

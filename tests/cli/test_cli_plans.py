@@ -54,7 +54,7 @@ def test_history_shows_plans_and_their_steps(grown: Shop) -> None:
 
 def test_history_without_plans(shop: Shop) -> None:
     shop.ok("plan")
-    assert shop.ok("history", "--plans").out == "no plan was applied yet\n"
+    assert shop.ok("history", "--plans").out == "no plan has been applied yet\n"
     assert shop.json("history", "--plans")["plans"] == []
 
 
@@ -92,8 +92,8 @@ def test_what_is_worth_telling() -> None:
         "estimate": {"text": "unknown"},
     }
     filled = {"text": "t.b is filled: reads 3", "estimate": {"text": "about 3 s"}}
-    held = {"text": "t.c: 2 of 3", "misfits": 2, "why_not": ""}
-    odd = {"text": "t.a: 1 of 3", "misfits": 1, "changed": 0}
+    held = {"text": "t.c: 2 of 3", "invalid_values": 2, "why_not": ""}
+    odd = {"text": "t.a: 1 of 3", "invalid_values": 1, "changed": 0}
     lines = [line for line, _ in cost_lines({"steps": [told], "backfills": [filled], "lossy": [odd], "held": [held]})]
     assert lines == [
         "What it costs", "  shop.t: rewrite column a: unknown", "  t.b is filled: reads 3: about 3 s",
@@ -105,7 +105,9 @@ def test_what_is_worth_telling() -> None:
 def test_a_plan_in_sql(grown: Shop) -> None:
     sql = "ALTER TABLE `shop`.`order` ADD COLUMN `note` STRING;"
     assert grown.json("plan")["ddl"] == [sql]
-    assert f"In SQL: to read, the steps above are what is done\n  {sql}\n" in grown.ok("plan", "--ddl").out
+    assert (
+        f"Equivalent SQL (for reference; instep executes the steps above)\n  {sql}\n" in grown.ok("plan", "--ddl").out
+    )
     assert "ALTER TABLE" not in grown.ok("plan").out
 
 

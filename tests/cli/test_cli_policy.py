@@ -165,7 +165,7 @@ STRICT = "preset: approve\nrules: [{on: column.removed, decide: apply, removed: 
 def test_simulate_compares_all_that_was_recorded(changed: Shop) -> None:
     before = changed.json("changes", "list", "--all"), changed.json("history")
     out = changed.ok("policy", "simulate", file(changed, STRICT, "strict.yml")).out.splitlines()
-    assert out[0] == "shop: 5 recorded change(s), 2 decided otherwise"
+    assert out[0] == "shop: 5 recorded change(s), 2 decided differently"
     assert out[1].split() == ["outcome", "then", "under", "strict"]
     id, other = changed.changes()[REMOVED], changed.changes("--all")[ADDED]
     assert set(out[-2:]) == {
@@ -191,9 +191,9 @@ def test_simulating_the_policy_in_force_changes_nothing(changed: Shop) -> None:
 
 def test_simulate_since(changed: Shop) -> None:
     out = changed.ok("policy", "simulate", file(changed, STRICT), "--since", "2999-01-01").out
-    assert out == "shop: 0 recorded change(s), 0 decided otherwise\n"
+    assert out == "shop: 0 recorded change(s), 0 decided differently\n"
     said = changed.run("policy", "simulate", file(changed, STRICT), "--since", "monday")
-    assert (said.code, "'monday' is no date" in said.err) == (1, True)
+    assert (said.code, "'monday' is not a date" in said.err) == (1, True)
 
 
 def test_simulate_takes_every_connection(changed: Shop) -> None:

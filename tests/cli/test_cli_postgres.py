@@ -50,7 +50,7 @@ def test_from_a_plan_to_an_undo(placed: Shop, postgres: Database) -> None:
 
 
 WRONG: list[tuple[str, str, str]] = [
-    ("password: wrong", "must not stand in the file", "a password in clear"),
+    ("password: wrong", "must not be in the file", "a password in clear"),
     ("password: '${env:PG_PASSWORD}', lock_timeout: -1", "lock_timeout", "a negative time"),
     ("password: '${env:PG_PASSWORD}', tls: {ca: x, mode: require}", "verify-full", "an authority that is not asked"),
 ]

@@ -28,7 +28,7 @@ def held(shop: Shop) -> Shop:
     lake = IcebergDestination(IcebergConfig("lake", str(shop.folder / "lake")))
     with shop.store() as store:
         run = store.runs.claim("shop", "sync")
-        store.runs.record_tables(TableRun(run.id, ("main", "customer"), "done", misfits=3))
+        store.runs.record_tables(TableRun(run.id, ("main", "customer"), "done", invalid_values=3))
         store.runs.finish(run, "done")
     lake.claim(REF, run.fence)
     rows = [{"id": 1, "name": "Ann", "_instep_meta": NOTE}, {"id": 2, "name": "Bo", "city": "Rome"}]
@@ -56,7 +56,7 @@ def held(shop: Shop) -> Shop:
 
 def ids(shop: Shop) -> dict[Any, str]:
     """The text of a value, or None for a row, to its id."""
-    entries = shop.json("quarantine", "list", "--rows", "9", "--all")["entries"]
+    entries = shop.json("quarantine", "list", "--limit", "9", "--all")["entries"]
     return {e["original"] if isinstance(e["original"], str) else None: e["id"] for e in entries}
 
 
@@ -69,9 +69,9 @@ def test_counts_and_entries(held: Shop) -> None:
         ("main.customer", "city", "not a number", "c-77", 1),
         ("main.customer", "city", "too long", "c-77", 1),
     }
-    said = held.ok("quarantine", "list", "main.customer", "--column", "city", "--rows", "1").out
+    said = held.ok("quarantine", "list", "main.customer", "--column", "city", "--limit", "1").out
     assert len(said.splitlines()) == 4
-    assert "\x1b" not in held.ok("quarantine", "list", "--rows", "9").out
+    assert "\x1b" not in held.ok("quarantine", "list", "--limit", "9").out
     assert held.json("quarantine", "list", "main.order")["total"] == 0
     assert held.json("quarantine", "list", "--run", "r-1")["total"] == 0
     assert "main.customer: 3 value(s) or rows in quarantine" in held.ok("status").out
@@ -92,7 +92,7 @@ def test_one_entry(held: Shop) -> None:
 def test_replay(held: Shop) -> None:
     before = held.json("query", "select id, city from shop.customer order by id")["rows"]
     said = held.ok("quarantine", "replay", "--dry-run").out
-    assert "1 would be replayed, 1 superseded by newer values, 1 still held" in said
+    assert "1 would be replayed, 1 superseded by newer values, 1 still quarantined" in said
     assert held.json("query", "select id, city from shop.customer order by id")["rows"] == before
     [done] = held.json("quarantine", "replay", "main.customer")["tables"]
     assert {n: done[n] for n in ("replayed", "superseded", "held", "updated", "inserted")} == {
@@ -119,7 +119,7 @@ def test_discard_asks_and_names(held: Shop) -> None:
     assert held.json("quarantine", "list")["total"] == 2
     assert held.json("quarantine", "show", id)["original"] is None
     assert len(held.json("quarantine", "discard", "main.customer", "--yes")["discarded"]) == 2
-    assert held.ok("quarantine", "list").out.strip() == "nothing is held"
+    assert held.ok("quarantine", "list").out.strip() == "the quarantine is empty"
     assert held.json("quarantine", "discard", "main.customer", "--yes")["discarded"] == []
     assert "quarantine" not in held.ok("status").out
 
@@ -132,10 +132,10 @@ def test_a_row_is_erased(held: Shop) -> None:
 
 
 WRONG = [
-    ("no key", ("discard", "main.customer", "--key", "7"), "no object of columns"),
+    ("no key", ("discard", "main.customer", "--key", "7"), "not an object of columns"),
     ("no JSON", ("discard", "main.customer", "--key", "{id: 7}"), "not JSON"),
-    ("a key without a table", ("discard", "q-1", "--key", '{"id": 7}'), "goes with one table"),
-    ("a key of two tables", ("discard", "a.b", "c.d", "--key", '{"id": 7}'), "goes with one table"),
+    ("a key without a table", ("discard", "q-1", "--key", '{"id": 7}'), "needs exactly one table"),
+    ("a key of two tables", ("discard", "a.b", "c.d", "--key", '{"id": 7}'), "needs exactly one table"),
     ("no such id", ("show", "q-zzz"), "no entry in quarantine: q-zzz"),
     ("several ids", ("show", "q-"), "3 entries in quarantine"),
     ("no such table", ("replay", "main.nothing"), "main.nothing"),
@@ -153,6 +153,6 @@ def test_what_is_wrong_is_told_and_changes_nothing(held: Shop, words: tuple[str,
 
 
 def test_before_the_first_sync(shop: Shop) -> None:
-    assert shop.ok("quarantine", "list").out.strip() == "nothing is held"
+    assert shop.ok("quarantine", "list").out.strip() == "the quarantine is empty"
     assert shop.json("quarantine", "replay") == {"format_version": 1, "dry_run": False, "tables": []}
     assert shop.json("status")["connections"][0]["quarantine"] == {}

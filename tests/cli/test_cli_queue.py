@@ -23,7 +23,7 @@ def asked(shop: Shop, kind: str = "sync", status: str = "queued") -> Job:
 
 
 def test_an_empty_queue(shop: Shop) -> None:
-    assert "no jobs; 0 worker(s) live" in shop.ok("queue", "list").out
+    assert "no jobs; 0 worker(s) alive" in shop.ok("queue", "list").out
 
 
 def test_jobs_are_listed_with_their_state(shop: Shop) -> None:

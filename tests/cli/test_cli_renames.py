@@ -78,7 +78,7 @@ def test_it_is_answered_by_itself(suspected: Shop) -> None:
     found = suspected.json("changes", "list", "--all")["changes"]
     said = suspected.run("changes", "approve", *(c["id"] for c in found if c["status"] == "open"))
     assert said.code == 3
-    assert "answer it by itself" in said.err
+    assert "answer it separately" in said.err
     suspected.ok("changes", "approve", "--match", "main.customer.*")
     assert proposal(suspected)["status"] == "open"
 

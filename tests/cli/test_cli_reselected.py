@@ -35,8 +35,8 @@ def test_status_says_what_the_next_sync_reads_again(loaded: Shop) -> None:
         {"column": "main.customer.city", "is": "hashed", "reads_table": True},
     ]
     said = loaded.ok("status").out
-    assert "main.customer.city is hashed since it was loaded: the next sync reads its whole table" in said
-    assert "main.customer.name is on since it was loaded: rows loaded before keep what they have" in said
+    assert "main.customer.city was hashed after the last load; the next sync reloads its table" in said
+    assert "main.customer.name was re-enabled after the last load; existing rows were not backfilled" in said
     assert "secret" not in said
     assert "it is hashed now, so a sync reads the whole table" in loaded.ok("plan").out
 
@@ -45,7 +45,7 @@ def test_status_says_what_is_in_clear_until_hashes_fit(loaded: Shop) -> None:
     """The name has 30 characters, and hashes 64: that is a change of type."""
     written(loaded, "salt: ${env:SALT}", "hash: [main.customer.name]")
     said = loaded.ok("status").out
-    assert "main.customer.name is to be hashed: rows loaded before have it in clear until" in said
+    assert "main.customer.name will be hashed; existing rows stay in clear until" in said
 
 
 def test_a_column_that_the_source_has_dropped_is_not_chosen(shop: Shop) -> None:
@@ -55,7 +55,7 @@ def test_a_column_that_the_source_has_dropped_is_not_chosen(shop: Shop) -> None:
     for _ in range(2):
         shop.run("sync")
     assert shop.json("status")["connections"][0]["reselected"] == []
-    assert "since it was loaded" not in shop.ok("status").out
+    assert "after the last load" not in shop.ok("status").out
 
 
 @pytest.mark.parametrize(("accepted", "is_said"), [("string", False), ("int32", True)])
@@ -64,7 +64,7 @@ def test_a_type_of_the_source_that_was_kept_out_is_no_retype(shop: Shop, accepte
     shop.applied()
     with shop.store() as store:
         store.loaded.save("shop", {REF: (LoadedColumn("city", native="integer", type=accepted),)})
-    assert ("is retyped since it was loaded" in shop.ok("status").out) is is_said
+    assert ("was retyped after the last load" in shop.ok("status").out) is is_said
 
 
 def test_what_is_read_as_a_whole_anyway_is_said_once(loaded: Shop) -> None:
@@ -95,7 +95,7 @@ def test_status_goes_on_saying_that_older_rows_lack_a_column(shop: Shop) -> None
             {"table": "main.customer", "column": "tier", "command": "instep backfill main.customer --column tier"}
         ]
     said = shop.ok("status").out
-    assert "main.customer.tier: rows loaded before it came lack its values until they change, or until" in said
+    assert "main.customer.tier: existing rows lack its values until they change; to backfill them run" in said
     assert "`instep backfill main.customer --column tier`" in said.replace("\n", " ")
     shop.ok("backfill", "main.customer", "--column", "tier")
     assert shop.json("status")["connections"][0]["partial"] == []

@@ -132,7 +132,7 @@ def test_a_terminal_is_asked(changed: Shop, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("typer.confirm", lambda *words, **more: False)
     id = changed.changes()[REMOVED]
     said = changed.run("changes", "reject", id)
-    assert (said.code, "nothing was answered" in said.err) == (3, True)
+    assert (said.code, "no change was decided" in said.err) == (3, True)
     assert changed.ok("--yes", "changes", "reject", id).code == 0
 
 
@@ -197,7 +197,7 @@ def test_a_plan_file_with_a_stale_approval_is_refused(changed: Shop, tmp_path: P
     changed.ok("plan", "-o", file)
     changed.sql("alter table customer add column zip text")
     said = changed.run("apply", file, "--yes")
-    assert (said.code, "approve it anew" in said.err) == (5, True)
+    assert (said.code, "approve it again" in said.err) == (5, True)
 
 
 def test_an_approval_of_what_policy_leaves_out_waits_again_when_it_is_stale(shop: Shop) -> None:

@@ -59,7 +59,10 @@ def test_verify_counts_what_is_held_and_is_7(shop: Shop) -> None:
     shop.sql("create table n (id int primary key, v int); insert into n values (1, 'x'), (2, 2);")
     shop.ok("sync")
     said = shop.run("verify", "--table", "main.n")
-    assert (said.code, said.out) == (7, "equal, 1 value held  main.n: 2 rows in the source, 2 in the destination\n")
+    assert (said.code, said.out) == (
+        7,
+        "equal, 1 value quarantined  main.n: 2 rows in the source, 2 in the destination\n",
+    )
     (found,) = shop.run("verify", "--table", "main.n", "--output", "json").json["tables"]
     assert (found["equal"], found["held"], found["skipped"]) == (True, 1, "")
     assert shop.run("verify", "--table", "main.order").code == 0
@@ -90,7 +93,7 @@ def test_a_value_that_does_not_fit_is_held_and_said(shop: Shop) -> None:
 def test_one_table_that_fails_is_6_and_the_others_are_done(shop: Shop) -> None:
     file = shop.folder / "instep.yml"
     file.write_text(
-        file.read_text().replace("policy: careful}", "policy: careful, tables: {main.order: {misfit: fail}}}")
+        file.read_text().replace("policy: careful}", "policy: careful, tables: {main.order: {on_invalid_value: fail}}}")
     )
     shop.ok("sync")
     shop.sql("insert into \"order\" values (3, 1, 'many'); insert into customer values (3, 'Cy', null);")

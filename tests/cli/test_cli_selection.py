@@ -48,7 +48,7 @@ def test_switching_says_what_follows(seen: Shop) -> None:
     assert said.out == "main.customer.city is off\n"
     assert "its values stay, new rows have NULL" in said.err
     assert columns(seen) == {"city": {"enabled": False, "hashed": False}}
-    assert seen.ok("selection", "off", "main.customer.city").out == "main.customer.city is so already\n"
+    assert seen.ok("selection", "off", "main.customer.city").out == "main.customer.city is already so\n"
 
 
 def test_a_dry_run_changes_nothing(seen: Shop) -> None:
@@ -91,7 +91,7 @@ def test_a_removal_cannot_be_hashed(seen: Shop) -> None:
     said = seen.run("changes", "approve", id, "--hash")
     assert said.code == 1
     assert "lets no column in that could be hashed" in said.err
-    assert list(seen.changes().values()) == [id], "nothing was answered"
+    assert list(seen.changes().values()) == [id], "no change was decided"
 
 
 @pytest.mark.parametrize("command", ["show", "on", "off", "hash", "unhash"])

@@ -38,7 +38,7 @@ def test_the_demo_never_replaces_another_project(shop: Shop) -> None:
 WRONG = [
     ("an unknown key", "{type: sqlite, path: x, pth: y}", "unknown key, did you mean 'path'?"),
     ("an unknown type", "{type: sqlight, path: x}", "did you mean 'sqlite'?"),
-    ("a secret in the file", "{type: postgres, database: a, user: b, password: hunter2}", "a secret must not stand"),
+    ("a secret in the file", "{type: postgres, database: a, user: b, password: hunter2}", "a secret must not be"),
 ]
 
 

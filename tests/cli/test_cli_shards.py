@@ -96,7 +96,7 @@ def test_values_of_one_shard_that_did_not_fit_go_into_its_rows(shards: Shop, lak
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["merge.merged", "apply.table.after"])
 def test_a_shard_that_is_killed_leaves_the_others_as_they_are(shards: Shop, point: str) -> None:
-    """A process of its own, by SIGKILL: it goes on where it was, and what it left behind is swept."""
+    """A process of its own, by SIGKILL: it goes on where it was, and what it left behind is removed."""
     text = shards.folder.joinpath("instep.yml").read_text()
     shards.folder.joinpath("instep.yml").write_text(
         text.replace("duckdb, path: lake.duckdb", "iceberg, warehouse: lake")
@@ -121,3 +121,22 @@ def test_a_shard_that_is_killed_leaves_the_others_as_they_are(shards: Shop, poin
     there = {p.name for p in Path(table.location().removeprefix("file://")).joinpath("data").rglob("*.parquet")}
     manifests = [m for s in table.metadata.snapshots for m in s.manifests(table.io)]
     assert there <= {e.data_file.file_path.split("/")[-1] for m in manifests for e in m.fetch_manifest_entry(table.io)}
+
+
+@pytest.mark.parametrize(
+    "lake", ["{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}", "{type: delta, warehouse: lake}"]
+)
+def test_each_shard_lists_its_own_rows(shards: Shop, lake: str) -> None:
+    text = shards.folder.joinpath("instep.yml").read_text()
+    shards.folder.joinpath("instep.yml").write_text(text.replace("{type: duckdb, path: lake.duckdb}", lake))
+    shards.sql("insert into t values (2, 'z')")
+    assert shards.run("sync", "eu").code == 0
+    assert shards.json("tables", "-c", "us")["tables"] == []
+    assert shards.run("sync", "us").code == 0
+    for name, rows, columns in (("eu", 2, ["id", "v"]), ("us", 1, ["id", "v", "more"])):
+        found = shards.json("tables", "main.t", "-c", name, "--preview", "9")
+        [table] = found["tables"]
+        assert (table["destination"], table["rows"], table["columns"]) == ("shop.t", rows, len(columns)), name
+        assert [one["column"] for one in found["columns"]] == columns
+        assert len(found["preview"]["rows"]) == rows
+        assert "_instep_shard" not in found["preview"]["columns"]

@@ -49,12 +49,12 @@ REFUSED = [
     ("no table", ("set-key", "main.itm", "sku", "--rekey"), 1, "did you mean main.item?"),
     ("no column", ("set-key", "main.item", "skU", "--rekey"), 1, "did you mean sku?"),
     ("a column twice", ("set-key", "main.item", "sku,sku", "--rekey"), 1, "different columns"),
-    ("two ways", ("set-key", "main.item", "sku", "--rekey", "--clear"), 1, "exclude each other"),
-    ("no cursor", ("set-cursor", "main.item"), 1, "which cursor?"),
+    ("two ways", ("set-key", "main.item", "sku", "--rekey", "--clear"), 1, "cannot be combined"),
+    ("no cursor", ("set-cursor", "main.item"), 1, "no cursor is named"),
     ("from without a cursor", ("set-cursor", "main.item", "--none", "--from", "1"), 1, "--from needs a cursor"),
     ("a text", ("set-cursor", "main.item", "name"), 1, "cannot be a cursor"),
     ("NULLs", ("set-cursor", "main.item", "at"), 3, "is NULL in 1 rows"),
-    ("no value of it", ("set-cursor", "main.item", "sku", "--from", "x"), 1, "'x' is no value of column"),
+    ("no value of it", ("set-cursor", "main.item", "sku", "--from", "x"), 1, "'x' is not a value of column"),
     ("no such table to show", ("show", "main.itm"), 1, "did you mean main.item?"),
 ]
 

@@ -19,7 +19,7 @@ def grown(shop: Shop) -> str:
 
 def test_it_says_first_what_it_would_do(shop: Shop, grown: str) -> None:
     said = shop.ok("undo", grown, "--dry-run")
-    assert "This takes back" in said.out
+    assert "This undoes" in said.out
     assert grown in said.out
     assert "note removed" in said.out
     data = shop.json("undo", grown, "--dry-run")

@@ -16,7 +16,7 @@ CASES = [
     ("a key beside the source's", CUSTOMER, "key: [name]",
      f"{CUSTOMER}: `key` is not used, the source has a primary key: id"),
     ("the source's key once more", CUSTOMER, "key: [id]", ""),
-    ("a key that is no column", "main.note", "key: [at, zz]", "main.note: `key` names zz, which is no column of it"),
+    ("a key that is no column", "main.note", "key: [at, zz]", "main.note: `key` names zz, which is not a column of it"),
     ("a name for a column that is not there", CUSTOMER, "columns: {zz: y}",
      f"{CUSTOMER}: `columns` names zz, which the table does not have"),
 ]  # fmt: skip

@@ -20,7 +20,7 @@ def test_an_export_of_nothing(shop: Shop, keys: bool) -> None:
     if keys:
         shop.ok("secrets", "new-key")
     said = shop.ok("export")
-    assert "nothing to export: the server keeps nothing beside what instep.yml says" in " ".join(said.err.split())
+    assert "nothing to export: the server has no configuration beyond instep.yml" in " ".join(said.err.split())
     assert said.out == "{version: 1}\n"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 PARTS = (
     "discount filled in 59,400 rows loaded before",
     "undone: schema version 3",
-    "public.product: 40 replayed, 0 superseded by newer values, 0 still held",
+    "public.product: 40 replayed, 0 superseded by newer values, 0 still quarantined",
     "50  lifetime  L50",
 )
 TABLES = 9 + 1

@@ -41,7 +41,7 @@ def test_a_merge_that_only_spark_can_do(on_connect: Demo) -> None:
     ("file", "said"),
     [
         ("/nowhere/catalog.db", "does not see the catalog /nowhere/catalog.db of this machine"),
-        ("", "cannot open the lake `nolake`"),
+        ("", "cannot open the destination `nolake`"),
     ],
 )
 def test_a_server_that_cannot_merge_is_told_before_it_tries(server: ConnectServer, file: str, said: str) -> None:

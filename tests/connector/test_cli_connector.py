@@ -33,7 +33,7 @@ def test_init_writes_a_connector_that_runs_and_reads_on(trial: Trial) -> None:
     assert trial.state == {"lines": 2}
     again = trial.json("debug")
     assert (again["operations"]["upserts"], again["schema"]) == (0, [])
-    assert trial.ok("check").out.endswith("nothing looks wrong\n")
+    assert trial.ok("check").out.endswith("no problems found\n")
 
 
 def test_init_replaces_nothing(trial: Trial) -> None:
@@ -321,7 +321,7 @@ def test_reset_asks_and_forgets(trial: Trial) -> None:
     trial.write(ONE)
     trial.ok("debug")
     asked = trial.run("reset")
-    assert (asked.code, "nothing was forgotten" in asked.err) == (3, True)
+    assert (asked.code, "nothing was deleted" in asked.err) == (3, True)
     assert trial.rows("part") == [(1, "nut")]
     segments = trial.folder / "files" / ".instep" / "connectors" / "debug"
     assert segments.is_dir()
@@ -356,7 +356,7 @@ def test_reset_of_one_table_leaves_the_others(trial: Trial) -> None:
     wrong = trial.run("reset", "--table", "prt", "--yes")
     assert (wrong.code, "did you mean part?" in wrong.err) == (1, True)
     told = trial.ok("reset", "--table", "part", "--yes").err
-    assert "the state was that of all tables: the next debug run sends everything again" in told
+    assert "the state covered all tables: the next debug run sends everything again" in told
     assert trial.rows("bin", "shelf") == [(1,)]
     assert not (trial.folder / "files" / "state.json").exists()
     said = trial.ok("debug").out

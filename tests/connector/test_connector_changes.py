@@ -324,7 +324,7 @@ def test_one_table_is_sent_again(world: ConnectorWorld) -> None:
     report = world.play(full=True, tables=frozenset({"t"}))
     assert world.statuses(report) == {"t": "done"}
     assert world.state == state
-    with pytest.raises(InstepError, match="brings all of its tables together"):
+    with pytest.raises(InstepError, match="syncs all of its tables together"):
         world.play(tables=frozenset({"t"}))
 
 

@@ -104,9 +104,9 @@ def test_what_json_has_not_is_a_type_error() -> None:
         sent("JSON", {"a": {1, 2}})
 
 
-def test_misfits_may_be_kept_as_their_texts() -> None:
+def test_invalid_values_may_be_kept_as_their_texts() -> None:
     convert = kept(decimal(6, 2))
-    assert [convert("1.5"), convert("12.345"), type(convert("12.345")).__name__] == ["1.5", "12.345", "Misfit"]
+    assert [convert("1.5"), convert("12.345"), type(convert("12.345")).__name__] == ["1.5", "12.345", "InvalidText"]
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4), st.integers(1, 38), st.integers(0, 38))

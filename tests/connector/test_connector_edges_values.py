@@ -75,7 +75,7 @@ def test_a_column_that_is_not_declared(
     parts: list[Part], places: list[int] | None, kind: str, expected: list[Any]
 ) -> None:
     found = column(*parts, places=places)
-    assert (str(found.type), found.stored, found.misfits) == (kind, found.type, 0)
+    assert (str(found.type), found.stored, found.invalid_values) == (kind, found.type, 0)
     assert found.array.to_pylist() == expected
     assert found.kinds == tuple(k for k, _ in parts)
 
@@ -87,20 +87,20 @@ DECLARED: list[tuple[str, str, list[Part], list[int] | None, int, list[str | Non
     ("a moment in UTC", "timestamptz", [("q", [0])], None, 0, ["1970-01-01 00:00:00.000000Z"]),
     ("a decimal", "decimal(4,2)", [("n", ["-1.25", "0"])], None, 0, ["-1.25", "0.00"]),
     ("JSON", "json", [("j", ["{}"])], [0, 1], 0, [None, "{}"]),
-    ("a misfit", "int32", [("m", ["x"])], None, 1, ["x"]),
-    ("a misfit beside others", "int32", [("q", [7, 8]), ("m", ["x"])], [1, 2, 0, 1], 1, ["7", "x", None, "8"]),
-    ("a misfit beside a date", "date", [("q", [0]), ("m", ["soon"])], [2, 1], 1, ["soon", "1970-01-01"]),
+    ("an invalid value", "int32", [("m", ["x"])], None, 1, ["x"]),
+    ("an invalid value beside others", "int32", [("q", [7, 8]), ("m", ["x"])], [1, 2, 0, 1], 1, ["7", "x", None, "8"]),
+    ("an invalid value beside a date", "date", [("q", [0]), ("m", ["soon"])], [2, 1], 1, ["soon", "1970-01-01"]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("kind", "parts", "places", "misfits", "expected"), [c[1:] for c in DECLARED], ids=[c[0] for c in DECLARED]
+    ("kind", "parts", "places", "invalid_values", "expected"), [c[1:] for c in DECLARED], ids=[c[0] for c in DECLARED]
 )
 def test_a_column_of_a_declared_type(
-    kind: str, parts: list[Part], places: list[int] | None, misfits: int, expected: list[str | None]
+    kind: str, parts: list[Part], places: list[int] | None, invalid_values: int, expected: list[str | None]
 ) -> None:
     found = column(*parts, places=places, declared=kind)
-    assert (found.misfits, str(found.stored)) == (misfits, "string" if misfits else kind)
+    assert (found.invalid_values, str(found.stored)) == (invalid_values, "string" if invalid_values else kind)
     assert str(found.type) == kind
     assert found.array.cast(pa.string()).to_pylist() == expected
 

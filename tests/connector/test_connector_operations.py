@@ -71,7 +71,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("a column name that is no text", "op.upsert('item', {'id': 1, 7: 1})", "TypeError", "7 is not a text"),
     ("half a column name", "op.upsert('item', {'id': 1, '\\ud800': 1})", "ValueError", "no Unicode text"),
     ("a column of ours", "op.upsert('item', {'id': 1, '__op': 1})", "ValueError", "'__op'"),
-    ("a value that misfits", "op.upsert('item', {'id': 'x'})", "ValueError", "column id, key id='x': 'x' is no LONG"),
+    ("another type", "op.upsert('item', {'id': 'x'})", "ValueError", "column id, key id='x': 'x' is no LONG"),
     ("a decimal that overflows", "op.upsert('item', {'id': 7, 'price': '12345.6'})", "ValueError",
      "table item, column price, key id=7: '12345.6' does not fit DECIMAL(6,2)"),
     ("a short that overflows", "op.upsert('item', {'id': 7, 'short': 40000})", "ValueError", "40000 is out of range"),
@@ -137,7 +137,7 @@ def test_a_refusal_that_is_not_caught_fails_the_sync(world: World, case: tuple[s
     assert list((world.folder / "spool").iterdir()) == []
 
 
-def test_misfits_are_kept_where_the_table_says_so(world: World) -> None:
+def test_invalid_values_are_kept_where_the_table_says_so(world: World) -> None:
     code = (
         KEYED
         + """
@@ -146,10 +146,10 @@ def update(configuration, state):
     op.upsert("item", {"id": 2, "price": "1.5", "short": 4})
     """
     )
-    sync = world.sync(code, keeps_misfits=("it*",))
+    sync = world.sync(code, keep_invalid_values=("it*",))
     table = sync.segments[0].table("item")
     assert table is not None
-    assert [(c.name, str(c.type), str(c.stored), c.misfits) for c in table.columns] == [
+    assert [(c.name, str(c.type), str(c.stored), c.invalid_values) for c in table.columns] == [
         ("id", "int64", "int64", 0), ("price", "decimal(6,2)", "string", 1), ("short", "int16", "string", 1)
     ]  # fmt: skip
     assert [(r["price"], r["short"]) for r in sync.records("item")] == [("12345.6", "40000"), ("1.50", "4")]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from instep.errors import ReadError
 from instep.schema.catalog.types import DataType, Int, parse
 from instep.sources.connector.sdk.fivetran_connector_sdk import pack
-from instep.sources.connector.sdk.fivetran_connector_sdk.convert import Misfit, inferred_json
+from instep.sources.connector.sdk.fivetran_connector_sdk.convert import InvalidText, inferred_json
 from instep.sources.connector.values import Values, join, read_column, settled
 
 BIG, HUGE = 1 << 70, 10**45
@@ -83,9 +83,9 @@ def test_declared(kind: str, values: list[Any], expected: list[Any]) -> None:
     assert [v if v is None or isinstance(v, int | float | str) else str(v) for v in found] == expected
 
 
-def test_misfits_make_the_column_text() -> None:
-    got = through(["1.50", Misfit("12.345"), None], parse("decimal(6,2)"))
-    assert (str(got.type), str(got.stored), got.misfits) == ("decimal(6,2)", "string", 1)
+def test_invalid_values_make_the_column_text() -> None:
+    got = through(["1.50", InvalidText("12.345"), None], parse("decimal(6,2)"))
+    assert (str(got.type), str(got.stored), got.invalid_values) == ("decimal(6,2)", "string", 1)
     assert got.array.to_pylist() == ["1.50", "12.345", None]
 
 

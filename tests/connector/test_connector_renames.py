@@ -140,7 +140,7 @@ def test_nothing_is_mapped_while_operations_wait_that_have_the_old_name(world: C
     world.play(*rows("address", first=ROWS), CHECKPOINT)
     with pytest.raises(Blocked, match=r"operations on t wait that may have values of mail") as error:
         mapping.carry_out(world.pipe, plan) if prepared else map_it(world)
-    assert "let the table go on first" in error.value.hint
+    assert "resume the table first" in error.value.hint
     assert (world.store.mappings.waiting("shop"), world.tables()) == ([], {"t": "t"})
     world.store.pauses.resume("shop", who="test", table=("", "t"))
     world.play(CHECKPOINT)

@@ -25,7 +25,7 @@ from instep.sources.connector.segment import (
 
 ORDERS = SegmentTable(
     "", "orders", True, ("id",),
-    (SegmentColumn("id", Int(64), True, True, False), SegmentColumn("amount", Decimal(12, 2), True, misfits=1),
+    (SegmentColumn("id", Int(64), True, True, False), SegmentColumn("amount", Decimal(12, 2), True, invalid_values=1),
      SegmentColumn("größe", String(), met=(Int(64), String()))),
     (SegmentFile("orders-1.parquet", 5, 1000),), upserts=3, updates=1, deletes=1, truncates=(2, 17),
 )  # fmt: skip
@@ -83,5 +83,5 @@ def test_a_manifest_that_is_not_whole_is_refused(segment: Segment, damage: str) 
     ("patterns", "table", "lenient"),
     [((), "orders", False), (("orders",), "orders", True), (("sales.*",), "sales.orders", True), (("x",), "y", False)],
 )
-def test_tables_that_keep_misfits(patterns: tuple[str, ...], table: str, lenient: bool) -> None:
-    assert ConnectorConfig("x", keeps_misfits=patterns).is_lenient(table) is lenient
+def test_tables_that_keep_invalid_values(patterns: tuple[str, ...], table: str, lenient: bool) -> None:
+    assert ConnectorConfig("x", keep_invalid_values=patterns).is_lenient(table) is lenient

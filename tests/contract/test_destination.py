@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
-from instep.destinations.base import Commit, Destination, LoadOutcome, Merge, SharesStorage
+from instep.destinations.base import Commit, Destination, LoadOutcome, Merge, SharesStorage, TableSize
 from instep.errors import Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import (
@@ -353,6 +354,7 @@ def test_merge(
         how = replace(how, keys=(stage(destination, REF, keys, only=["id"]),))
     assert destination.merge(spark, REF, files, how, Commit("run-2", 2, "c2", "f2")) == outcome
     assert rows_of(destination, columns=FIELDS) == expected
+    assert destination.sizes([REF])[REF].rows == destination.first_rows(REF, 100).num_rows == len(expected)
     state = destination.state(REF)
     assert state is not None
     assert (state.run, state.fence, state.cursor, state.rows) == ("run-2", 2, "c2", len(expected))
@@ -441,3 +443,38 @@ def test_there_is_room_for_files_of_no_table(destination: Destination) -> None:
     load(destination, [{"id": 1}])
     assert destination.tables() == [REF]
     assert children(f"{room.uri}/shop", room.io) == ["run-1"]
+
+
+def test_sizes_come_from_metadata(destination: Destination) -> None:
+    """Of tables that are there alone; also once their files are gone."""
+    other = ("shop", "nothing")
+    assert destination.sizes([REF, other]) == {}
+    create(destination)
+    assert destination.sizes([REF, other]) == {REF: TableSize()}
+    load(destination, [])
+    assert destination.sizes([REF])[REF].rows == 0
+    load(destination, [{"id": i} for i in range(5)])
+    destination.append(REF, [stage(destination, REF, [{"id": 7}])], Commit("run-2", 1))
+    for fragment in folder_of(destination).glob("*.parquet"):
+        fragment.unlink()
+    size = destination.sizes([REF, other])[REF]
+    assert size.rows == 6
+    assert (size.bytes or 0) > 0 or destination.kind == "duckdb"
+
+
+def folder_of(destination: Destination) -> Path:
+    """Where the data files of the table are, if they are files that only it has."""
+    return Path(unquote(urlsplit(destination.target(REF).location).path))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7, 100])
+def test_the_first_rows_are_rows_of_the_table(destination: Destination, limit: int) -> None:
+    create(destination)
+    assert destination.first_rows(REF, limit).num_rows == 0
+    load(destination, [{"id": i, "name": f"n{i}"} for i in range(5)])
+    destination.append(REF, [stage(destination, REF, [{"id": i} for i in range(5, 10)])], Commit("run-2", 1))
+    found, whole = destination.first_rows(REF, limit), destination.read(REF).read_all()
+    assert found.schema.names == whole.schema.names
+    assert found.schema.types == whole.schema.types
+    assert found.num_rows == min(limit, 10)
+    assert {str(row) for row in found.to_pylist()} <= {str(row) for row in whole.to_pylist()}

@@ -24,7 +24,7 @@ sources:
   other: {type: postgres, host: db2, database: shop, user: u}
 destinations: {lake: {type: duckdb, path: a.duckdb}}
 connections:
-  theirs: {source: pg, mode: log, log: {slot: shop_slot, publication: shop_tables}}
+  theirs: {source: pg, mode: cdc, log: {slot: shop_slot, publication: shop_tables}}
 """
 
 
@@ -36,7 +36,7 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 
 def put(app: App, name: str, source: str = "pg", **log: str) -> None:
-    spec: dict[str, Any] = {"source": source, "destination": "lake", "mode": "log", "log": log}
+    spec: dict[str, Any] = {"source": source, "destination": "lake", "mode": "cdc", "log": log}
     app.objects.put("connection", name, spec, who="test")
 
 
@@ -93,18 +93,18 @@ def test_a_slot_that_another_connection_reads(app: App) -> None:
 @pytest.mark.parametrize("field", ["slot", "publication"])
 def test_the_project_file(tmp_path: Path, field: str) -> None:
     file = tmp_path / "instep.yml"
-    file.write_text(FILE + f"  mine: {{source: pg, mode: log, log: {{{field}: shop_it}}}}\n")
+    file.write_text(FILE + f"  mine: {{source: pg, mode: cdc, log: {{{field}: shop_it}}}}\n")
     load(file)
-    file.write_text(file.read_text() + f"  third: {{mode: log, source: pg, log: {{{field}: shop_it}}}}\n")
+    file.write_text(file.read_text() + f"  third: {{mode: cdc, source: pg, log: {{{field}: shop_it}}}}\n")
     said = f"connections.third.log.{field}: connections.mine of source pg has the {field} 'shop_it' already"
     with pytest.raises(ProjectError, match=said):
         load(file)
-    file.write_text(file.read_text().replace("third: {mode: log, source: pg", "third: {mode: log, source: other"))
+    file.write_text(file.read_text().replace("third: {mode: cdc, source: pg", "third: {mode: cdc, source: other"))
     load(file)
 
 
 def test_validate_and_log_drop_look_at_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "instep.yml").write_text(FILE + "  mine: {source: pg, mode: log, log: {slot: mine_slot}}\n")
+    (tmp_path / "instep.yml").write_text(FILE + "  mine: {source: pg, mode: cdc, log: {slot: mine_slot}}\n")
     at = ["--project", str(tmp_path)]
     assert main([*at, "validate"]) == 0
     with open_project(tmp_path) as app:

@@ -25,7 +25,7 @@ destinations: {lake: {type: iceberg}}
 policies:
   careful:
     preset: allow_all
-    misfit: fail
+    on_invalid_value: fail
     rules:
       - {on: column.removed, match: "*.tmp_*", decide: apply, removed: drop}
       - on: [column.removed, column.narrowed]
@@ -71,7 +71,7 @@ def test_what_stands_is_shown(project: Project) -> None:
     }
     kinds = {k.kind: (k.action, k.effect, dict(k.modifiers)) for k in found.kinds}
     assert kinds["column.removed"] == ("apply", "", {"removed": "retain"})
-    assert kinds["column.retyped"] == ("review", "", {"misfit": "fail"})
+    assert kinds["column.retyped"] == ("review", "", {"on_invalid_value": "fail"})
     assert kinds["access.lost"] == ("ignore", "error", {})
 
 
@@ -87,7 +87,7 @@ EXPLAINED = [
      ["two detections agree"]),
     ("the preset", "public.order.note", "column.comment", "apply", "preset allow_all", "instep.yml:5", []),
     ("an override's rule", "public.log.x", "column.added", "review", "rule 1 of override public.log of policy careful",
-     "instep.yml:22", ["public.log is no accepted table of shop"]),
+     "instep.yml:22", ["public.log is not an accepted table of shop"]),
     ("an override's preset", "public.log", "table.renamed", "review", "override public.log of policy careful",
      "instep.yml:20", []),
     ("a slip", "public.ordr.note", "column.comment", "apply", "preset allow_all", "instep.yml:5",
@@ -189,7 +189,7 @@ def cases(project: Project) -> Cases:
 TESTED: list[tuple[str, Mapping[str, str], list[str]]] = [
     ("as expected", {"change": "column.removed", "column": "note", "expect": "review"}, []),
     ("all of it", {"change": "column.removed", "column": "tmp_a", "expect": "apply", "removed": "drop",
-                   "misfit": "fail", "backfill": "none", "rule": "rule 1", "effect": '""'}, []),
+                   "on_invalid_value": "fail", "backfill": "none", "rule": "rule 1", "effect": '""'}, []),
     ("the whole rule", {"change": "column.removed", "column": "note", "expect": "review",
                         "rule": "rule 2 of policy careful"}, []),
     ("the preset", {"change": "column.widened", "column": "note", "expect": "apply", "rule": "preset allow_all"}, []),

@@ -83,9 +83,11 @@ DIFFERENT = [
      [("apply, removed: retain", "apply, removed: drop")]),
     ("what a backfill does", "allow_all", of("column.added"), {"backfill": "table"},
      [("apply", "apply, backfill: table")]),
-    ("what becomes of misfits", "propagate_all", of("column.retyped"), {"preset": "propagate_all", "misfit": "fail"},
-     [("ignore, misfit: null", "ignore, misfit: fail")]),
-    ("modifiers that mean nothing here", "allow_all", of("column.widened"), {"removed": "drop", "misfit": "fail"}, []),
+    ("what becomes of invalid values", "propagate_all", of("column.retyped"),
+     {"preset": "propagate_all", "on_invalid_value": "fail"},
+     [("ignore, on_invalid_value: null", "ignore, on_invalid_value: fail")]),
+    ("modifiers that mean nothing here", "allow_all", of("column.widened"),
+     {"removed": "drop", "on_invalid_value": "fail"}, []),
     ("a rule", "allow_all", of("key.changed"),
      {"rules": ({"on": "key", "decide": "pause_connection", "tags": "eu"},)}, [("pause_table", "pause_connection")]),
     ("a rule for other tags", "allow_all", of("key.changed"),
@@ -237,7 +239,7 @@ def test_moments(text: str, expected: datetime) -> None:
 
 
 def test_no_moment() -> None:
-    with pytest.raises(InstepError, match="'yesterday' is no date"):
+    with pytest.raises(InstepError, match="'yesterday' is not a date"):
         moment("yesterday")
 
 

@@ -34,7 +34,7 @@ policies:
   careful:
     preset: allow_all
     rules:
-    - {on: [column.removed], decide: review, misfit: 'null'}
+    - {on: [column.removed], decide: review, on_invalid_value: 'null'}
 channels:
   chat: {type: slack, url: '${env:CHAT}'}
 connections:
@@ -152,7 +152,7 @@ SOURCES = st.fixed_dictionaries(
 )
 POLICIES = st.fixed_dictionaries(
     {"preset": st.sampled_from(["approve", "stop", "allow_all"])},
-    optional={"misfit": st.sampled_from(["null", "fail"]), "rename_threshold": st.floats(0, 1)},
+    optional={"on_invalid_value": st.sampled_from(["null", "fail"]), "rename_threshold": st.floats(0, 1)},
 )
 FILES = st.fixed_dictionaries(
     {"version": st.just(1), "sources": st.dictionaries(NAMES, SOURCES, min_size=1, max_size=3)},

@@ -128,6 +128,9 @@ OLD_NAMES = ("old_names.room", "old_names.shown")
 RESTORE = ("restore.before", "restore.after")
 """A table is put back to a snapshot."""
 
+REPAIR = ("repair.staged", "sync.commit.before", "sync.commit.after", "sync.cleared")
+"""Rows that somebody has changed, deleted and added are corrected."""
+
 DUCKDB = ("duckdb.commit.before", "duckdb.commit.before@3")
 """Beside the points of every sync into a DuckDB file: test_crash_matrix.py."""
 

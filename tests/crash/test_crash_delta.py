@@ -61,7 +61,7 @@ def test_a_drop_that_was_killed_is_carried_out_by_the_next_run(forked: Forks, tm
     killed(forked, "drop", tmp_path, "delta.moved.before")
     drop(str(tmp_path), "2")
     assert to.tables() == []
-    to.revive(REF, ORDERS, Commit("r", 3))
+    to.undrop_table(REF, ORDERS, Commit("r", 3))
     assert rows_of(to) == [(1, None, None)]
 
 

@@ -139,7 +139,7 @@ def test_replay(world: World, point: str) -> None:
     assert world.command("quarantine", "replay") == 0, world.said
     assert world.verified("odd")
     assert world.command("quarantine", "list") == 0
-    assert "nothing is held" in world.said
+    assert "the quarantine is empty" in world.said
 
 
 def check_undone(world: World) -> None:

@@ -26,7 +26,7 @@ PARTS = (
     "discount filled in 59,400 rows loaded before",
     "undone: schema version 3",
     "public.product  warranty  not a number",
-    "public.product: 40 replayed, 0 superseded by newer values, 0 still held",
+    "public.product: 40 replayed, 0 superseded by newer values, 0 still quarantined",
     "50  lifetime  L50",
     "? main.sale: buyer -> client: 0.97",
     "1,000 of 1,000 sampled rows have the same value",

@@ -10,7 +10,7 @@ from instep.destinations.facets import Maintained, Upkeep
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.schema.changes.kinds import ColumnAdded, ColumnRemoved
 from instep.schema.maintenance import Maintenance
-from instep.schema.planning.step import ReviveColumn, step
+from instep.schema.planning.step import UndropColumn, step
 from lake import ID, REF, column, create, rows_of, stage, table
 
 NAME, SIZE, TAGS = column("name", "string"), column("size", "int64"), column("tags", "array(string)")
@@ -41,9 +41,9 @@ class Lake:
     def add(self, *columns: Any) -> None:
         self._alter([ColumnAdded(("public", "orders"), c, 3 + i) for i, c in enumerate(columns)], add=columns)
 
-    def revive(self, *columns: Any) -> None:
+    def undrop(self, *columns: Any) -> None:
         """What undoing their drop does."""
-        self._alter([ReviveColumn(("public", "orders"), c, c) for c in columns], add=columns)
+        self._alter([UndropColumn(("public", "orders"), c, c) for c in columns], add=columns)
 
     def drop(self, *columns: Any) -> None:
         self._alter([ColumnRemoved(("public", "orders"), c, 2) for c in columns], drop=columns)

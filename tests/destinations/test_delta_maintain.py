@@ -16,7 +16,7 @@ from instep.destinations.facets import Maintains, Upkeep
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.changes.kinds import ColumnRemoved
 from instep.schema.maintenance import Maintenance
-from instep.schema.planning.step import ReviveColumn
+from instep.schema.planning.step import UndropColumn
 from lake import ORDERS, REF, stage
 
 EAGER = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0, target_file_size=1 << 20)
@@ -87,7 +87,7 @@ def test_what_undo_needs_stays(tmp_path: Path) -> None:
     shop.overwrite({"id": 1}, {"id": 2})
     shop.append({"id": 3})
     assert shop.to.maintain(REF, work(shop)).removed == 0
-    shop.change(ORDERS, ReviveColumn(REF, NAME, NAME))
+    shop.change(ORDERS, UndropColumn(REF, NAME, NAME))
     assert shop.to.refill(REF, "name", shop.commit()) == 1
     assert shop.rows("id", "name") == [(1, "a"), (2, None), (3, None)]
 

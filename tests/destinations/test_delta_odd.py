@@ -18,7 +18,7 @@ from instep.destinations.facets import Upkeep
 from instep.errors import ConnectError, DestinationError, SchemaError, StageError
 from instep.schema.changes.kinds import ColumnAdded, ColumnComment, ColumnRemoved, ColumnRenamed, TableRemoved
 from instep.schema.maintenance import Maintenance
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
+from instep.schema.planning.step import RewriteColumn, UndropColumn, step
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 
 ODD = ["100%", '"quoted"', "it's", "back\\slash", "new\nline", "u\u2028", "a b", "é", "a.b", "c0", "f", "p", ".", "_x"]
@@ -119,7 +119,7 @@ def test_a_dropped_table_that_is_half_deleted_does_not_come_back(
             shop.to.warehouse.delete(one.folder)
     assert not shop.to.dropped(REF, ORDERS.id)
     with pytest.raises(DestinationError, match="is not kept any more"):
-        shop.to.revive(REF, ORDERS, shop.commit())
+        shop.to.undrop_table(REF, ORDERS, shop.commit())
     shop.to.forget([], 1)
     assert list(one.folder.parent.iterdir()) == [], "the next one finishes it"
 
@@ -169,7 +169,8 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("a column that is not there", lambda s: s.to.read(REF, ["none"]), DestinationError, "no column 'none'"),
     ("a table that is not there", lambda s: s.to.target(("shop", "none")), DestinationError, "is not there"),
     ("a purge of a table", lambda s: s.to.purge(REF, s.fence), DestinationError, "is no copy"),
-    ("another's name", lambda s: s.to.revive(REF, replace(ORDERS, id="x"), s.commit()), DestinationError, "by now"),
+    ("another's name", lambda s: s.to.undrop_table(REF, replace(ORDERS, id="x"), s.commit()), DestinationError,
+     "by now"),
 ]  # fmt: skip
 
 
@@ -202,7 +203,7 @@ def test_a_rewrite_that_would_lose_a_value_is_refused(tmp_path: Path, kind: str,
         shop.change(table(ID, new), RewriteColumn(REF, old, new))
     assert (shop.files(), shop.held.snapshot.version) == (files, version), "the claim only"
     assert list(shop.held.folder.joinpath("data").glob("*-rewrite-*")) == [], "what was written for it is gone"
-    assert shop.to.misfits(REF, "v", new.type).count == 1
+    assert shop.to.count_invalid_values(REF, "v", new.type).count == 1
 
 
 def test_two_drops_of_one_column_wait_side_by_side(shop: Warehouse) -> None:
@@ -211,7 +212,7 @@ def test_two_drops_of_one_column_wait_side_by_side(shop: Warehouse) -> None:
         shop.change(ORDERS, ColumnAdded(REF, NAME, 1))
         shop.merge({"id": 1, "name": value})
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
-    shop.change(ORDERS, ReviveColumn(REF, NAME, NAME))
+    shop.change(ORDERS, UndropColumn(REF, NAME, NAME))
     assert shop.rows("id", "name") == [(1, "y"), (2, None)]
     assert len(shop.held.parked) == 2
 

@@ -188,7 +188,7 @@ def test_kept_values_move_rows_to_their_partitions(tmp_path: Path) -> None:
     docs = ('{"x":"new"}', '{"x":""}', None, '{"x":"other","y":1}')
     shop.overwrite(*(row(n + 1, name=None, doc=doc) for n, doc in enumerate(docs)), row(5, name="has", doc='{"x":"b"}'))
     done = shop.to.promote(REF, {"name": OverflowColumn("x", String())}, "doc", shop.commit())
-    assert (done.rows, done.misfits) == (2, 1)
+    assert (done.rows, done.invalid_values) == (2, 1)
     assert [(r["id"], r["name"], r["doc"]) for r in told(shop)] == [
         ("1", "new", None), ("2", None, '{"x":""}'), ("3", None, None), ("4", "other", '{"y":1}'),
         ("5", "has", '{"x":"b"}'),

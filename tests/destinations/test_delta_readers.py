@@ -19,7 +19,7 @@ from instep.destinations.base import Commit
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.kinds import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableRenamed
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
+from instep.schema.planning.step import RewriteColumn, UndropColumn, step
 from lake import ID, REF, column, table
 
 WANTED = table(
@@ -117,7 +117,7 @@ def states(shop: Warehouse) -> list[tuple[int, Rows]]:
     changed = {k: v for k, v in row(1, n="one", name=1).items() if k != "key"}
     shop.merge(changed)
     look()
-    shop.change(after, ReviveColumn(REF, key, key))
+    shop.change(after, UndropColumn(REF, key, key))
     look()
     more = column("more", "int64")
     shop.change(replace(after, columns=(*after.columns, more)), ColumnAdded(REF, more, 20))

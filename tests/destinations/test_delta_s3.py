@@ -116,15 +116,15 @@ def test_dropped_tables_of_one_name_wait_beside_each_other(shop: Shop) -> None:
     create(shop.to, other, shop.commit())
     shop.append({"id": 9})
     with pytest.raises(DestinationError, match="another table is called"):
-        shop.to.revive(REF, ORDERS, shop.commit())
+        shop.to.undrop_table(REF, ORDERS, shop.commit())
     shop.to.execute(REF, [step(REF, TableRemoved(other))], None, shop.commit())
     assert [shop.to.dropped(REF, one) for one in (ORDERS.id, "another", "none")] == [True, True, False]
-    shop.to.revive(REF, ORDERS, shop.commit())
+    shop.to.undrop_table(REF, ORDERS, shop.commit())
     assert rows_of(shop.to, REF, ["id"]) == [(1,), (2,)]
     shop.append({"id": 3})
     assert len(shop.rows()) == 3
     shop.drop()
-    shop.to.revive(REF, other, shop.commit())
+    shop.to.undrop_table(REF, other, shop.commit())
     assert shop.rows("id") == [(9,)]
 
 
@@ -194,7 +194,7 @@ def test_maintenance_and_what_dead_runs_leave(bucket: Bucket) -> None:
     assert shop.rows("id") == [(9,)]
     assert len(shop.files()) == len([n for n in bucket.names("lake/shop/orders/data") if n.endswith(".parquet")])
     bucket.put(lost, b"x")
-    shop.to.sweep(REF, {"r-dead": 1})
+    shop.to.remove_uncommitted_files(REF, {"r-dead": 1})
     assert lost not in bucket.names()
     (version, *_) = shop.held.log.versions()
     assert version == EVERY
@@ -289,7 +289,7 @@ STEPS = st.lists(
         st.tuples(st.just("create"), NAMES, NAMES),
         st.tuples(st.just("drop"), NAMES, NAMES),
         st.tuples(st.just("rename"), NAMES, NAMES),
-        st.tuples(st.just("revive"), NAMES, NAMES),
+        st.tuples(st.just("undrop"), NAMES, NAMES),
         st.tuples(st.just("expire"), NAMES, NAMES),
     ),
     max_size=14,
@@ -318,8 +318,8 @@ def test_names_lead_to_their_tables_whatever_happened(bucket: Bucket, steps: lis
             after = replace(wanted, name=other)
             to.execute(ref, [step(ref, TableRenamed(wanted, after))], after, commit)
             live[other] = live.pop(name)
-        elif what == "revive" and name not in live and (mine := [w for w in waiting if w[0] == name]):
-            to.revive(ref, replace(wanted, id=str(mine[-1][1])), commit)
+        elif what == "undrop" and name not in live and (mine := [w for w in waiting if w[0] == name]):
+            to.undrop_table(ref, replace(wanted, id=str(mine[-1][1])), commit)
             waiting.remove(mine[-1])
             live[name] = mine[-1][1]
         elif what == "expire":

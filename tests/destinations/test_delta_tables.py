@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import test_duckdb_tables as same
 from delta_world import Warehouse
-from test_duckdb_tables import NAME, WITHOUT, revive
+from test_duckdb_tables import NAME, WITHOUT, undrop_table
 
 from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
@@ -68,9 +68,9 @@ def test_a_dropped_column_keeps_its_values(
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
     assert shop.to.inspect([REF]).get(REF) == WITHOUT
     later(shop)
-    back = shop.to.revival(REF, "name")
+    back = shop.to.undrop_report(REF, "name")
     assert (back.written, back.snapshot, back.why_not) == (written, True, "")
-    revive(shop)
+    undrop_table(shop)
     assert shop.to.inspect([REF]).get(REF) == ORDERS
     assert shop.rows("id", "name") == rows
     assert shop.to.refill(REF, "name", shop.commit()) == bool(refilled)
@@ -100,8 +100,8 @@ def test_what_is_kept_goes_when_its_time_is_over(tmp_path: Path) -> None:
     patient = DeltaDestination(DeltaConfig("lake", str(shop.path), undo_days=1))
     assert patient.forget([REF], shop.fence) == []
     assert shop.to.forget([REF], shop.fence) == ["shop.orders.name", "shop.other"]
-    assert shop.to.revival(REF, "name").why_not == "no column 'name' is kept any more"
-    for attempt in (lambda: revive(shop), lambda: shop.to.revive(other.ref, other, shop.commit())):
+    assert shop.to.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
+    for attempt in (lambda: undrop_table(shop), lambda: shop.to.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
             attempt()
 
@@ -142,7 +142,7 @@ def test_another_object_store_is_refused() -> None:
         DeltaDestination(DeltaConfig("lake", "gs://bucket/lake"))
 
 
-def test_what_dead_runs_left_is_swept(shop: Warehouse) -> None:
+def test_what_dead_runs_left_is_removed(shop: Warehouse) -> None:
     target = shop.to.target(REF)
     data, held = (Path(p.removeprefix("file://")) for p in (target.location, target.quarantine))
     for folder in (data / "r-dead", data / "r-dead-1", data / "r-alive"):
@@ -155,13 +155,13 @@ def test_what_dead_runs_left_is_swept(shop: Warehouse) -> None:
     for name in ("r-dead-0.parquet", "r2-0.parquet"):
         (held / name).write_text("")
     rows = shop.rows()
-    shop.to.sweep(REF, {"r-dead": 1, "r2": 2})
+    shop.to.remove_uncommitted_files(REF, {"r-dead": 1, "r2": 2})
     assert sorted(p.name for p in data.iterdir() if p.is_dir()) == ["r-alive"]
     assert not (data / "r-dead-rewrite-1.parquet").exists()
     assert [p.name for p in held.iterdir()] == ["r2-0.parquet"], "r2 has committed its rows"
     assert [p.name for p in shop.held.log.folder.glob(".*")] == [".theirs.tmp"]
     assert shop.rows() == rows
-    shop.to.sweep(("shop", "nothing"), {"r": 1})
+    shop.to.remove_uncommitted_files(("shop", "nothing"), {"r": 1})
 
 
 def test_an_earlier_version_is_put_back(shop: Warehouse) -> None:

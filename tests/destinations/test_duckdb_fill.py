@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from duckdb_world import META, Row, Warehouse
 
-from instep.destinations.base import FillSize, Merge, Misfits, RowUpdate
+from instep.destinations.base import FillSize, InvalidValueCount, Merge, RowUpdate
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.errors import Conflict, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Column
@@ -111,14 +111,16 @@ PROMOTED: list[tuple[str, Any, str, Any, int, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("kept", "kind", "value", "rows", "misfits"), [c[1:] for c in PROMOTED], ids=[c[0] for c in PROMOTED]
+    ("kept", "kind", "value", "rows", "invalid_values"), [c[1:] for c in PROMOTED], ids=[c[0] for c in PROMOTED]
 )
-def test_kept_values_are_taken_out(tmp_path: Path, kept: Any, kind: str, value: Any, rows: int, misfits: int) -> None:
+def test_kept_values_are_taken_out(
+    tmp_path: Path, kept: Any, kind: str, value: Any, rows: int, invalid_values: int
+) -> None:
     extra = Column(f"{PREFIX}extra", parse("json"))
     shop = Warehouse(tmp_path, table(ID, column("v", kind), extra))
     shop.append({"id": 1, extra.name: compact_json(kept)}, {"id": 2})
     columns = {"v": OverflowColumn("old", parse(kind))}
-    assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, misfits)
+    assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, invalid_values)
     [(_, now, left), other] = shop.rows("id", "v", extra.name)
     assert now == value
     assert json.loads(left or "{}") == {k: v for k, v in kept.items() if k != "old" or not rows}
@@ -155,13 +157,13 @@ def test_a_late_amendment_is_refused(shop: Warehouse) -> None:
 
 def test_a_trial_tells_what_does_not_fit(shop: Warehouse) -> None:
     shop.merge({"id": 1, "name": "5"}, {"id": 2, "name": "5.50"})
-    tried = shop.to.trial(REF, "name", parse("int32"), ["id"], 10)
-    assert (tried.sampled, tried.misfits) == (3, 2)
+    tried = shop.to.sample_cast(REF, "name", parse("int32"), ["id"], 10)
+    assert (tried.sampled, tried.invalid_values) == (3, 2)
     assert tried.row["id"] in (2, 3)
-    assert shop.to.trial(REF, "name", parse("string"), ["id"], 10).misfits == 0
-    assert shop.to.misfits(REF, "name", parse("int32")).count == 2
-    assert shop.to.misfits(REF, "name", parse("string(2)")) == Misfits(1, "5.50")
-    assert shop.to.misfits(("shop", "nothing"), "name", parse("int32")) == Misfits()
+    assert shop.to.sample_cast(REF, "name", parse("string"), ["id"], 10).invalid_values == 0
+    assert shop.to.count_invalid_values(REF, "name", parse("int32")).count == 2
+    assert shop.to.count_invalid_values(REF, "name", parse("string(2)")) == InvalidValueCount(1, "5.50")
+    assert shop.to.count_invalid_values(("shop", "nothing"), "name", parse("int32")) == InvalidValueCount()
 
 
 TWINS: list[tuple[str, list[Row], list[Row], str]] = [

@@ -24,7 +24,7 @@ from instep.schema.changes.kinds import (
     TableRemoved,
     TableRenamed,
 )
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
+from instep.schema.planning.step import RewriteColumn, UndropColumn, step
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 
 NAME, AMOUNT = ORDERS.columns[1:3]
@@ -38,8 +38,8 @@ def shop(tmp_path: Path) -> Warehouse:
     return made
 
 
-def revive(shop: Warehouse) -> None:
-    shop.change(ORDERS, ReviveColumn(REF, NAME, NAME))
+def undrop_table(shop: Warehouse) -> None:
+    shop.change(ORDERS, UndropColumn(REF, NAME, NAME))
 
 
 LATER: list[tuple[str, Any, list[Any], int]] = [
@@ -58,8 +58,8 @@ def test_a_dropped_column_keeps_its_values(shop: Warehouse, later: Any, rows: li
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
     assert shop.to.inspect([REF]).get(REF) == WITHOUT
     later(shop)
-    assert shop.to.revival(REF, "name").written == written
-    revive(shop)
+    assert shop.to.undrop_report(REF, "name").written == written
+    undrop_table(shop)
     assert shop.to.inspect([REF]).get(REF) is not None
     assert shop.rows("id", "name") == rows
     assert shop.to.refill(REF, "name", shop.commit()) == 0
@@ -71,7 +71,7 @@ def test_of_two_dropped_columns_of_one_name_the_later_one_returns(shop: Warehous
     shop.change(replace(WITHOUT, columns=(*WITHOUT.columns, number)), ColumnAdded(REF, number, 5))
     shop.merge({"id": 1, "name": 7})
     shop.change(WITHOUT, ColumnRemoved(REF, number, 5))
-    shop.change(replace(WITHOUT, columns=(*WITHOUT.columns, number)), ReviveColumn(REF, number, number))
+    shop.change(replace(WITHOUT, columns=(*WITHOUT.columns, number)), UndropColumn(REF, number, number))
     assert shop.rows("id", "name") == [(1, 7), (2, None)]
 
 
@@ -85,9 +85,9 @@ def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
     with pytest.raises(Fenced):
         keep.forget(shop.to.file, [REF], shop.fence - 1, days=0)
     assert keep.forget(shop.to.file, [REF], shop.fence, days=0) == ["shop.orders.name", "shop.other"]
-    assert shop.to.revival(REF, "name").why_not == "no column 'name' is kept any more"
+    assert shop.to.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
     assert not shop.to.dropped(other.ref, "oid-other")
-    for attempt in (lambda: revive(shop), lambda: shop.to.revive(other.ref, other, shop.commit())):
+    for attempt in (lambda: undrop_table(shop), lambda: shop.to.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
             attempt()
     assert [n for (n,) in shop.sql("SELECT column_name FROM duckdb_columns()") if n.startswith(PARKED)] == []
@@ -101,10 +101,10 @@ def test_a_dropped_table_returns_unless_its_name_is_taken(shop: Warehouse) -> No
     assert not shop.to.dropped(REF, "another")
     create(shop.to, replace(ORDERS, id="another"), Commit("new", 51))
     with pytest.raises(DestinationError, match="another table is called"):
-        shop.to.revive(REF, ORDERS, Commit("undo", 52))
+        shop.to.undrop_table(REF, ORDERS, Commit("undo", 52))
     shop.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 52))
     for _ in range(2):
-        shop.to.revive(REF, ORDERS, Commit("undo", 53))
+        shop.to.undrop_table(REF, ORDERS, Commit("undo", 53))
     assert shop.rows("id", "name") == [(1, "a"), (2, "b")]
     assert shop.to.inspect([REF]).get(REF) == ORDERS
 
@@ -115,7 +115,7 @@ def test_a_table_moves_into_another_schema_with_what_it_keeps(shop: Warehouse) -
     shop.to.execute(REF, [step(REF, TableRenamed(WITHOUT, new))], new, shop.commit())
     assert shop.to.tables() == [new.ref]
     back = replace(ORDERS, schema="other")
-    shop.to.execute(new.ref, [step(new.ref, ReviveColumn(new.ref, NAME, NAME))], back, Commit("r", 90))
+    shop.to.execute(new.ref, [step(new.ref, UndropColumn(new.ref, NAME, NAME))], back, Commit("r", 90))
     assert rows_of(shop.to, new.ref, ["id", "name"]) == [(1, "a"), (2, "b")]
     assert shop.to.inspect([new.ref]).get(new.ref) == back
 
@@ -239,7 +239,7 @@ def test_an_empty_table_needs_no_copy(tmp_path: Path) -> None:
     assert shop.to.keep(REF, ("shop", "copy"), shop.commit()) is None
 
 
-def test_what_dead_runs_left_is_swept(shop: Warehouse, tmp_path: Path) -> None:
+def test_what_dead_runs_left_is_removed(shop: Warehouse, tmp_path: Path) -> None:
     target = shop.to.target(REF)
     data, held = (Path(p.removeprefix("file://")) for p in (target.location, target.quarantine))
     for folder in (data / "r-dead", data / "r-dead-1", data / "r-alive"):
@@ -248,10 +248,10 @@ def test_what_dead_runs_left_is_swept(shop: Warehouse, tmp_path: Path) -> None:
     held.mkdir()
     for name in ("r-dead-0.parquet", "r2-0.parquet"):
         (held / name).write_text("")
-    shop.to.sweep(REF, {"r-dead": 1, "r2": 2})
+    shop.to.remove_uncommitted_files(REF, {"r-dead": 1, "r2": 2})
     assert sorted(p.name for p in data.iterdir()) == ["r-alive"]
     assert [p.name for p in held.iterdir()] == ["r2-0.parquet"], "r2 has committed its rows"
-    shop.to.sweep(("shop", "nothing"), {"r": 1})
+    shop.to.remove_uncommitted_files(("shop", "nothing"), {"r": 1})
 
 
 def test_staged_files_go_once_their_rows_are_in(shop: Warehouse) -> None:

@@ -108,7 +108,7 @@ def test_nothing_is_there_after_an_error_and_its_folder_goes_with_the_next_birth
     assert rows_of(lake_at(tmp_path), others.ref) == [(7,)]
 
 
-def test_what_died_beside_the_run_that_made_the_table_is_swept(tmp_path: Path) -> None:
+def test_what_died_beside_the_run_that_made_the_table_is_removed(tmp_path: Path) -> None:
     lake = lake_at(tmp_path)
     with lake.born_with_rows():
         create(lake)
@@ -119,13 +119,13 @@ def test_what_died_beside_the_run_that_made_the_table_is_swept(tmp_path: Path) -
     begun = {p.name for p in tmp_path.glob(f"{REF[0]}/*/data/*") if p.parent.parent.name not in made}
     assert len(begun) == 1
     for runs, left in (({"another": 2}, 2), (dict.fromkeys(begun, 3), 1)):
-        lake_at(tmp_path).sweep(REF, runs)
+        lake_at(tmp_path).remove_uncommitted_files(REF, runs)
         assert len(folders(tmp_path)) == left
     assert folders(tmp_path) == made
     assert rows_of(lake_at(tmp_path)) == [(1, "a", None)]
 
 
-def test_a_sweep_looks_at_no_other_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_uncommitted_files_looks_at_no_other_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the table itself, in which only a dead run may have staged, is none that was left."""
     lake = lake_at(tmp_path)
     with lake.born_with_rows():
@@ -133,7 +133,7 @@ def test_a_sweep_looks_at_no_other_table(tmp_path: Path, monkeypatch: pytest.Mon
         lake.overwrite(REF, [stage(lake, REF, [ROW])], COMMIT)
     monkeypatch.setattr(Lake, "refs", lambda *_: pytest.fail("all tables are looked at"))
     staged = {p.name for p in tmp_path.glob(f"{REF[0]}/*/data/*")}
-    lake_at(tmp_path).sweep(REF, dict.fromkeys(staged, 1))
+    lake_at(tmp_path).remove_uncommitted_files(REF, dict.fromkeys(staged, 1))
     monkeypatch.undo()
     assert rows_of(lake_at(tmp_path)) == [(1, "a", None)]
 

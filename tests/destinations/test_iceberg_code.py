@@ -142,7 +142,7 @@ def test_a_table_in_a_bucket_whose_files_are_said_to_be_here(answer: dict[str, A
 
 
 def test_a_place_of_a_lake_that_an_api_named_is_not_here(tmp_path: Path) -> None:
-    """Whatever writes, lists or deletes files by itself: `data` of a table is swept, staged files are written."""
+    """Whatever writes, lists or deletes files by itself: `data` of a table is removed, staged files are written."""
     io = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", {}, local_files=False)).lake.io()
     (tmp_path / "kept").mkdir()
     for uri in (tmp_path.as_uri(), str(tmp_path), "kept"):

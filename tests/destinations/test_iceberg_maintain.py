@@ -87,10 +87,10 @@ def test_values_of_dropped_columns_move_with_their_rows(lake: Lake, key: bool) -
     before = lake.rows("id", "name")
     assert lake.maintain().files == 1
     assert lake.rows("id", "name") == before
-    back = lake.to.revival(REF, "size")
+    back = lake.to.undrop_report(REF, "size")
     assert (back.snapshot, back.written, back.rewritten) == (True, 2 if key else 1, 0)
-    assert lake.to.revival(REF, "tags").rewritten == 0
-    lake.revive(SIZE, TAGS)
+    assert lake.to.undrop_report(REF, "tags").rewritten == 0
+    lake.undrop(SIZE, TAGS)
     rows = {row[0]: row[1:] for row in lake.rows("id", "size", "tags")}
     lost = {1, 500} if key else {500}
     assert {i: v for i, v in rows.items() if i not in lost} == {i: v for i, v in kept.items() if i not in lost}
@@ -107,7 +107,7 @@ def test_once_its_time_is_over_a_dropped_column_goes(tmp_path: Path) -> None:
     lake.drop(SIZE)
     time.sleep(0.01)
     lake.maintain()
-    lake.revive(SIZE)
+    lake.undrop(SIZE)
     assert lake.rows("id", "size") == [(1, None), (2, None)]
 
 
@@ -172,7 +172,7 @@ def test_what_undo_restore_and_kept_tables_need_stays(lake: Lake) -> None:
     assert lake.maintain().snapshots
     assert tagged <= {s.snapshot_id for s in lake.loaded.metadata.snapshots}
     assert lake.to.read(("shop", "orders_old")).read_all().num_rows == kept
-    lake.revive(SIZE)
+    lake.undrop(SIZE)
     lake.to.refill(REF, "size", lake.commit())
     assert dict(lake.rows("id", "size"))[4] == 4
     assert [p.why_not for p in lake.to.savepoints(REF) if p.current] == [""]
@@ -354,7 +354,7 @@ STEPS = st.lists(
         st.tuples(st.just("append"), st.integers(0, 99)),
         st.tuples(st.just("upsert"), st.sets(st.integers(0, 12), min_size=1, max_size=4)),
         st.tuples(st.just("delete"), st.sets(st.integers(0, 12), min_size=1, max_size=3)),
-        st.tuples(st.sampled_from(["drop", "revive", "maintain", "compact"]), st.none()),
+        st.tuples(st.sampled_from(["drop", "undrop", "maintain", "compact"]), st.none()),
     ),
     min_size=4,
     max_size=12,
@@ -377,10 +377,10 @@ def check_rows(folders: pytest.TempPathFactory, steps: list[tuple[str, Any]]) ->
 
 STORIES: dict[str, list[tuple[str, Any]]] = {
     "changes": [("upsert", {0, 1}), ("delete", {2}), ("compact", None), ("upsert", {0, 5}), ("append", 1)],
-    "a drop between": [("drop", None), ("upsert", {1}), ("maintain", None), ("append", 1), ("revive", None),
+    "a drop between": [("drop", None), ("upsert", {1}), ("maintain", None), ("append", 1), ("undrop", None),
                        ("compact", None), ("upsert", {2})],
-    "dropped twice": [("compact", None), ("drop", None), ("maintain", None), ("revive", None), ("upsert", {1, 3}),
-                      ("drop", None), ("delete", {0}), ("maintain", None), ("revive", None)],
+    "dropped twice": [("compact", None), ("drop", None), ("maintain", None), ("undrop", None), ("upsert", {1, 3}),
+                      ("drop", None), ("delete", {0}), ("maintain", None), ("undrop", None)],
 }  # fmt: skip
 
 
@@ -407,8 +407,8 @@ def play(lake: Lake, what: str, value: Any, number: int) -> None:
         lake.upsert(*({"id": i, **_some(has, number)} for i in rows[:2]), complete=True, deletes="hard")
     elif what == "drop" and has:
         lake.drop(SIZE)
-    elif what == "revive" and not has:
-        lake.revive(SIZE)
+    elif what == "undrop" and not has:
+        lake.undrop(SIZE)
         lake.to.refill(REF, "size", lake.commit())
 
 
@@ -443,6 +443,6 @@ def test_tasks_of_spark_do_the_same(tmp_path: Path, spark: Any, monkeypatch: pyt
     assert lake.rows("id", "name", "tags") == before
     lake.to.merge(spark, REF, [stage(lake.to, REF, [{"id": 2, "name": "later"}])], merge, lake.commit())
     assert dict(lake.rows("id", "name"))[2] == "later"
-    lake.revive(SIZE)
+    lake.undrop(SIZE)
     sizes = dict(lake.rows("id", "size"))
     assert (sizes[3], sizes[44], sizes[1]) == (3, 4, None)

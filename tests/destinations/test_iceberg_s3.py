@@ -68,7 +68,7 @@ def test_what_dead_runs_have_staged_goes(lake: Lake) -> None:
     kept = "data/upsert-77-abc.parquet"
     for name in (*files, kept):
         lake.bucket.put(f"{lake.place}/{name}", b"PAR1")
-    lake.to.sweep(REF, {dead: 7})
+    lake.to.remove_uncommitted_files(REF, {dead: 7})
     there = {n.removeprefix(f"{lake.place}/") for n in lake.bucket.names(lake.place)}
     assert there & {*files, kept} == {kept}
     assert lake.rows() == rows
@@ -81,8 +81,8 @@ def test_columns_come_back_and_rows_are_put_back(bucket: Bucket, tmp_path: Path)
         lake.append(row)
     before = lake.rows()
     lake.drop(SIZE)
-    assert lake.to.revival(REF, "size").why_not == ""
-    lake.revive(SIZE)
+    assert lake.to.undrop_report(REF, "size").why_not == ""
+    lake.undrop_table(SIZE)
     assert lake.rows() == before
     [now, then, *_] = lake.to.savepoints(REF)
     rows = lake.to.rows_at(REF, then.id)
@@ -100,7 +100,7 @@ def test_dropped_tables_and_copies_go_without_a_trace(bucket: Bucket, tmp_path: 
     lake.to.purge(place, lake.fence)
     lake.to.execute(REF, [step(REF, TableRemoved(FIRST))], None, lake.commit())
     assert lake.to.dropped(REF, FIRST.id)
-    lake.to.revive(REF, FIRST, lake.commit())
+    lake.to.undrop_table(REF, FIRST, lake.commit())
     assert rows_of(lake.to, REF, ["id"]) == [(0,)]
     lake.to.execute(REF, [step(REF, TableRemoved(FIRST))], None, Commit("x", lake.fence))
     over = IcebergDestination(replace(lake.to.config, undo_days=0))

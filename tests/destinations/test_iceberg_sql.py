@@ -21,7 +21,7 @@ from instep.schema.changes.describe import (
     TableRemoved,
     TableRenamed,
 )
-from instep.schema.planning.step import RecordIdentity, ReviveColumn, RewriteColumn, step
+from instep.schema.planning.step import RecordIdentity, RewriteColumn, UndropColumn, step
 
 REF = ("shop", "or`der")
 A, WIDE, TEXT = (Column("a", parse(t)) for t in ("int32", "int64", "string"))
@@ -39,7 +39,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("rewrite", RewriteColumn(REF, A, TEXT),
      [f"{T} ADD COLUMN `a__new` STRING;", "UPDATE `shop`.`or``der` SET `a__new` = CAST(`a` AS STRING);",
       f"{T} DROP COLUMN `a`;", f"{T} RENAME COLUMN `a__new` TO `a`;"]),
-    ("revive", ReviveColumn(REF, A, A),
+    ("undrop", UndropColumn(REF, A, A),
      [f"-- {T} ADD COLUMN `a` INT would lack the old values: they come back by field id"]),
     ("record", RecordIdentity(REF, A, A), []),
     ("new table", TableAdded(Table(*REF, (A, TEXT.__class__("b", TEXT.type)), comment="c")),

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from instep.destinations.base import Commit, Misfits, UndropReport
+from instep.destinations.base import Commit, InvalidValueCount, UndropReport
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.evolve import undo as iceberg_undo
 from instep.errors import DestinationError, Fenced
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, TableRemoved
-from instep.schema.planning.step import ReviveColumn, step
+from instep.schema.planning.step import UndropColumn, step
 from lake import ID, REF, column, create, stage, table
 
 A, B = column("a", "int32"), column("b", "string")
@@ -72,13 +72,13 @@ def test_a_drop_is_remembered_with_its_tag(lake: IcebergDestination) -> None:
 def test_a_column_comes_back_under_its_own_field(lake: IcebergDestination) -> None:
     dropped(lake)
     loaded(lake, {"id": 3, "a": 3}, name="run-3")
-    assert lake.revival(REF, "b") == UndropReport("", written=1, rewritten=0, snapshot=True)
-    run(lake, AB, ReviveColumn(REF, B, B))
+    assert lake.undrop_report(REF, "b") == UndropReport("", written=1, rewritten=0, snapshot=True)
+    run(lake, AB, UndropColumn(REF, B, B))
     assert sorted(r["b"] or "" for r in rows(lake)) == ["", "one", "two"]
     fields = {f["name"]: f["id"] for s in metadata(lake)["schemas"][-1:] for f in s["fields"]}
     assert fields["b"] == 3
     assert lake.inspect([REF]).tables[0].by_name["b"].id == B.id
-    assert lake.revival(REF, "b") == UndropReport()
+    assert lake.undrop_report(REF, "b") == UndropReport()
 
 
 def test_of_two_dropped_columns_of_a_name_the_last_comes_back(lake: IcebergDestination) -> None:
@@ -86,15 +86,15 @@ def test_of_two_dropped_columns_of_a_name_the_last_comes_back(lake: IcebergDesti
     run(lake, AB, ColumnAdded(REF, B, 2))
     loaded(lake, {"id": 3, "a": 3, "b": "three"}, name="run-3")
     run(lake, ONLY_A, ColumnRemoved(REF, replace(B, comment="again"), 2))
-    run(lake, AB, ReviveColumn(REF, B, B))
+    run(lake, AB, UndropColumn(REF, B, B))
     assert sorted(r["b"] or "" for r in rows(lake)) == ["", "", "three"]
 
 
 def test_what_was_rewritten_since_is_counted(lake: IcebergDestination) -> None:
     dropped(lake)
     lake.overwrite(REF, [stage(lake, REF, [{"id": 1, "a": 5}])], Commit("run-3", 1))
-    assert lake.revival(REF, "b") == UndropReport("", written=1, rewritten=2, snapshot=True)
-    run(lake, AB, ReviveColumn(REF, B, B))
+    assert lake.undrop_report(REF, "b") == UndropReport("", written=1, rewritten=2, snapshot=True)
+    run(lake, AB, UndropColumn(REF, B, B))
     assert [r["b"] for r in rows(lake)] == [None]
     assert lake.refill(REF, "b", Commit("run-4", 1)) == 1
     assert [(r["id"], r["a"], r["b"]) for r in rows(lake)] == [(1, 5, "one")]
@@ -103,10 +103,10 @@ def test_what_was_rewritten_since_is_counted(lake: IcebergDestination) -> None:
 
 def test_a_column_that_never_was(lake: IcebergDestination) -> None:
     dropped(lake)
-    assert "no schema" in lake.revival(REF, "x").why_not
-    assert "not there" in lake.revival(("shop", "none"), "x").why_not
+    assert "no schema" in lake.undrop_report(REF, "x").why_not
+    assert "not there" in lake.undrop_report(("shop", "none"), "x").why_not
     with pytest.raises(DestinationError, match="no schema that is kept has had a column 'x'"):
-        run(lake, table(ID, A, column("x", "int32")), ReviveColumn(REF, column("x", "int32"), column("x", "int32")))
+        run(lake, table(ID, A, column("x", "int32")), UndropColumn(REF, column("x", "int32"), column("x", "int32")))
 
 
 def test_tags_go_after_the_window(lake: IcebergDestination, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_a_table_comes_back_with_its_rows(lake: IcebergDestination) -> None:
     assert lake.dropped(REF, AB.id)
     assert not lake.dropped(REF, "another")
     for _ in range(2):
-        lake.revive(REF, AB, Commit("run-3", 3))
+        lake.undrop_table(REF, AB, Commit("run-3", 3))
     assert [r["b"] for r in rows(lake)] == ["one"]
     assert parked(lake) == []
     assert iceberg_undo.DROPPED not in metadata(lake)["properties"]
@@ -144,13 +144,13 @@ def test_a_table_comes_back_with_its_rows(lake: IcebergDestination) -> None:
         lake.append(REF, [stage(lake, REF, [{"id": 2}])], Commit("run-2", 2))
 
 
-def test_a_revival_that_was_interrupted_is_finished(lake: IcebergDestination) -> None:
+def test_an_undrop_that_was_interrupted_is_finished(lake: IcebergDestination) -> None:
     """The name was back, its mark not yet gone."""
     create(lake, AB)
     drop(lake)
     [name] = parked(lake)
     lake.lake.catalog.rename_table((lake.lake.dropped, name), REF)
-    lake.revive(REF, AB, Commit("run-3", 3))
+    lake.undrop_table(REF, AB, Commit("run-3", 3))
     assert iceberg_undo.DROPPED not in metadata(lake)["properties"]
 
 
@@ -159,7 +159,7 @@ def test_another_table_of_the_name_is_in_the_way(lake: IcebergDestination) -> No
     drop(lake)
     create(lake, replace(AB, id="oid-other"), Commit("run-3", 3))
     with pytest.raises(DestinationError, match="another table is called"):
-        lake.revive(REF, AB, Commit("run-4", 4))
+        lake.undrop_table(REF, AB, Commit("run-4", 4))
 
 
 def test_a_table_dropped_twice_comes_back_as_it_was_last(lake: IcebergDestination) -> None:
@@ -168,7 +168,7 @@ def test_a_table_dropped_twice_comes_back_as_it_was_last(lake: IcebergDestinatio
         lake.append(REF, [stage(lake, REF, [{"id": number}])], Commit(f"load-{number}", number))
         lake.execute(REF, [step(REF, TableRemoved(AB))], None, Commit(f"drop-{number}", number))
     assert len(parked(lake)) == 2
-    lake.revive(REF, AB, Commit("run-9", 9))
+    lake.undrop_table(REF, AB, Commit("run-9", 9))
     assert [r["id"] for r in rows(lake)] == [2]
 
 
@@ -183,23 +183,23 @@ def test_dropped_tables_go_after_the_window(lake: IcebergDestination, monkeypatc
     assert parked(lake) == []
     assert not folder.exists()
     with pytest.raises(DestinationError, match="not kept any more"):
-        lake.revive(REF, AB, Commit("run-3", 3))
+        lake.undrop_table(REF, AB, Commit("run-3", 3))
 
 
 FITS = (
-    ("all fit", "int64", [1, None, -(2**31)], "int32", Misfits()),
-    ("one is wider", "int64", [1, 2**31], "int32", Misfits(1, str(2**31))),
-    ("a decimal", "decimal(20,2)", ["1.00", "12345678901.00"], "decimal(10,2)", Misfits(1, "12345678901.00")),
-    ("text", "string", ["abc", "abcdef", None], "string(3)", Misfits(1, "abcdef")),
+    ("all fit", "int64", [1, None, -(2**31)], "int32", InvalidValueCount()),
+    ("one is wider", "int64", [1, 2**31], "int32", InvalidValueCount(1, str(2**31))),
+    ("a decimal", "decimal(20,2)", ["1.00", "12345678901.00"], "decimal(10,2)", InvalidValueCount(1, "12345678901.00")),
+    ("text", "string", ["abc", "abcdef", None], "string(3)", InvalidValueCount(1, "abcdef")),
 )
 
 
 @pytest.mark.parametrize(("name", "wide", "values", "narrow", "expected"), FITS, ids=[f[0] for f in FITS])
 def test_values_that_do_not_fit(
-    lake: IcebergDestination, name: str, wide: str, values: list[Any], narrow: str, expected: Misfits
+    lake: IcebergDestination, name: str, wide: str, values: list[Any], narrow: str, expected: InvalidValueCount
 ) -> None:
     create(lake, table(ID, column("v", wide)))
-    assert lake.misfits(REF, "v", parse(narrow)) == Misfits()
+    assert lake.count_invalid_values(REF, "v", parse(narrow)) == InvalidValueCount()
     exact = [Decimal(v) if wide.startswith("decimal") else v for v in values]
     loaded(lake, *({"id": i, "v": v} for i, v in enumerate(exact)))
-    assert lake.misfits(REF, "v", parse(narrow)) == expected
+    assert lake.count_invalid_values(REF, "v", parse(narrow)) == expected

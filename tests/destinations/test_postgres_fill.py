@@ -53,16 +53,16 @@ PROMOTED = [
 
 
 @pytest.mark.parametrize(
-    ("kept", "kind", "value", "rows", "misfits"), [c[1:] for c in PROMOTED], ids=[c[0] for c in PROMOTED]
+    ("kept", "kind", "value", "rows", "invalid_values"), [c[1:] for c in PROMOTED], ids=[c[0] for c in PROMOTED]
 )
 def test_kept_values_are_taken_out(
-    database: Database, tmp_path: Path, kept: str, kind: str, value: object, rows: int, misfits: int
+    database: Database, tmp_path: Path, kept: str, kind: str, value: object, rows: int, invalid_values: int
 ) -> None:
     extra = Column(f"{PREFIX}extra", parse("json"))
     shop = Warehouse(database, tmp_path, table(ID, column("v", kind), extra))
     shop.append({"id": 1, extra.name: compact_json({"old": kept, "b": 1})}, {"id": 2})
     columns = {"v": OverflowColumn("old", parse(kind))}
-    assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, misfits)
+    assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, invalid_values)
     [(_, now, left), other] = shop.rows("id", "v", extra.name)
     assert now == value
     assert left == ('{"b":1}' if rows else compact_json({"old": kept, "b": 1}))

@@ -40,7 +40,7 @@ from instep.schema.changes.kinds import (
     TableRemoved,
     TableReplaced,
 )
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
+from instep.schema.planning.step import RewriteColumn, UndropColumn, step
 from instep.stage.field_metadata import VALID_JSON, WITHOUT_NUL
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 from postgres_server import Database
@@ -241,7 +241,7 @@ def test_names_of_columns_may_be_anything(database: Database, tmp_path: Path) ->
         old = SHELF.by_name[name]
         without = replace(SHELF, columns=tuple(c for c in SHELF.columns if c is not old))
         shop.change(without, ColumnRemoved(REF, old, 1))
-        shop.change(SHELF, ReviveColumn(REF, old, old))
+        shop.change(SHELF, UndropColumn(REF, old, old))
     moved = replace(SHELF, columns=(ID, *(
         replace(SHELF.by_name[a], name=b) for a, b in zip(ODD, [*ODD[1:], ODD[0]], strict=True)
     ), *SHELF.columns[-3:]))  # fmt: skip
@@ -281,7 +281,7 @@ def test_tables_may_be_called_anything(database: Database, tmp_path: Path, name:
     assert was is not None
     shop.to.execute(ref, [step(ref, TableRemoved(was))], None, Commit("d", 4))
     assert shop.to.inspect([ref]).tables == ()
-    shop.to.revive(ref, was, Commit("e", 4))
+    shop.to.undrop_table(ref, was, Commit("e", 4))
     assert rows_of(shop.to, ref, ["id"]) == [(1,), (1,)]
 
 
@@ -295,8 +295,8 @@ def test_rows_with_documents_for_keys_keep_what_waits(database: Database, tmp_pa
     name = KEYED.columns[1]
     shop.change(replace(KEYED, columns=tuple(c for c in KEYED.columns if c is not name)), ColumnRemoved(REF, name, 1))
     assert shop.overwrite({"id": two}, {"id": '{"a": 3}'}).inserted == 2
-    assert shop.to.revival(REF, "name").written == 1
-    shop.change(KEYED, ReviveColumn(REF, name, name))
+    assert shop.to.undrop_report(REF, "name").written == 1
+    shop.change(KEYED, UndropColumn(REF, name, name))
     assert shop.rows("id", "name") == [(two, "b"), ('{"a": 3}', None)]
     assert shop.fill({"id": two, "size": 5}).rows == 1
     met = shop.to.lookup_rows(REF, pa.table({"id": pa.array([two], pa.large_string())}))
@@ -320,7 +320,7 @@ def test_a_replacement_takes_names_that_wait(database: Database, tmp_path: Path)
     with pytest.raises(DestinationError, match="was replaced"):
         shop.append({"id": 2})
     assert shop.overwrite({"id": 2, "name": "b"}).inserted == 1
-    assert shop.to.revival(REF, "name").why_not == ""
+    assert shop.to.undrop_report(REF, "name").why_not == ""
     assert shop.rows("id", "name") == [(2, "b")]
     assert shop.to.dropped(REF, ORDERS.id)
 
@@ -342,4 +342,4 @@ def test_a_rewrite_that_would_lose_a_value_is_refused(
         shop.change(table(ID, new), RewriteColumn(REF, old, new))
     assert shop.rows("id", "v") == [(1, value), (2, None)]
     assert shop.to.inspect([REF]).get(REF) == table(ID, old)
-    assert shop.to.misfits(REF, "v", new.type).count == 1
+    assert shop.to.count_invalid_values(REF, "v", new.type).count == 1

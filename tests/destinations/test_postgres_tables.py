@@ -19,7 +19,6 @@ from test_duckdb_tables import (
     NAME,
     REFUSED,
     WITHOUT,
-    revive,
     test_a_copy_stays_as_it_was_and_is_nobody_elses,
     test_a_dropped_column_keeps_its_values,
     test_a_dropped_table_returns_unless_its_name_is_taken,
@@ -27,7 +26,8 @@ from test_duckdb_tables import (
     test_a_table_moves_into_another_schema_with_what_it_keeps,
     test_of_two_dropped_columns_of_one_name_the_later_one_returns,
     test_staged_files_go_once_their_rows_are_in,
-    test_what_dead_runs_left_is_swept,
+    test_what_dead_runs_left_is_removed,
+    undrop_table,
 )
 
 from instep.destinations.base import Commit
@@ -162,8 +162,8 @@ def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
     assert keep.forget(shop.to.server, [REF], shop.fence, days=0) == ["shop.orders.name"]
     shop.sql("DROP VIEW shop.late")
     assert keep.forget(shop.to.server, [REF], shop.fence, days=0) == ["shop.other"]
-    assert shop.to.revival(REF, "name").why_not == "no column 'name' is kept any more"
-    for attempt in (lambda: revive(shop), lambda: shop.to.revive(other.ref, other, shop.commit())):
+    assert shop.to.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
+    for attempt in (lambda: undrop_table(shop), lambda: shop.to.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
             attempt()
 
@@ -302,11 +302,11 @@ def test_keys_that_no_index_takes_are_merged_all_the_same(
     assert indexes(shop) == []
 
 
-def test_staging_tables_of_dead_attempts_are_swept(shop: Warehouse) -> None:
+def test_staging_tables_of_dead_attempts_are_removed(shop: Warehouse) -> None:
     server, dead = shop.to.server, shop.fence
     for commit in (Commit("r-dead", dead), Commit("r", 99)):
         Staging(server, known(server, REF, commit), commit).make("rows", {"a": "int"})
-    shop.to.sweep(REF, {"r-dead": dead})
+    shop.to.remove_uncommitted_files(REF, {"r-dead": dead})
     left = [n for (n,) in shop.sql("SELECT relname FROM pg_class WHERE relname LIKE 'rows\\_%'")]
     assert [n.split("_")[2] for n in left] == ["99"]
 

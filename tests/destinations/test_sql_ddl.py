@@ -24,7 +24,7 @@ from instep.schema.changes.describe import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, step
+from instep.schema.planning.step import RewriteColumn, UndropColumn, step
 from lake import ID, ORDERS, REF, column
 
 AMOUNT = ORDERS.columns[2]
@@ -53,7 +53,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
      ['CREATE TABLE "other"."orders" AS SELECT * FROM "shop"."orders";', 'DROP TABLE "shop"."orders";']),
     ("dropped table", TableRemoved(ORDERS),
      ['DROP TABLE "shop"."orders"; -- kept under another name until the undo window ends']),
-    ("revive", ReviveColumn(REF, AMOUNT, AMOUNT),
+    ("undrop", UndropColumn(REF, AMOUNT, AMOUNT),
      ['-- "amount" of "shop"."orders" comes back from the name that it is kept under']),
 ]  # fmt: skip
 

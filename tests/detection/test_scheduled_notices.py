@@ -1,4 +1,4 @@
-"""What the scheduled detector tells: real mails, Slack blocks, Teams cards and signed web hooks for the same events."""
+"""What the scheduled detector tells: real mails, Slack blocks, Teams cards and signed webhooks for the same events."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_each_setting_does_what_its_line_says(base: Base, setting: Setting) -> N
     if "vat" in setting.lake["item"]:
         assert base.rows("select id, vat from shop.item order by id") == [(1, 5), (2, 6)]
         kept = base.rows('select typeof(any_value("at")), count("at") from shop.item')
-        assert kept == [("TIMESTAMP", 0)], "the type stays, and no misfit goes in"
+        assert kept == [("TIMESTAMP", 0)], "the type stays, and no invalid value goes in"
     if "bag" in setting.lake:
         assert base.rows("select id from shop.bag") == [(7,)], "a new stream comes with all of its data"
     if setting.waiting and not setting.paused:

@@ -141,7 +141,7 @@ def test_every_global_option_is_documented() -> None:
 
 
 def every_option() -> Iterator[tuple[str, str]]:
-    """Every long option with the command that has it, such as (`notify log`, `--number`)."""
+    """Every long option with the command that has it, such as (`notify log`, `--limit`)."""
 
     def below(command: Any, path: str) -> Iterator[tuple[str, str]]:
         for name, one in getattr(command, "commands", {}).items():

@@ -95,7 +95,7 @@ WORDS = [
     ("Policies", "preset", PRESETS),
     ("Policies", "backfill", get_args(policies.Backfill)),
     ("Policies", "removed", get_args(policies.Removed)),
-    ("Policies", "misfit", get_args(policies.InvalidValue)),
+    ("Policies", "on_invalid_value", get_args(policies.InvalidValue)),
     ("Policies: rules", "decide", get_args(policies.Action)),
     ("Connections: tables", "deletes", get_args(Deletes)),
     ("Connections: tables", "mode", get_args(models.TableSection.model_fields["mode"].annotation)),
@@ -144,7 +144,7 @@ def test_the_example_s_tables_are_what_the_page_says(example: Project) -> None:
     assert (orders.mode, orders.cursor, orders.lookback) == ("auto", "updated_at", 300)
     assert (clicks.mode, clicks.cursor) == ("append", "id")
     assert example.table("shop", ("public", "tags")).key == ("order_id", "tag")
-    assert example.table("shop", ("public", "legacy_x")).misfit == "fail"
+    assert example.table("shop", ("public", "legacy_x")).on_invalid_value == "fail"
     assert example.selection("shop").off == {"public.scratch"}
     policy = example.policy("shop")
     assert (policy.name, policy.preset, len(policy.rules), len(policy.overrides)) == ("careful", "allow_all", 2, 1)

@@ -268,8 +268,8 @@ class Histories(RuleBasedStateMachine):
     @rule(preset=st.sampled_from(sorted(PRESETS)), n=N, null=st.booleans())
     def set_policy(self, preset: str, n: int, null: bool) -> None:
         backfill = ("none", "column", "table")[n % 3]
-        misfit = "null" if null else "quarantine"
-        self.flow.policy = Policy(preset=preset, modifiers={"backfill": backfill, "misfit": misfit})
+        on_invalid_value = "null" if null else "quarantine"
+        self.flow.policy = Policy(preset=preset, modifiers={"backfill": backfill, "on_invalid_value": on_invalid_value})
 
     @rule(n=N, status=st.sampled_from(["approved", "rejected"]))
     def answer_one(self, n: int, status: Any) -> None:

@@ -47,7 +47,7 @@ class HistoryWorld(World):
         if table.name == CURSORED:
             return TableSettings(cursor=CURSOR)
         if table.name == LOGGED and self.live.follows_log:
-            return TableSettings(mode="log")
+            return TableSettings(mode="cdc")
         return TableSettings()
 
     @property

@@ -49,7 +49,7 @@ def test_rows_are_values_and_not_names(mariadb: MariaDatabase, tmp_path: Path) -
     )
     world.settings["back`tick"] = cursor("or`der")
     report = world.sync()
-    assert {t.table[1]: (t.status, t.error, t.misfits) for t in report.tables} == {
+    assert {t.table[1]: (t.status, t.error, t.invalid_values) for t in report.tables} == {
         "t": ("done", "", 2), "back`tick": ("done", "", 0),
     }  # fmt: skip
     [first, second] = world.rows("t")

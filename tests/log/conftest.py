@@ -82,7 +82,7 @@ sources:
 destinations:
   file: {{type: duckdb, path: shop.duckdb}}
 connections:
-  shop: {{source: db, destination: file, mode: log}}
+  shop: {{source: db, destination: file, mode: cdc}}
 """
 Run = Callable[..., str]
 

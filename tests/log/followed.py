@@ -18,7 +18,7 @@ from memory.destination import MemoryDestination
 from sync_world import World
 
 NAMES = LogNames("instep_shop", "instep_shop")
-LOG = TableSettings(mode="log")
+LOG = TableSettings(mode="cdc")
 TABLES = (
     "CREATE TABLE t (id int PRIMARY KEY, v int)",
     "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4), (5, 5)",

@@ -1,4 +1,4 @@
-"""Tables in `mode: log`: what changes at the source comes, and nothing else is read."""
+"""Tables in `mode: cdc`: what changes at the source comes, and nothing else is read."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from sync_world import World, preset
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-LOG = TableSettings(mode="log", history=True)
+LOG = TableSettings(mode="cdc", history=True)
 SYNCS = (
     ("CREATE TABLE t (id int PRIMARY KEY, a varchar(9))", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')"),
     ("UPDATE t SET a = 'A' WHERE id = 1", "DELETE FROM t WHERE id = 2", "UPDATE t SET a = 'c' WHERE id = 3"),

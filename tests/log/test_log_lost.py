@@ -118,7 +118,7 @@ def test_a_table_that_is_switched_off_and_on(loaded: LogWorld) -> None:
 def test_a_table_that_fails_keeps_its_log(loaded: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded.run("UPDATE t SET v = 0 WHERE id = 1", "UPDATE u SET v = 0 WHERE id = 1")
     before = loaded.slot
-    loaded.settings["t"] = TableSettings(mode="log", key=("id",), misfit="fail")
+    loaded.settings["t"] = TableSettings(mode="cdc", key=("id",), on_invalid_value="fail")
     loaded.store.pauses.resume("shop", who="test")
     held = loaded.destination.held[("shop", "t")]  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:

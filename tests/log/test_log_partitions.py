@@ -88,7 +88,7 @@ def test_partitions_that_are_not_logged_as_their_table_is(
     world: LogWorld, before: tuple[str, ...], alter: tuple[str, ...], note: str
 ) -> None:
     """The table is read as a whole, and statements at the source go on to work."""
-    world.settings["t"] = TableSettings(mode="log", key=("id", "k"))
+    world.settings["t"] = TableSettings(mode="cdc", key=("id", "k"))
     world.run(*before, *alter)
     world.sync()
     world.run("UPDATE t SET id = 8, v = v WHERE id = 2", "DELETE FROM t WHERE id = 3")

@@ -88,7 +88,7 @@ def test_what_cannot_be_followed_is_read_as_a_whole(
 
 
 def test_a_key_of_the_settings_needs_to_identify_rows_in_the_log(world: LogWorld) -> None:
-    world.settings["x"] = TableSettings(mode="log", key=("a",))
+    world.settings["x"] = TableSettings(mode="cdc", key=("a",))
     world.run("CREATE TABLE x (a int NOT NULL, v int)", "INSERT INTO x VALUES (1, 1), (2, 2)")
     assert "REPLICA IDENTITY FULL" in " ".join(world.sync().notes)
     world.run("ALTER TABLE x REPLICA IDENTITY FULL", "UPDATE x SET v = 3 WHERE a = 1")
@@ -105,7 +105,7 @@ DELETES = [pytest.param("soft", 2, marks=SLOW), ("hard", 1), pytest.param("ignor
 @pytest.mark.parametrize(("deletes", "left"), DELETES)
 def test_deleted_rows(either: Followed, deletes: Any, left: int) -> None:
     world = either
-    world.settings["t"] = TableSettings(mode="log", deletes=deletes)
+    world.settings["t"] = TableSettings(mode="cdc", deletes=deletes)
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     world.sync()
     world.run("DELETE FROM t WHERE id = 1")
@@ -248,14 +248,14 @@ def test_into_real_tables(database: Database, tmp_path: Path, kind: str) -> None
 
 
 def test_rows_that_enter_and_leave_a_filter(world: LogWorld) -> None:
-    world.settings["doc"] = TableSettings(mode="log", filter="n > 0")
+    world.settings["doc"] = TableSettings(mode="cdc", filter="n > 0")
     world.run(*TOAST, "UPDATE doc SET n = id - 2")
     world.sync()
     assert world.rows("doc", "id") == [(3,), (4,), (5,)]
     world.run("UPDATE doc SET n = 1 WHERE id = 1", "UPDATE doc SET n = 0 WHERE id = 5")
     assert counts(world.sync(), "doc")[:4] == (1, 1, 0, 1)
     assert world.rows("doc", "id") == [(1,), (3,), (4,)]
-    world.settings["doc"] = TableSettings(mode="log", filter="n >= 0")
+    world.settings["doc"] = TableSettings(mode="cdc", filter="n >= 0")
     world.sync()
     assert world.rows("doc", "id") == [(1,), (2,), (3,), (4,), (5,)]
     assert world.differing() == {}
@@ -280,7 +280,7 @@ def test_a_table_that_is_put_back_follows_on(database: Database, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [TableSettings(mode="log"), cursor("v")], ids=["by the log", "by another cursor"])
+@pytest.mark.parametrize("how", [TableSettings(mode="cdc"), cursor("v")], ids=["by the log", "by another cursor"])
 def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(
     database: Database, tmp_path: Path, how: TableSettings
 ) -> None:
@@ -305,11 +305,11 @@ def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(
 
 def test_chosen_types_hold_for_changes_from_the_log(either: Followed) -> None:
     numbers = {"numeric": parse("decimal(38,9)"), "decimal(65,*)": parse("decimal(38,9)")}
-    either.settings["t"] = TableSettings(mode="log", source_types=numbers)
+    either.settings["t"] = TableSettings(mode="cdc", source_types=numbers)
     kind = "numeric" if either.case.kind == "postgres" else "decimal(65,20)"
     either.run(f"CREATE TABLE t (id int PRIMARY KEY, v {kind})", "INSERT INTO t VALUES (1, 1.5)")
     either.sync()
     either.run("UPDATE t SET v = 2.25 WHERE id = 1", "INSERT INTO t VALUES (2, 1.0000000001)")
-    assert [(t.read, t.misfits) for t in either.sync().tables] == [(2, 1)]
+    assert [(t.read, t.invalid_values) for t in either.sync().tables] == [(2, 1)]
     assert either.rows("t") == [(1, Decimal("2.25")), (2, None)]
     assert [t.read for t in either.sync().tables] == [0]

@@ -20,14 +20,15 @@ from instep.destinations.base import (
     Fill,
     Filled,
     FillSize,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     Ref,
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.casts import tried
@@ -41,7 +42,7 @@ from instep.schema.planning.step import Step
 from instep.stage.files.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
 from memory.arrow import arrow_type
-from memory.held import CAPABILITIES, Change, Held, Row, evolved, misfits_of, new_table
+from memory.held import CAPABILITIES, Change, Held, Row, evolved, invalid_values_of, new_table
 from memory.merge import Meeting, filled, null_keys, replaced_since
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class MemoryDestination:
         place = f"file://{self.folder / held.place}"
         return StagingTarget(shape.schema, f"{place}/data", f"{place}/quarantine")
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         held = self._get(ref)
         sample = held.arrow(held.rows, (column, *key)).slice(0, rows)
         return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
@@ -105,6 +106,13 @@ class MemoryDestination:
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         held = self._get(ref)
         return held.arrow(held.rows, columns).to_reader()
+
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        found = {ref: held for ref in refs if (held := self.held.get(ref)) is not None}
+        return {ref: TableSize(len(h.rows), h.state.bytes) if h.state else TableSize() for ref, h in found.items()}
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        return self.read(ref).read_all().slice(0, rows)
 
     def _get(self, ref: Ref) -> Held:
         if ref not in self.held:
@@ -124,7 +132,7 @@ class MemoryDestination:
         if ref in self.held:
             self._commit(ref, Commit("", fence), lambda held: replace(held, fence=fence))
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
         """Rows are held here: no file of a run that is over is needed, but what committed runs have held back."""
         held = self.held.get(ref)
         if held is None:
@@ -200,7 +208,7 @@ class MemoryDestination:
 
     # undo
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         there = self.held.get(ref)
         if there is None:
             place = next((n for n, (was, h) in enumerate(self.parked) if was == ref and h.table.id == table.id), None)
@@ -213,7 +221,7 @@ class MemoryDestination:
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return ref in self.held or any(was == ref and h.table.id == source_id for was, h in self.parked)
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
         held = self.held.get(ref)
         if held is None:
             return UndropReport(f"table {'.'.join(ref)} is not there")
@@ -240,8 +248,8 @@ class MemoryDestination:
             self._load(ref, held, rows, replace(commit, cursor=held.state.cursor, accepted=held.state.accepted), ())
         return filled
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
-        return misfits_of(self._get(ref), column, kind)
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        return invalid_values_of(self._get(ref), column, kind)
 
     # rows
 

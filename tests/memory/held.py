@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.destinations.base import Commit, LoadState, Misfits
-from instep.destinations.casts import misfits_in
+from instep.destinations.base import Commit, InvalidValueCount, LoadState
+from instep.destinations.casts import invalid_values_in
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.errors import DestinationError, Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType, String
 from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed
 from instep.schema.planning.hazard import Capabilities
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step
+from instep.schema.planning.step import RewriteColumn, Step, UndropColumn
 from instep.stage.casts.cast import cast
 from memory.arrow import arrow_type
 
@@ -153,7 +153,7 @@ def _run(entries: list[_Entry], step: Step, dropped: list[Dropped], held: Held, 
     match step.change:
         case ColumnAdded(after=column):
             entries.append(_Entry(column.name, next(fresh), None))
-        case ReviveColumn(before=before, after=column):
+        case UndropColumn(before=before, after=column):
             old = next((d for d in reversed(dropped) if d.column.name == before.name), None)
             if old is None:
                 raise DestinationError(f"{held.table.path} has never had a column {before.name}")
@@ -186,7 +186,7 @@ def _fitted(rows: tuple[Row, ...], entry: _Entry, column: Column, fresh: count[i
     if entry.rewrite is not None:
         old, entry.field = entry.field, next(fresh)
         values = _cast([row.get(old) for row in rows], entry.rewrite.before.type, column.type)
-        if values.misfits:
+        if values.invalid_values:
             raise IllegalChange(f"column {column.name}: values do not fit {column.type}")
         pairs = zip(rows, values.values.to_pylist(), strict=True)
         return tuple({**{f: v for f, v in row.items() if f != old}, entry.field: value} for row, value in pairs)
@@ -200,10 +200,10 @@ def _cast(values: Sequence[Any], before: DataType, after: DataType) -> Any:
     return cast(pa.array(values, arrow_type(before)), before, arrow_type(after), after)
 
 
-def misfits_of(held: Held, column: str, kind: DataType) -> Misfits:
+def invalid_values_of(held: Held, column: str, kind: DataType) -> InvalidValueCount:
     field, before = held.ids[column], held.table.by_name[column].type
     values = pa.array([row.get(field) for row in held.rows], arrow_type(before))
-    return misfits_in([values], before, kind, arrow_type(kind))
+    return invalid_values_in([values], before, kind, arrow_type(kind))
 
 
 BY_HAND = "by_hand"

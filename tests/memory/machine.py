@@ -26,7 +26,7 @@ from instep.sync.progress import SyncReport
 from instep.sync.quarantine.replay import replay
 from instep.sync.schema_changes.backfill_plan import check_columns
 from instep.sync.schema_changes.evolve import evolve, preview
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from memory import promises
 from memory.database import MemoryTable
 from memory.held import BY_HAND
@@ -276,7 +276,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(preset=st.sampled_from(sorted(PRESETS)), drop=st.booleans(), null=st.booleans())
     def set_policy(self, preset: str, drop: bool, null: bool) -> None:
-        modifiers = {"removed": "drop" if drop else "retain", "misfit": "null" if null else "quarantine"}
+        modifiers = {"removed": "drop" if drop else "retain", "on_invalid_value": "null" if null else "quarantine"}
         self.world.policy = Policy(preset=preset, modifiers={**self.world.policy.modifiers, **modifiers})
 
     @rule(backfill=st.sampled_from(["none", "column", "table"]))
@@ -325,7 +325,7 @@ class Machine(RuleBasedStateMachine):
         with suppress(InstepError):
             made = prepare(self.world.pipe, find(self.world.pipe, review.id))
             self.world.named.update(s.object for s in made.drops)
-            takeback(self.world.pipe, made, ("*",))
+            apply_undo(self.world.pipe, made, ("*",))
 
     # runs
 

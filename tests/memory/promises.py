@@ -58,7 +58,7 @@ def expected(table: Table, held: MemoryTable) -> list[dict[str, Any]]:
 def fitted(values: list[Any], before: DataType, after: DataType) -> list[Any]:
     done = cast(pa.array(values, arrow_type(before)), before, arrow_type(after), after)
     out: list[Any] = done.values.to_pylist()
-    return [None if n in done.misfits else v for n, v in enumerate(out)]
+    return [None if n in done.invalid_values else v for n, v in enumerate(out)]
 
 
 def standing(rows: Iterable[Row]) -> list[Row]:

@@ -15,7 +15,7 @@ from instep.schema.catalog.types import parse
 from instep.schema.policy.policy import Policy
 from instep.sync.detection.detect import look, record
 from instep.sync.operations import set_key
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from memory.database import MemoryDatabase
 from memory.promises import check_blocked
 from memory.world import NAME, World
@@ -121,7 +121,7 @@ def test_an_undo_that_was_killed_is_finished_by_the_next_run(
     (review,) = (r for r in world.store.reviews.find(NAME, ("applied",)) if r.kind == kind)
     made = prepare(world.pipe, find(world.pipe, review.id))
     with world.killed_at(point) as died:
-        takeback(world.pipe, made, ("*",))
+        apply_undo(world.pipe, made, ("*",))
     world.sync()
     check_blocked(world, {})
     there = {(ref, frozenset(held.table.by_name)) for ref, held in world.destination.held.items()}

@@ -6,7 +6,7 @@ the promises hold after every step.
 | insert, update, delete, update_key, truncate | rows of the source |
 | add_column, drop_column, rename_column, swap_columns, widen, retype, change_key, retype_key | its columns |
 | create_table, drop_table, recreate_table, rename_table | its tables |
-| set_policy, set_backfill | another preset, with or without consent to drop, misfits held or nulled, backfills |
+| set_policy, set_backfill | another preset, with or without consent to drop, invalid values held or nulled, backfills |
 | exclude_table | a table is left out by a regular expression, or let in again |
 | approve, reject, answer_all, resume | what people decide |
 | set_key | a table gets another key by hand: its rows stay, go, or are kept in a copy |

@@ -121,7 +121,7 @@ def test_defaults_are_not_told(store: Store, clock: Clock) -> None:
 def test_what_has_become_of_a_change_is_one_line(store: Store, clock: Clock) -> None:
     id = reviewed(store, CHANGES[0][0])
     [said] = lines(
-        store, clock, ChangeDetected("shop", id, "column.renamed", "s"), ReviewNeeded("shop", id, "s", "it waits"),
+        store, clock, ChangeDetected("shop", id, "column.renamed", "s"), ReviewNeeded("shop", id, "s", "pending"),
         ChangeApplied("shop", id, "s", 4),
     )  # fmt: skip
     assert (said.status, said.what, said.numbers) == ("applied, schema version 4", "column renamed", (1, 2, 3))

@@ -95,7 +95,7 @@ def test_what_waited_is_sent_with_the_next_command_after_a_minute(shop: Shop, ho
     assert "0 sent" in shop.ok("notify", "send").out
     with shop.store() as store, store._db.write() as connection:
         connection.exec_driver_sql("update deliveries set created = datetime(created, '-61 seconds')")
-    assert "2 sent, 0 failed, 0 notices wait" in shop.ok("notify", "send").out
+    assert "2 sent, 0 failed, 0 notifications pending" in shop.ok("notify", "send").out
     [(_, headers, body)] = hook.got
     event = Webhook(SECRET).verify(body, headers)
     assert (event["specversion"], event["source"], event["id"]) == ("1.0", "/connections/shop", headers["webhook-id"])
@@ -122,7 +122,7 @@ def test_a_pause_is_told_at_once(shop: Shop, hook: Web) -> None:
 def test_a_receiver_that_is_down_fails_no_command_and_is_tried_again(shop: Shop, hook: Web) -> None:
     hook.answers += [(503, {"Retry-After": "600"})]
     said = shop.ok("pause", "shop", "--reason", "why")
-    assert "channel hook was not reached: the receiver answered 503. See `instep notify log`." in said.err
+    assert "channel hook cannot be reached: the receiver answered 503. Run `instep notify log`." in said.err
     [delivery] = shop.json("notify", "log")["deliveries"]
     assert (delivery["status"], delivery["attempt"]) == ("waiting", 1)
     assert shop.json("notify", "log", "--delivery", str(delivery["number"]))["attempts"][0]["code"] == 503

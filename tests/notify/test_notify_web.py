@@ -1,4 +1,4 @@
-"""Slack, Teams and web hooks against a real server; signatures are judged by the standard's own library."""
+"""Slack, Teams and webhooks against a real server; signatures are judged by the standard's own library."""
 
 from __future__ import annotations
 

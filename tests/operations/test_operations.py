@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 
 from instep import operations
-from instep.errors import InstepError
+from instep.errors import InstepError, ProjectError
 from instep.operations.everyday.sync import SyncRequest
+from instep.operations.everyday.tables import LastTableRun, TablesRequest, TablesResult
 from instep.operations.registry import policy_of, spec_for, spec_of, specs, work_of
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_key import SetKeyRequest
-from instep.operations.spec import OperationSpec, Request, Work
+from instep.operations.spec import OperationSpec, ReadOperation, Request, Work, check_served, document_of, served_fields
 from instep.operations.values import NumberRange, leads_to
 from instep.server.requests import request_model
 
@@ -30,8 +31,11 @@ FOLDER = Path(operations.__file__).parent
 
 
 def test_each_file_is_one_operation_or_a_part_of_all() -> None:
-    modules = {path.stem for path in FOLDER.rglob("*.py")} - {"__init__", "spec", "registry", "values"}
-    assert modules == {spec.name for spec in specs().values()} - {"refresh", "reload"}
+    modules = {path.stem for path in FOLDER.rglob("*.py") if path.parent.name != "queries"}
+    assert modules - {"__init__", "spec", "registry", "values", "kinds"} == {spec.name for spec in specs().values()} - {
+        "refresh",
+        "reload",
+    }
 
 
 def test_the_room_needs_the_standard_library_and_errors_alone() -> None:
@@ -52,10 +56,11 @@ def test_its_work_is_a_function_that_is_there(spec: OperationSpec) -> None:
 
 @ASKED
 def test_each_field_has_a_text_and_says_what_it_leads_to(spec: OperationSpec) -> None:
-    model = request_model(spec.request)
+    model, served = request_model(spec.request), served_fields(spec.request)
+    assert set(model.model_fields) == set(served)
     for name, hint in get_type_hints(spec.request, include_extras=True).items():
         assert leads_to(hint)
-        assert model.model_fields[name].description, f"{spec.request.__name__}.{name}"
+        assert name not in served or model.model_fields[name].description, f"{spec.request.__name__}.{name}"
     assert list(model.model_fields)[-1] == "why", "the reason comes last"
 
 
@@ -116,7 +121,9 @@ def test_a_request_is_read_again_from_its_options(request_: Request) -> None:
     assert again.why == ""
 
 
-WORKS = [one for one in specs().values() if isinstance(work_of(one), type)]
+CLASSES = [one for one in specs().values() if isinstance(work_of(one), type)]
+WORKS = [one for one in CLASSES if one.result is None]
+READS = [one for one in CLASSES if one.result is not None]
 
 
 @pytest.mark.parametrize("spec", WORKS, ids=lambda one: one.name)
@@ -131,3 +138,35 @@ def _least(record: type[Request]) -> dict[str, Any]:
     needed = [one.name for one in fields(record) if one.default is MISSING]
     said: dict[str, Any] = {name: ("id",) if name == "key" else "a.b" for name in needed}
     return {**said, "snapshot": "7"} if record is RestoreRequest else said
+
+
+@pytest.mark.parametrize("spec", READS, ids=lambda one: one.name)
+def test_what_is_read_answers_a_record(spec: OperationSpec) -> None:
+    assert issubclass(work_of(spec), ReadOperation)
+    assert is_dataclass(spec.result)
+    assert not spec.job.two_person
+
+
+def test_what_holds_rows_is_asked_for_at_the_project_alone() -> None:
+    """Neither the body of a request has it, nor does a job's options make a worker read rows."""
+    check_served(TablesRequest(table="a.b"))
+    with pytest.raises(ProjectError, match="rows do not pass through a server: `preview` works at the project alone"):
+        check_served(TablesRequest(table="a.b", preview=1))
+    assert "preview" not in request_model(TablesRequest).model_fields
+
+
+@pytest.mark.parametrize(
+    ("said", "why"), [({"preview": 5}, "name the `table`"), ({"table": "a.b", "preview": 101}, "up to 100")]
+)
+def test_a_preview_is_of_one_table_and_short(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        TablesRequest(**said)
+
+
+def test_a_record_is_a_document_of_plain_values() -> None:
+    last = LastTableRun("r-1", "sync", "done", datetime(2026, 3, 1, tzinfo=UTC))
+    found = document_of({"last": (last,)})
+    assert found == {"last": [{"run": "r-1", "kind": "sync", "status": "done", "at": "2026-03-01T00:00:00+00:00"}]}
+    assert document_of(TablesResult("shop", (), notes=("a",))) == {
+        "connection": "shop", "tables": [], "columns": [], "notes": ["a"], "preview": None,
+    }  # fmt: skip

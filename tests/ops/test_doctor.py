@@ -67,7 +67,7 @@ TROUBLES: tuple[tuple[str, Callable[[Store, Moved], None], dict[str, str]], ...]
     ("a late queue", _late, {"queue": "warn"}),
     ("a silent worker", _silent, {"leases": "warn"}),
     ("a dead job", _dead, {"dead jobs": "warn"}),
-    ("a closed channel", _closed, {"notices": "warn"}),
+    ("a closed channel", _closed, {"notifications": "warn"}),
 )
 
 

@@ -79,7 +79,7 @@ EXPECTED = {
     'instep_rows_total{connection="shop",op="read"}': 15,
     'instep_rows_total{connection="shop",op="inserted"}': 11,
     'instep_rows_total{connection="shop",op="updated"}': 4,
-    'instep_rows_total{connection="shop",op="misfits"}': 1,
+    'instep_rows_total{connection="shop",op="invalid_values"}': 1,
     'instep_table_failures_total{connection="shop"}': 1,
     'instep_dead_jobs_total{kind="sync"}': 1,
     'instep_detections_total{connection="shop",result="done"}': 1,

@@ -36,8 +36,8 @@ def store(tmp_path: Path, clock: Moved, monkeypatch: pytest.MonkeyPatch) -> Stor
     return Store(f"sqlite:///{tmp_path}/s.db", now=clock)
 
 
-def run(store: Store, clock: Moved, *, kind: str = "sync", status: str = "done", table: str = "t", misfits: int = 0,
-        accept: bool = False) -> str:  # fmt: skip
+def run(store: Store, clock: Moved, *, kind: str = "sync", status: str = "done", table: str = "t",
+        invalid_values: int = 0, accept: bool = False) -> str:  # fmt: skip
     found = store.runs.claim("shop", kind)  # type: ignore[arg-type]
     store.events.add(RunStarted("shop", found.id, kind))
     clock.forward(seconds=1)
@@ -45,8 +45,8 @@ def run(store: Store, clock: Moved, *, kind: str = "sync", status: str = "done",
         columns = (Column("id", parse("int64"), key=1), Column(f"c{found.fence}", parse("int64")))
         store.accepted.add("shop", Catalog.of([Table("public", "t", columns)]), who="ann", why="a test")
         store.events.add(ChangeApplied("shop", f"c-{found.fence}", "new", found.fence))
-    store.events.add(TableLoaded("shop", found.id, table, "upsert", 5, 5, 0, 0, misfits))
-    store.runs.record_tables(TableRun(found.id, ("public", table), "done", read=5, misfits=misfits))
+    store.events.add(TableLoaded("shop", found.id, table, "upsert", 5, 5, 0, 0, invalid_values))
+    store.runs.record_tables(TableRun(found.id, ("public", table), "done", read=5, invalid_values=invalid_values))
     clock.forward(seconds=1)
     store.runs.finish(found, status)  # type: ignore[arg-type]
     store.events.add(RunEnded("shop", found.id, kind, status))
@@ -73,7 +73,7 @@ def test_old_runs_go_with_their_events_and_what_they_counted_stays(store: Store,
 
 KEPT = (
     ("accepted", {"accept": True}),
-    ("quarantine", {"misfits": 1}),
+    ("quarantine", {"invalid_values": 1}),
     ("undo", {"kind": "undo"}),
     ("restore", {"kind": "restore"}),
     ("the last of its kind", {"kind": "maintain"}),

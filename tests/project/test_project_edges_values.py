@@ -73,9 +73,9 @@ WRONG: list[tuple[str, str, str]] = [
     ("connection", "schedule: {sync: '0 0 30 feb *'}",
      "schedule.sync: '0 0 30 feb *' names no day that ever comes, such as February 30"),
     ("connection", "schedule: {detect: every 59s}",
-     "schedule.detect: 'every 59s' is no interval: write every 1m to every 24h"),
+     "schedule.detect: 'every 59s' is not an interval: write every 1m to every 24h"),
     ("connection", "schedule: {detect: every 2d}",
-     "schedule.detect: 'every 2d' is no interval: write every 1m to every 24h"),
+     "schedule.detect: 'every 2d' is not an interval: write every 1m to every 24h"),
     ("connection", "schedule: {timezone: Mars/Olympus}",
      "schedule.timezone: unknown time zone 'Mars/Olympus': use a name such as UTC or Europe/Berlin"),
     ("connection", "schedule: {timezone: ../etc/passwd}",
@@ -84,9 +84,9 @@ WRONG: list[tuple[str, str, str]] = [
     ("connection", "backfill_limits: {max_minutes: inf}",
      "backfill_limits.max_minutes: must be a number that is not infinite"),
     ("connection", "backfill_limits: {window: 22-06}",
-     "backfill_limits.window: '22-06' is no window: write when it opens and closes, such as 22:00-06:00"),
+     "backfill_limits.window: '22-06' is not a window: write when it opens and closes, such as 22:00-06:00"),
     ("connection", "backfill_limits: {window: '01:00-01:00'}",
-     "backfill_limits.window: '01:00-01:00' is no window: write when it opens and closes, such as 22:00-06:00"),
+     "backfill_limits.window: '01:00-01:00' is not a window: write when it opens and closes, such as 22:00-06:00"),
     ("connection", "maintain: {target_file_size: 1000}", "maintain.target_file_size: must be at least 1048576"),
     ("connection", "maintain: {delete_ratio: 0}", "maintain.delete_ratio: must be more than 0"),
     ("connection", "maintain: {delete_ratio: 1.01}", "maintain.delete_ratio: must be at most 1"),
@@ -127,10 +127,10 @@ WRONG: list[tuple[str, str, str]] = [
      "'verify_ca', 'verify_identity'"),
     ("jdbc", "subprotocol: 'a/b'", ": `subprotocol` is the word after jdbc: in a URL"),
     ("jdbc", "url: 'jdbc:x://u:pa$word@h/d'",
-     "url: a password must not stand in the URL: write ${env:DB_URL} and set the whole URL in .env"),
+     "url: a password must not be in the URL: write ${env:DB_URL} and set the whole URL in .env"),
     ("jdbc", "subprotocol: db2, partitions: 1001", "partitions: must be at most 1000"),
     ("jdbc", "subprotocol: db2, options: {sslPassphrase: x}",
-     "options.sslPassphrase: a secret must not stand in the file: write ${env:DB_OPTIONS_SSLPASSPHRASE} and set it "
+     "options.sslPassphrase: a secret must not be in the file: write ${env:DB_OPTIONS_SSLPASSPHRASE} and set it "
      "in .env"),
     ("files", "encoding: utf-9", "encoding: unknown encoding: write utf-8, latin-1, cp1252, ..."),
     ("files", "encoding: base64", "encoding: unknown encoding: write utf-8, latin-1, cp1252, ..."),
@@ -139,7 +139,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("files", "tables: '{table}/{table}.csv'", 'tables: must hold {table} once, as in "{table}/*.csv"'),
     ("files", "metadata: [_path]", "metadata.0: must be one of '_file', '_line' or '_file_number'"),
     ("files", "properties: {adls.account-key: abc}",
-     "properties.adls.account-key: a secret must not stand in the file: write ${env:DB_ADLS_ACCOUNT_KEY} and set it "
+     "properties.adls.account-key: a secret must not be in the file: write ${env:DB_ADLS_ACCOUNT_KEY} and set it "
      "in .env"),
     ("connector", "limits: {memory: lots}", f"limits.memory: {A_SIZE}"),
     ("connector", "limits: {memory: '2  GB'}", f"limits.memory: {A_SIZE}"),
@@ -150,7 +150,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("email", "timeout: 31", "timeout: must be at most 30"),
     ("slack", "timeout: 0", "timeout: must be more than 0"),
     ("slack", "quiet: 25:00-06:00",
-     "quiet: '25:00-06:00' is no window: write when it opens and closes, such as 22:00-06:00"),
+     "quiet: '25:00-06:00' is not a window: write when it opens and closes, such as 22:00-06:00"),
     ("file", "retention: {runs: 1h}", "retention.runs: must be at least 86400"),
     ("file", "retention: {jobs: 99999999d}", f"retention.jobs: {LONGEST}"),
     ("file", "traces: {sample: 0}", "traces.sample: must be more than 0"),
@@ -233,7 +233,7 @@ def test_an_interval_is_taken_from_a_minute_to_a_day(number: int, unit: str) -> 
     if 60 <= seconds <= 86_400:
         assert schedule(text) == text
     else:
-        with pytest.raises(PydanticCustomError, match="is no interval"):
+        with pytest.raises(PydanticCustomError, match="is not an interval"):
             schedule(text)
 
 

@@ -59,6 +59,6 @@ def test_a_catalog_s_file_begins_at_the_project(tmp_path: Path, uri: str, expect
 
 @pytest.mark.parametrize("section", ["type: delta", "type: duckdb, path: x", "type: postgres, database: d, user: u"])
 def test_a_secret_in_the_file_is_refused(tmp_path: Path, section: str) -> None:
-    with pytest.raises(ProjectError, match="a secret must not stand in the file") as caught:
+    with pytest.raises(ProjectError, match="a secret must not be in the file") as caught:
         said(tmp_path, f"{{{section}, properties: {{s3.secret-access-key: geheim}}}}")
     assert "geheim" not in str(caught.value)

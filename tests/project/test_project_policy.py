@@ -32,7 +32,7 @@ connections:
     tags: [prod]
     tables:
       public.log: {mode: append}
-      "public.tmp_*": {preset: stop, misfit: "null", rules: [{on: "*", decide: ignore}]}
+      "public.tmp_*": {preset: stop, on_invalid_value: "null", rules: [{on: "*", decide: ignore}]}
 """
     )
     assert project.policy("c") == Policy(
@@ -43,7 +43,7 @@ connections:
             Rule(("table.added",), "apply", ("billing.*",), ("prod",), {"backfill": "table"}),
             Rule(("column.added",), "apply", modifiers={"backfill": "column"}),
         ),
-        overrides=(Override("public.tmp_*", "stop", (Rule(("*",), "ignore"),), {"misfit": "null"}),),
+        overrides=(Override("public.tmp_*", "stop", (Rule(("*",), "ignore"),), {"on_invalid_value": "null"}),),
         modifiers={"removed": "retain", "rename_threshold": 0.9},
     )
     assert project.connection("c").tags == ("prod",)

@@ -21,12 +21,12 @@ def written(folder: Path, text: str) -> Path:
 def test_a_policy_on_its_own(tmp_path: Path) -> None:
     text = """\
         preset: propagate all
-        misfit: fail
+        on_invalid_value: fail
         rules:
           - {on: column.removed, decide: review}
     """
     policy = to_policy("it", read_policy(written(tmp_path, text)), {})
-    assert (policy.preset, policy.modifiers) == ("propagate_all", {"misfit": "fail"})
+    assert (policy.preset, policy.modifiers) == ("propagate_all", {"on_invalid_value": "fail"})
     assert [str(rule) for rule in policy.rules] == ["{on: [column.removed], decide: review}"]
 
 
@@ -69,9 +69,9 @@ BAD_CASES = [
     ("nothing", "# later\n", ["it.yml is empty", "- {change: column.removed"]),
     ("no cases", "[]", ["it.yml has no cases"]),
     ("a reference", '- {change: key.removed, table: "${env:T}", expect: review}',
-     ["it.yml:1: 0.table: a reference cannot stand here"]),
-    ("null without quotes", "- {change: column.retyped, table: t, column: x, expect: ignore, misfit: null}",
-     ['it.yml:1: 0.misfit: needs a value (the word null in quotes: "null")']),
+     ["it.yml:1: 0.table: a reference is not possible here"]),
+    ("null without quotes", "- {change: column.retyped, table: t, column: x, expect: ignore, on_invalid_value: null}",
+     ['it.yml:1: 0.on_invalid_value: needs a value (the word null in quotes: "null")']),
     ("broken text", "- {change: [", ["it.yml:1:"]),
     ("a key twice", "- {change: key.removed, table: t, table: u, expect: review}", ["given twice, first on line 1"]),
 ]  # fmt: skip
@@ -90,9 +90,9 @@ BAD_POLICIES = [
     ("an unknown key of a rule", "rules:\n  - {on: column, decide: review, mach: x}",
      ["it.yml:2: rules.0.mach: unknown key, did you mean 'match'?"]),
     ("a list", "- {on: column, decide: review}", ["it.yml:1: the file: must be a mapping"]),
-    ("null without quotes", "rules:\n  - on: column\n    decide: review\n    misfit: null",
-     ["it.yml:4: rules.0.misfit: needs a value"]),
-    ("a key without a value", "preset:\nmisfit: fail", ["it.yml:1: preset: needs a value"]),
+    ("null without quotes", "rules:\n  - on: column\n    decide: review\n    on_invalid_value: null",
+     ["it.yml:4: rules.0.on_invalid_value: needs a value"]),
+    ("a key without a value", "preset:\non_invalid_value: fail", ["it.yml:1: preset: needs a value"]),
     ("nothing", "", ["it.yml is empty", "write a preset and rules"]),
 ]  # fmt: skip
 

@@ -67,7 +67,7 @@ def test_what_cannot_be_taken_back_by_itself_is_shown_first(shop: Shop, project:
     connection.sync(full=True)
     preview = connection.preview(instep.RestoreRequest(table="main.customer", snapshot=str(point.id)))
     assert preview.lines[0].startswith(f"main.customer goes back to snapshot {point.id}")
-    with pytest.raises(Blocked, match=r"the rows of main\.customer are put back"):
+    with pytest.raises(Blocked, match=r"the rows of main\.customer are restored"):
         connection.run(preview)
     assert connection.run(preview, allow=["main.customer"])["run"] != first.run
     assert project.query("select name from shop.customer where id = 1").rows == [("Ann",)]

@@ -36,7 +36,7 @@ def run(notebook: Any, folder: Path) -> dict[str, str]:
 def check(found: dict[str, str]) -> None:
     assert "<b>done</b>" in found["shop.sync()"]
     assert "rename proposal" in found["shop.detect()"]
-    assert "may be one rename (city -&gt; town: 0.85)" in found["shop.plan()"]
+    assert "possible rename (city -&gt; town: 0.85)" in found["shop.plan()"]
     assert "loses data: joined" in found["plan"]
     assert "<td>silver</td>" in found["project.query(customers).to_pandas()"]
     restored = 'project.query("select id, name, joined from shop.customer order by id").to_pandas()'

@@ -24,7 +24,7 @@ def connection(project: instep.Project) -> instep.Connection:
 
 
 def test_a_table_that_there_is_not_names_the_one_that_was_meant(connection: instep.Connection) -> None:
-    assert [table.path for table in connection.tables] == ["main.customer"]
+    assert [one.table for one in connection.tables()] == ["main.customer"]
     with pytest.raises(InstepError, match=r"no accepted table main\.custome\b") as caught:
         connection.table("main.custome")
     assert caught.value.hint == "did you mean main.customer?"
@@ -111,7 +111,7 @@ def test_values_in_quarantine(shop: Shop, project: instep.Project) -> None:
     )
     with instep.open(shop.folder) as project:
         connection = project.connection()
-        assert sum(table.misfits for table in connection.sync().tables) == 2
+        assert sum(table.invalid_values for table in connection.sync().tables) == 2
         held = connection.quarantine.entries("main.item")
         assert sorted(entry["original"] for entry in held) == ["x", "y"]
         assert "<td>main.item</td>" in held._repr_html_()
@@ -160,7 +160,7 @@ def test_a_policy_is_explained_tested_and_simulated(shop: Shop, connection: inst
         assert [one.passed for one in tested.cases] == [True, False]
         assert not tested.ok
         assert "<td>failed</td>" in tested._repr_html_()
-        with pytest.raises(InstepError, match=r"1 of 2 case\(s\) of connection shop are decided otherwise"):
+        with pytest.raises(InstepError, match=r"1 of 2 case\(s\) of connection shop are decided differently"):
             tested.raise_for_failure()
     with pytest.raises(ProjectError, match="case 1 is wrong: expect"):
         connection.policy.test([case])
@@ -185,3 +185,53 @@ def test_what_happened(connection: instep.Connection) -> None:
     assert "<th>value</th>" in connection.status()._repr_html_()
     preview = connection.preview(instep.SetCursorRequest(table="main.customer", column="id"))
     assert preview._repr_html_().startswith("<pre>the newest id")
+
+
+def test_rows_that_differ_are_repaired(shop: Shop, project: instep.Project, connection: instep.Connection) -> None:
+    table = connection.table("main.customer")
+    shop.sql("update customer set name = 'Cy' where id = 1; delete from customer where id = 2")
+    with pytest.raises(Blocked, match="would go"):
+        table.repair()
+    seen: list[str] = []
+    done = table.repair(allow=["main.customer"], on_progress=lambda now: seen.append(now.step))
+    assert (done["inserted"], done["updated"], done["deleted"], done["verdict"]["equal"]) == (0, 1, 1, True)
+    assert "comparing" in seen
+    assert all(verdict.equal for verdict in connection.verify())
+    shop.sql("update customer set name = 'Di' where id = 1")
+    preview = connection.preview(instep.RepairRequest(table="main.customer"))
+    assert preview.document["differing"] == 1
+    assert connection.run(preview)["verdict"]["equal"] is True
+    assert project.query("select name from shop.customer where id = 1").rows == [("Di",)]
+
+
+def test_what_stands_at_the_destination(shop: Shop, connection: instep.Connection) -> None:
+    [found] = connection.tables()
+    assert (found.table, found.destination, found.mode, found.key) == (
+        "main.customer",
+        "shop.customer",
+        "upsert",
+        ("id",),
+    )
+    assert (found.rows, found.columns, found.quarantined, found.paused) == (2, 3, 0, None)
+    assert found.last_run is not None
+    assert found.last_run.status == "done"
+    html = connection.tables()._repr_html_()
+    assert "<th>rows</th>" in html
+    assert "<td>sync done</td>" in html
+    table = connection.table("main.customer")
+    assert [(one.column, one.source_type, one.status) for one in table.columns()] == [
+        ("id", "INTEGER", "read"), ("name", "varchar(30)", "read"), ("city", "TEXT", "read"),
+    ]  # fmt: skip
+    assert "<td>varchar(30)</td>" in table.columns()._repr_html_()
+
+
+def test_the_first_rows_of_a_table(connection: instep.Connection) -> None:
+    table = connection.table("main.customer")
+    found = table.preview(1)
+    assert found.columns[:3] == ["id", "name", "city"]
+    assert len(found) == 1
+    assert {row[:2] for row in table.preview().rows} == {(1, "Ann"), (2, "Bo <b>")}
+    assert len(table.preview().to_pandas()) == 2
+    assert "Bo &lt;b&gt;" in table.preview()._repr_html_()
+    with pytest.raises(ValueError, match="a number of rows up to 100"):
+        table.preview(101)

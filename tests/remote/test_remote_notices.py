@@ -65,4 +65,4 @@ def test_deliveries_and_their_attempts(receiver: Web, twins: Twins) -> None:
 def test_what_is_for_the_project_alone_says_so(receiver: Web, twins: Twins) -> None:
     for word in (("list",), ("send",), ("retry", "1"), ("open", "ops")):
         refused = twins.far.there("notify", *word)
-        assert (refused.code, "does not work over --server" in refused.err) == (1, True)
+        assert (refused.code, "is not available with --server" in refused.err) == (1, True)

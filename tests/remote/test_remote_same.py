@@ -134,7 +134,7 @@ def test_what_is_held(twins: Twins) -> None:
     twins.both("quarantine", "replay", "main.items", code=1)
     twins.both("quarantine", "discard", "main.item", code=3)
     for world, run in ((twins.near, twins.near.here), (twins.far, twins.far.there)):
-        id = world.here("quarantine", "list", "--rows", "9", *JSON).json["entries"][0]["id"]
+        id = world.here("quarantine", "list", "--limit", "9", *JSON).json["entries"][0]["id"]
         assert run("quarantine", "discard", id[:6], "--yes", *JSON).json["discarded"] == [id]
     twins.both("quarantine", "discard", "main.item", "--yes")
     twins.both("quarantine", "list")
@@ -268,7 +268,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(twins: Twin
     client.post("/connections", {"name": "mine", "spec": {"source": "db", "destination": "lake"}})
     _, tag = client.read("/connections/mine/settings")
     twins.far.ok("detector", "set", "frequency=1800", "--connection", "mine")
-    with pytest.raises(Conflict, match="moved since it was read"):
+    with pytest.raises(Conflict, match="changed since it was read"):
         client.patch("/connections/mine/settings", {"spec": {"app_options": {"frequency": 21600}}}, tag)
     assert twins.far.ok("detector", "status", "mine", *JSON).json["detector"]["frequency"] == 1800
 

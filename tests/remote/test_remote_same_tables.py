@@ -127,7 +127,7 @@ def test_rows_are_put_back(twins: Twins) -> None:
         last = next(e for e in store.events.latest(connection="shop", limit=20) if e.type == "table.restored")
         assert last.data["who"].startswith("canary")
     moved = {"table": "main.item", "snapshot": now[1], "base": now[1], "allow": ["*"]}
-    with pytest.raises(Conflict, match="has moved since it was looked at"):
+    with pytest.raises(Conflict, match="has changed since it was shown"):
         works(twins.far).done("shop", "restore", moved)
 
 
@@ -215,3 +215,34 @@ def test_what_cannot_be_switched_is_refused_whole(twins: Twins) -> None:
     for words, code in refused:
         twins.both("selection", *words, code=code)
     twins.both("selection", "show", *JSON)
+
+
+def test_what_stands_at_the_destination(twins: Twins) -> None:
+    """Loaded or not, with a table paused; rows are shown at the project alone, and none is kept at the server."""
+    twins.sql(WARES)
+    twins.both("tables")
+    twins.both("detect", *JSON)
+    twins.both("tables", *JSON)
+    twins.both("apply", "--yes", *JSON)
+    synced(twins)
+    twins.both("pause", "--table", "main.ware", "--reason", "why", *JSON)
+    for more in ((), JSON, ("main.item",), ("main.item", *JSON)):
+        twins.both("tables", *more)
+    twins.both("tables", "main.wares", code=1)
+    here, there = (run("tables", "main.item", "--preview", "2") for run in (twins.near.here, twins.far.there))
+    assert (here.code, there.code) == (0, 1)
+    assert "pen" in here.out
+    assert "rows do not pass through a server: `preview` works at the project alone" in there.err
+    assert "`instep query` reads rows there, too" in there.err
+    with twins.far.store() as store:
+        kept = [job for job in store.jobs.find(connection="shop", limit=100) if job.kind == "tables"]
+    assert kept
+    assert not any("pen" in str((job.result, job.options)) for job in kept)
+
+
+def test_a_worker_reads_no_row_whatever_a_job_says(world: World) -> None:
+    world.here("sync")
+    with world.store() as store:
+        job, _ = store.jobs.enqueue("shop", "tables", options={"table": "main.item", "preview": 2})
+    [done] = [one for one in world.work() if one.id == job.id]
+    assert done.result.get("preview") is None

@@ -119,18 +119,18 @@ def test_failures_within_the_gate_are_listed_and_exit_with_6(real: Make) -> None
 def test_what_is_asked_wrongly(real: Make) -> None:
     fleet = real(1)
     for words, error in (
-        ((*ON[:2], "--tag", "shard"), "a rollout is of one thing"),
-        ((*ON, "--preset", "approve"), "a rollout is of one thing"),
+        ((*ON[:2], "--tag", "shard"), "a rollout carries one thing"),
+        ((*ON, "--preset", "approve"), "a rollout carries one thing"),
         (ON[:4], "which connections?"),
-        ((*ON, "--waves", "some"), "is no size of a wave"),
-        ((*ON, "--gate", "rows"), "is no gate"),
-        (("rollout", "advance"), "which rollout?"),
+        ((*ON, "--waves", "some"), "is not a size of a wave"),
+        ((*ON, "--gate", "rows"), "is not a gate"),
+        (("rollout", "advance"), "several rollouts are active: choose one"),
         (("rollout", "status", "w-1"), "no rollout 'w-1'"),
     ):
         said = fleet.run(*words)
         assert said.code == 1, words
         assert error in said.err
-    assert "there is no rollout" in fleet.run("rollout", "status").out
+    assert "no rollouts" in fleet.run("rollout", "status").out
 
 
 def test_health_is_measured_at_the_destination(real: Make) -> None:

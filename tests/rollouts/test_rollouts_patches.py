@@ -53,7 +53,7 @@ def test_a_change_over_connections_that_see_it_differently(fleet: Make) -> None:
     assert fits["c002"].why == "its change is another one: column main.orders.currency added (int32)"
     assert fits["c004"].why.endswith("was rejected by bo: settle it there first")
     assert fits["c005"].why == "the connection is paused: its key changed"
-    assert "shows no such change" in fits["c006"].why
+    assert "has no such change" in fits["c006"].why
 
 
 @pytest.mark.parametrize("verdict", ["approved", "rejected"])
@@ -76,7 +76,7 @@ def test_what_was_carried_out_is_undone_at_the_destination_first(fleet: Make) ->
     before = patch.apply("c000", "ann")
     shop.store.reviews.applied([review.id])
     shop.store.accepted.add("c000", SEEN, who="test", why="sync")
-    assert patch.line("c000") == CompatibilityLine("already", "it is applied")
+    assert patch.line("c000") == CompatibilityLine("already", "applied before")
     assert patch.undone_by("c000", before) == review.id
 
 
@@ -90,7 +90,8 @@ def test_an_approval_of_a_person_before_the_rollout_stays_when_it_is_taken_back(
 
 
 @pytest.mark.parametrize(
-    ("text", "error"), [("column.addd:x", "is no kind"), ("column.added:main.x.y", "none of 1"), ("c-9", "no change")]
+    ("text", "error"),
+    [("column.addd:x", "is not a kind"), ("column.added:main.x.y", "none of 1"), ("c-9", "no change")],
 )
 def test_changes_that_there_are_not(fleet: Make, text: str, error: str) -> None:
     shop = fleet(1)

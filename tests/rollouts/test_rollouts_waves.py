@@ -43,7 +43,7 @@ def test_sizes_are_read(text: str, said: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "101%", "0%", "1.5", "rest,1", "all", "5 %x"])
 def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(InstepError, match="is no size of a wave"):
+    with pytest.raises(InstepError, match="is not a size of a wave"):
         sizes(text)
 
 
@@ -84,13 +84,13 @@ def test_gates_are_read_over_the_defaults_that_are_written_down() -> None:
 
 @pytest.mark.parametrize("text", ["failed", "failed=", "x=1", "rows=-1%", "rows=many", "nulls=nan", "rows=1e9"])
 def test_gates_that_are_none(text: str) -> None:
-    with pytest.raises(InstepError, match="is no gate"):
+    with pytest.raises(InstepError, match="is not a gate"):
         gates([text])
 
 
 HEALTH = [
     (TableHealth(read=1000, held=1), ""),
-    (TableHealth(read=1000, held=2), "t: 2 values held in 1,000 rows, 0.2 % of them"),
+    (TableHealth(read=1000, held=2), "t: 2 values quarantined of 1,000 rows, 0.2 % of them"),
     (TableHealth(read=0, held=0), ""),
     (TableHealth(before=Measure(100), after=Measure(80)), ""),
     (TableHealth(before=Measure(100), after=Measure(121)), "t: 100 rows before, 121 after (+21.0%)"),

@@ -54,13 +54,13 @@ CASES = [
     ("added in its place", t("a:int32#1", "c:int32#3"), t("a:int32#1", "b:int32#4", "c:int32#3"), KEEP,
      ["a:int32", "b:int32", "c:int32"]),
     ("reordered", t("a:int32#1", "b:int32#2"), t("b:int32#2", "a:int32#1"), KEEP, ["b:int32", "a:int32"]),
-    ("revived", t("a:int32#1", GONE), t("a:int32#1", "x:int32#8"), KEEP, ["a:int32", "x:int32"]),
-    ("revived wider", t("a:int32#1", GONE), t("a:int32#1", "x:int64#8"), KEEP, ["a:int32", "x:int64"]),
+    ("undropped", t("a:int32#1", GONE), t("a:int32#1", "x:int32#8"), KEEP, ["a:int32", "x:int32"]),
+    ("undropped wider", t("a:int32#1", GONE), t("a:int32#1", "x:int64#8"), KEEP, ["a:int32", "x:int64"]),
     ("versioned", t("a:int32#1", GONE), t("a:int32#1", "x:string#8"), KEEP, ["a:int32", "x__v1:int32R", "x:string"]),
     ("versioned again", t(GONE, column("x__v1", retained=True), "a:int32#1"), t("a:int32#1", "x:date#8"), KEEP,
      ["x__v2:int32R", "x__v1:int32R", "a:int32", "x:date"]),
     ("taken by a rename", t("a:int32#1", GONE), t("x:int32#1"), KEEP, ["x:int32", "x__v1:int32R"]),
-    ("revived by id under a new name", t("a:int32#1", GONE), t("a:int32#1", "y:int32#7"), KEEP, ["a:int32", "y:int32"]),
+    ("undropped by id, renamed", t("a:int32#1", GONE), t("a:int32#1", "y:int32#7"), KEEP, ["a:int32", "y:int32"]),
     ("held rename, applied widening", t("a:int32#1"), t("z:int64#1"), held("column.renamed"), ["a:int64"]),
     ("held removal blocks the addition", t("a:int32#1"), t("a:string#2"), held("column.removed"), ["a:int32"]),
     ("half a swap is no swap", t("a:int32#1", "b:string#2"), t("b:int32#1", "a:string#2"),
@@ -120,7 +120,7 @@ def test_a_table_that_is_gone(policy: Policy, expected: dict[str, bool]) -> None
     assert {x.name: x.retained for x in found.tables} == expected
 
 
-def test_a_table_that_returns_is_revived_with_its_columns() -> None:
+def test_a_table_that_returns_is_undropped_with_its_columns() -> None:
     kept = catalog(replace(t("a:int32#1", "b:int32#2", "c:int32#3"), retained=True, alias="shop"))
     now = catalog(t("a:int32#1", "b:date#4", oid="12"))
     found = taken(kept, now, KEEP).by_ref["s", "t"]

@@ -11,7 +11,7 @@ from strategies import types
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Array, DataType, Struct, parse
-from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, find, fits, misfit
+from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, find, fits, type_mismatch
 from instep.schema.contracts.contract import Terms, contract_document, logical
 
 LOGICAL = [
@@ -63,7 +63,7 @@ FITS = [
 
 @pytest.mark.parametrize(("wanted", "kind", "why"), [case[1:] for case in FITS], ids=[case[0] for case in FITS])
 def test_types_within(wanted: ContractColumn, kind: str, why: str) -> None:
-    found = misfit(wanted, parse(kind))
+    found = type_mismatch(wanted, parse(kind))
     assert why in found
     assert bool(found) == bool(why)
 

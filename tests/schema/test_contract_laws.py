@@ -16,7 +16,7 @@ from instep.project.files.contract import contract_text, read_contract
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.promotion import widens
 from instep.schema.catalog.types import Array, DataType, Struct, parse
-from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, fits, misfit
+from instep.schema.contracts.compliance import ContractColumn, ContractTable, check, fits, type_mismatch
 from instep.schema.contracts.contract import Terms, contract_document
 
 INT = parse("int64")
@@ -105,7 +105,7 @@ def test_within_is_an_order(a: DataType, b: DataType, c: DataType) -> None:
 @given(types(), types())
 @example(parse("decimal(10,2)"), parse("decimal(12,2)"))
 def test_a_reason_is_given_exactly_where_it_does_not_fit(found: DataType, said: DataType) -> None:
-    why = misfit(ContractColumn("c", type=said), found)
+    why = type_mismatch(ContractColumn("c", type=said), found)
     assert bool(why) != fits(found, said)
     assert not why or (str(found) in why and str(said) in why)
 
@@ -130,7 +130,7 @@ def test_keys_of_contracts_of_others(columns: str, key: tuple[str, ...], tmp_pat
 BROKEN = [
     ("no schema", "apiVersion: v3.1.0\nid: x\nversion: '1'\n", "schema"),
     ("an older standard", "apiVersion: v2.2.2\nid: x\nversion: '1'\nschema: [{name: t}]\n", "apiVersion"),
-    ("a list", "- a\n", "is no data contract"),
+    ("a list", "- a\n", "is not a data contract"),
     ("a type of nobody's", "apiVersion: v3.1.0\nid: x\nversion: '1'\nschema: [{name: t, properties: [{name: a, "
      "customProperties: [{property: instepType, value: int7}]}]}]\n", "int7"),
     ("no YAML", "a: [", "c.yml"),

@@ -21,18 +21,18 @@ def test_a_plan_says_what_why_and_what_it_costs() -> None:
     for part in (
         "3 steps at the destination",
         "- column lake.t.b removed (int32)",
-        "drops lake.t.b, by preset allow_all",
+        "drops lake.t.b (allowed by preset allow_all)",
         "touches 1,500,000 rows, 3.0 MiB, 12 files",
         "~ rewrite column a: int32 becomes string",
         "breaks readers: a was int32 and is string",
         "+ column lake.t.d added (int32)",
         "needs backfill: rows loaded before have NULL in d",
-        "preset allow_all: applied; backfill: column",
-        "preset allow_all: applied; what is there is dropped",
-        "Held",
+        "will be applied (preset allow_all); backfill: column",
+        "source column dropped; the destination column is dropped too (preset allow_all)",
+        "Not applied",
         "~ column s.t.c retyped from int32 to date",
-        "preset allow_all: waits for a review",
-        "meanwhile values are cast to the accepted type; values that do not fit are held in quarantine",
+        "waits for a review (preset allow_all)",
+        "meanwhile values are cast to the accepted type; values that do not fit are quarantined",
     ):
         assert part in text
 
@@ -41,7 +41,7 @@ def test_nothing_to_do() -> None:
     world = World()
     source = catalog(table("t", "a", oid="9"))
     world.sync(source)
-    assert explain(world.plan(source)) == ["nothing to do: the destination is in step"]
+    assert explain(world.plan(source)) == ["nothing to do: the destination is up to date"]
 
 
 def test_drift_and_refusals_are_shown() -> None:
@@ -72,7 +72,7 @@ def test_pauses_say_how_far_they_reach() -> None:
     world.accepted = catalog(table("t", "a:int32#1!", oid="9"))
     world.plan(catalog(table("t", "a:int32#1", oid="9")))
     (decision,) = world.decisions
-    assert meanwhile(decision) == "the table is not read, the others go on"
+    assert meanwhile(decision) == "the table is not read; the others continue"
     assert meanwhile(decide(decision.change, Policy(preset="stop"))) == "nothing is read"
 
 

@@ -166,7 +166,7 @@ def test_modifiers_lie_over_each_other() -> None:
     )
     assert decide(in_table(REMOVED, "own"), CAREFUL).modifiers == Modifiers("column", "drop")
     keep = decide(RETYPED, Policy(preset="propagate_all"))
-    assert (keep.action, keep.effect, keep.modifiers.misfit) == ("ignore", "kept", "null")
+    assert (keep.action, keep.effect, keep.modifiers.on_invalid_value) == ("ignore", "kept", "null")
 
 
 def test_who_approves_says_yes_to_what_the_policy_would_do() -> None:

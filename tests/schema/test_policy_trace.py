@@ -44,10 +44,10 @@ CAREFUL = Policy(
     (
         Rule(("table", "key.*"), "review", ("s.*",)),
         Rule(("column.added",), "ignore", ("s.t.x", "s.u"), ("prod",)),
-        Rule(("column",), "pause_table", ("s.t.a",), modifiers={"misfit": "fail"}),
+        Rule(("column",), "pause_table", ("s.t.a",), modifiers={"on_invalid_value": "fail"}),
     ),
     (Override("s.u", rules=(Rule(("column.added",), "ignore"),), modifiers={"backfill": "table"}),),
-    {"misfit": "null"},
+    {"on_invalid_value": "null"},
 )
 
 # name | change | explicit | tags | who was asked, and what kept them from deciding
@@ -94,12 +94,12 @@ def test_a_miss_names_both_sides() -> None:
 
 
 ORIGINS = [
-    ("nobody", ADDED, Policy(), {"backfill": "default", "removed": "default", "misfit": "default"}),
+    ("nobody", ADDED, Policy(), {"backfill": "default", "removed": "default", "on_invalid_value": "default"}),
     ("the preset", REMOVED, Policy(preset="propagate_all"), {"removed": "preset propagate_all"}),
     ("the policy", REMOVED, Policy(preset="propagate_all", modifiers={"removed": "retain"}), {"removed": "policy"}),
-    ("a rule over the policy", ADDED, CAREFUL, {"misfit": "rule 3 of policy careful", "backfill": "default"}),
+    ("a rule over the policy", ADDED, CAREFUL, {"on_invalid_value": "rule 3 of policy careful", "backfill": "default"}),
     ("an override", ColumnRetyped(("s", "u"), column("a"), column("a:date")), CAREFUL,
-     {"backfill": "override s.u", "misfit": "policy careful"}),
+     {"backfill": "override s.u", "on_invalid_value": "policy careful"}),
 ]  # fmt: skip
 
 
@@ -124,7 +124,7 @@ rules = st.builds(
         optional={
             "backfill": st.sampled_from(["none", "column"]),
             "removed": st.sampled_from(["retain", "drop"]),
-            "misfit": st.sampled_from(["quarantine", "null"]),
+            "on_invalid_value": st.sampled_from(["quarantine", "null"]),
             "rename_threshold": st.sampled_from([0.5, 1.0]),
         },
     ),

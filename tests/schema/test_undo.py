@@ -89,7 +89,7 @@ def test_a_column_goes_back(name: str, after: Catalog, expected: str) -> None:
 def test_a_dropped_column_comes_back_as_kept() -> None:
     made = story(catalog(T), changed("id:int32#1!", "a:int32#2"), removed="drop").undo()
     assert names(made.after.get(("s", "t"))) == "id:int32 a:int32 b:int32~"
-    assert made.revived == {"c-1": (("s", "t"), "b")}
+    assert made.undropped == {"c-1": (("s", "t"), "b")}
 
 
 def test_a_dropped_table_comes_back_as_kept_under_its_name() -> None:
@@ -97,7 +97,7 @@ def test_a_dropped_table_comes_back_as_kept_under_its_name() -> None:
     back = made.after.get(("s", "t"))
     assert back is not None
     assert (back.retained, back.alias, back.id) == (True, "t", "10")
-    assert made.revived == {"c-1": (("s", "t"), "")}
+    assert made.undropped == {"c-1": (("s", "t"), "")}
 
 
 def test_a_renamed_table_has_its_name_at_the_destination_back() -> None:

@@ -38,10 +38,10 @@ CASES = [
     ("column removed", T, with_columns("id:int32#1!", "a:int32#2"), True, ("column s.t.b removed (string)",)),
     ("column kept", T, KEPT, True, ("column s.t.b removed (string)",)),
     ("column let go", KEPT, with_columns("id:int32#1!", "a:int32#2"), True,
-     ("column s.t.b, kept after its removal, let go",)),
+     ("column s.t.b, retained after its removal, dropped",)),
     ("column kept under another name", KEPT, replace(KEPT, columns=(*KEPT.columns[:2], column("b:int32#4"),
      column("b__v2:string#3", retained=True))), False, ("column s.t.b added (int32)",)),
-    ("column revived", KEPT, T, False, ("column s.t.b added (string)",)),
+    ("column undropped", KEPT, T, False, ("column s.t.b added (string)",)),
     ("key removed", T, with_columns("id:int32#1", "a:int32#2", "b:string#3"), True,
      ("primary key of s.t removed (was (id))",)),
     ("key given", with_columns("id:int32#1"), with_columns("id:int32#1!"), True, ("primary key of s.t set to (id)",)),
@@ -72,7 +72,7 @@ def test_tables_that_come_and_go() -> None:
     kept = catalog(T, replace(other, retained=True))
     assert between(catalog(T, other), kept).breaking
     assert between(kept, catalog(T)) == VersionDiff((), (LetGo(("s", "u"), ""),))
-    assert between(kept, catalog(T)).lines == ("table s.u, kept after its removal, let go",)
+    assert between(kept, catalog(T)).lines == ("table s.u, retained after its removal, dropped",)
 
 
 def test_the_first_version_is_one() -> None:

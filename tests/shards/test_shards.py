@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from shard_world import Shop
 
+from instep.errors import Blocked
+from instep.sync.operations.repair import repair
 from instep.sync.schema_changes.evolve import preview
 from sync_world import preset
 
@@ -34,6 +36,16 @@ def test_rows_of_all_shards_stand_in_one_table(shop: Shop) -> None:
     shop["a"].sync(full=True)
     assert len(shop.rows("id")) == 6
     assert shop.differing() == {}
+
+
+def test_a_shared_table_is_not_repaired_by_key(shop: Shop) -> None:
+    shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
+    shop.sync()
+    path = shop["a"].accepted("t").path
+    with pytest.raises(Blocked, match="connections share it") as caught:
+        repair(shop["a"].pipe, path, ["*"])
+    assert f"instep backfill {path}" in caught.value.hint
+    assert len(shop.rows("id")) == 3
 
 
 def test_a_column_of_one_shard_is_null_in_the_others(warehouse: Shop) -> None:

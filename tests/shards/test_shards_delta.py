@@ -156,10 +156,10 @@ def test_a_writer_that_stands_by_keeps_its_files(lake: Shop) -> None:
     foreign = Path(str(held(lake).folder / held(lake, "b").area / "dead-00000-0-0-x.parquet"))
     for path in (aside, foreign):
         path.write_text("x")
-    lake["a"].pipe.destination.sweep(REF, {"dead": 1})
+    lake["a"].pipe.destination.remove_uncommitted_files(REF, {"dead": 1})
     assert (aside.exists(), foreign.exists()) == (True, True)
     os.utime(aside, (1, 1))
-    lake["b"].pipe.destination.sweep(REF, {"dead": 1})
+    lake["b"].pipe.destination.remove_uncommitted_files(REF, {"dead": 1})
     assert (aside.exists(), foreign.exists()) == (False, False)
 
 

@@ -31,7 +31,7 @@ from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step
 from instep.sync.operations.restore import savepoints
 from instep.sync.schema_changes.shards import unable
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from lake import ID, PREFIX, column, create, spark, stage, table, with_spark  # noqa: F401
 from s3_server import Bucket
 from sync_world import cursor, preset
@@ -125,7 +125,7 @@ def test_what_was_dropped_comes_back_after_maintenance(shop: Shop) -> None:
         maintained(shop, shard)
     pipe = shop["c"].pipe
     (review,) = [r for r in pipe.store.reviews.find("c", ["applied"]) if r.kind == "column.removed"]
-    takeback(pipe, prepare(pipe, find(pipe, review.id)))
+    apply_undo(pipe, prepare(pipe, find(pipe, review.id)))
     assert [row for row in shop.rows("id", "v") if row[0] == "c"] == [("c", 1, "x"), ("c", 2, "y"), ("c", 3, "z")]
 
 
@@ -354,7 +354,7 @@ def test_in_an_object_store(tmp_path: Path, bucket: Bucket) -> None:
 
 @pytest.mark.slow
 def test_a_shared_table_is_not_put_back(shop: Shop) -> None:
-    with pytest.raises(InstepError, match="its snapshots have the rows of all of them"):
+    with pytest.raises(InstepError, match="its snapshots have the rows of all its connections"):
         savepoints(shop["a"].pipe, "main.t")
 
 

@@ -18,7 +18,7 @@ from instep.destinations.facets import Maintains, Upkeep
 from instep.errors import Fenced, InstepError
 from instep.model import TableSettings
 from instep.schema.maintenance import Maintenance
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import cursor, preset
 
 pytestmark = pytest.mark.sampled  # which destination: all of them over several commits
@@ -92,7 +92,7 @@ def test_a_dropped_column_is_taken_back_with_its_values(warehouse: Shop) -> None
     for shard in "ca":
         pipe = warehouse[shard].pipe
         (review,) = [r for r in pipe.store.reviews.find(shard, ["applied"]) if r.kind == "column.removed"]
-        takeback(pipe, prepare(pipe, find(pipe, review.id)))
+        apply_undo(pipe, prepare(pipe, find(pipe, review.id)))
     assert warehouse.rows("id", "v") == [
         ("a", 1, "x"), ("a", 2, "y"), ("b", 1, "x"), ("b", 2, "y"), ("c", 1, "x"), ("c", 2, "y"),
     ]  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_rename_is_taken_back_with_the_values_of_its_shard(warehouse: Shop) ->
     one.run("INSERT INTO t VALUES (3, 'z', 3)")
     one.sync()
     (review,) = [r for r in one.store.reviews.find("a", ["applied"]) if r.kind == "column.renamed"]
-    takeback(one.pipe, prepare(one.pipe, find(one.pipe, review.id)))
+    apply_undo(one.pipe, prepare(one.pipe, find(one.pipe, review.id)))
     assert warehouse.columns() == ["id", "v", "at"]
     assert warehouse.rows("id", "v")[:3] == [("a", 1, "x"), ("a", 2, "y"), ("a", 3, "z")]
     assert len(warehouse.rows("id")) == 7

@@ -176,7 +176,7 @@ def test_records_with_too_many_or_too_few_values(drop: Drop, folder: Path) -> No
         assert snapshot.count(accept(find(source, "t"))) == 3
 
 
-def test_bytes_that_are_no_text_are_misfits(drop: Drop, folder: Path) -> None:
+def test_bytes_that_are_no_text_are_invalid_values(drop: Drop, folder: Path) -> None:
     write(folder / "t/a.csv", b"a,b\nx,1\n\xff\xfe,2\n")
     rows, originals = staged(drop(), "t")
     assert rows == [{"a": "x", "b": 1}, {"a": None, "b": 2}]

@@ -72,7 +72,7 @@ def test_values_that_fit(
     assert staged(source, "t") == ([{"id": 1, "v": expected}, {"id": 2, "v": None}], {})
 
 
-MISFITS = [
+INVALID_VALUES = [
     ("tinyint(1)", "2", "2"),
     ("tinyint(1)", "-1", "-1"),
     ("date", "'0000-00-00'", "0000-00-00"),
@@ -84,7 +84,7 @@ MISFITS = [
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("native", "stored", "original"), MISFITS)
+@pytest.mark.parametrize(("native", "stored", "original"), INVALID_VALUES)
 def test_values_that_do_not_fit_are_held_with_their_original(
     mariadb: MariaDatabase, source: MySqlSource, native: str, stored: str, original: str
 ) -> None:

@@ -74,7 +74,7 @@ def test_values_that_fit(make: Make, declared: str, stored: object, expected: ob
     assert staged(source, "t") == ([{"id": 1, "v": expected}], {})
 
 
-MISFITS = [
+INVALID_VALUES = [
     ("INTEGER", "abc", "abc"),
     ("INTEGER", 1.5, "1.5"),
     ("INTEGER", b"12", "\\x3132"),
@@ -92,7 +92,7 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "stored", "original"), MISFITS)
+@pytest.mark.parametrize(("declared", "stored", "original"), INVALID_VALUES)
 def test_values_that_do_not_fit_are_held_with_their_original(
     make: Make, declared: str, stored: object, original: str
 ) -> None:

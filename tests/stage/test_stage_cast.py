@@ -1,4 +1,4 @@
-"""Casts: every source type to every accepted type is exact, counted, or a misfit with a reason."""
+"""Casts: every source type to every accepted type is exact, counted, or an invalid value with a reason."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def done(values: pa.Array, source: str, target: pa.DataType, accepted: str = "")
 def test_exact(values: pa.Array, source: str, target: pa.DataType, expected: list[Any]) -> None:
     out = done(values, source, target)
     assert out.values.to_pylist() == expected
-    assert (dict(out.misfits), dict(out.lossy)) == ({}, {})
+    assert (dict(out.invalid_values), dict(out.lossy)) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -366,13 +366,15 @@ def test_exact(values: pa.Array, source: str, target: pa.DataType, expected: lis
     ],
 )
 @shows(trap=1)
-def test_misfit(values: pa.Array, source: str, target: pa.DataType, expected: list[Any], reason: str | None) -> None:
+def test_invalid_value(
+    values: pa.Array, source: str, target: pa.DataType, expected: list[Any], reason: str | None
+) -> None:
     out = done(values, source, target)
     assert out.values.to_pylist() == expected
     bad = [at for at, value in enumerate(expected) if value is None]
-    assert sorted(out.misfits) == bad
+    assert sorted(out.invalid_values) == bad
     if reason is not None:
-        assert set(out.misfits.values()) == {reason}
+        assert set(out.invalid_values.values()) == {reason}
 
 
 @pytest.mark.parametrize(
@@ -416,7 +418,7 @@ def test_to_json(values: pa.Array, source: str, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     "accepted", ["boolean", "int64", "decimal(12,2)", "float64", "string", "date", "timestamptz", "json"]
 )
-def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> None:
+def test_every_pair_gives_a_value_or_an_invalid_value(source: str, accepted: str) -> None:
     sample = {
         "boolean": True,
         "int32": 7,
@@ -430,7 +432,7 @@ def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> Non
     kind = pa.binary(16) if source == "uuid" else arrow(parse(source))
     out = done(pa.array([None, sample], kind), source, arrow(parse(accepted)), accepted)
     assert not out.values[0].is_valid
-    assert out.values[1].is_valid == (1 not in out.misfits)
+    assert out.values[1].is_valid == (1 not in out.invalid_values)
 
 
 @example([D("9.9999999999999582835946867918540E-31")])
@@ -439,11 +441,11 @@ def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> Non
 )
 @shows(trap=1)
 def test_decimal_text_is_exact_or_held(values: list[Any]) -> None:
-    """Law: what lands equals the text as a number; the rest is a misfit; nothing else is NULL."""
+    """Law: what lands equals the text as a number; the rest is an invalid value; nothing else is NULL."""
     texts = [None if v is None else str(v).encode("utf-8", "replace").decode() for v in values]
     out = done(pa.array(texts, pa.string()), "decimal(12,3)", pa.decimal128(12, 3))
     for at, (text, value) in enumerate(zip(texts, out.values.to_pylist(), strict=True)):
-        assert (value is None) == (text is None or at in out.misfits)
+        assert (value is None) == (text is None or at in out.invalid_values)
         if value is not None and text is not None:
             assert value == D(text.strip())
 
@@ -454,7 +456,7 @@ def test_narrowing_keeps_what_fits(values: list[int | None]) -> None:
     out = done(pa.array(values, pa.int64()), "int64", pa.int32())
     fits = [v is not None and -(2**31) <= v < 2**31 for v in values]
     assert out.values.to_pylist() == [v if ok else None for v, ok in zip(values, fits, strict=True)]
-    assert sorted(out.misfits) == [at for at, ok in enumerate(fits) if not ok and values[at] is not None]
+    assert sorted(out.invalid_values) == [at for at, ok in enumerate(fits) if not ok and values[at] is not None]
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=50))
@@ -468,7 +470,7 @@ def test_one_bad_value_among_many_is_found_without_looking_at_all() -> None:
     values = pa.array([str(n) for n in range(100_000)])
     bad = pa.concat_arrays([values.slice(0, 60_000), pa.array(["x"]), values.slice(60_001)])
     out = done(bad, "string", pa.int64())
-    assert dict(out.misfits) == {60_000: "not a number"}
+    assert dict(out.invalid_values) == {60_000: "not a number"}
     assert out.values[59_999].as_py() == 59_999
 
 

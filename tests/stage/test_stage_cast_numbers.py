@@ -120,8 +120,8 @@ def _wrong(source: DataType, target: DataType, value: Any, got: Any, held: bool)
 def _run(source: DataType, target: DataType, values: list[Any]) -> Iterator[str]:
     done = cast(pa.array(values, arrow(source)), source, arrow(target), target)
     for at, (value, got) in enumerate(zip(values, done.values.to_pylist(), strict=True)):
-        if _wrong(source, target, value, got, at in done.misfits):
-            yield f"{source} {value!r} as {target}: {got!r} ({done.misfits.get(at)})"
+        if _wrong(source, target, value, got, at in done.invalid_values):
+            yield f"{source} {value!r} as {target}: {got!r} ({done.invalid_values.get(at)})"
 
 
 @pytest.mark.sampled

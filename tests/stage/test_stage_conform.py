@@ -38,7 +38,7 @@ def test_the_batch_has_exactly_the_tables_schema() -> None:
         {"id": 1, "name": "x", "gone": None, "_synced": dt.datetime(1970, 1, 1, tzinfo=dt.UTC), "_deleted": False,
          "_meta": None},
     ]  # fmt: skip
-    assert (done.held, done.misfits, done.rejected) == ((), 0, 0)
+    assert (done.held, done.invalid_values, done.rejected) == ((), 0, 0)
 
 
 def test_columns_come_by_position_and_go_by_name() -> None:
@@ -80,7 +80,7 @@ def test_another_number_of_columns_than_read_is_refused() -> None:
         conform(batch(a=[1]), spec_of([ID, NAME]))
 
 
-class TestMisfits:
+class TestInvalidValues:
     def test_quarantine_holds_the_value_and_the_row_lands(self) -> None:
         done = conform(amounts("1.00", "1.005", None), spec_of([ID, AMOUNT], system=SYSTEM))
         assert [r["amount"] for r in done.batch.to_pylist()] == [
@@ -89,14 +89,14 @@ class TestMisfits:
             None,
         ]
         assert only(done) == QuarantinedValue('{"Id":"2"}', "Amount", "1.005", "more than 2 digits after the point")
-        assert (done.misfits, done.rejected) == (1, 0)
+        assert (done.invalid_values, done.rejected) == (1, 0)
         notes = [r["_meta"] for r in done.batch.to_pylist()]
         change = {"field": "amount", "change": "nulled", "reason": "more than 2 digits after the point"}
         assert [notes[0], notes[2]] == [None, None]
         assert json.loads(notes[1]) == {"changes": [change]}
 
     def test_null_records_the_same(self) -> None:
-        done = conform(amounts("x"), spec_of([ID, AMOUNT], system=SYSTEM, misfit="null"))
+        done = conform(amounts("x"), spec_of([ID, AMOUNT], system=SYSTEM, on_invalid_value="null"))
         assert only(done).original == "x"
         assert done.batch.to_pylist()[0]["_meta"]
 
@@ -105,14 +105,14 @@ class TestMisfits:
         done = conform(batch(id=[7], amount=["x"], day=["never"]), spec_of([ID, AMOUNT, other], system=SYSTEM))
         assert [h.column for h in done.held] == ["Amount", "day"]
         assert len(json.loads(done.batch.to_pylist()[0]["_meta"])["changes"]) == 2
-        assert done.misfits == 2
+        assert done.invalid_values == 2
 
     def test_without_a_meta_column_the_value_is_still_held(self) -> None:
         assert only(conform(amounts("x"), spec_of([ID, AMOUNT]))).original == "x"
 
     def test_fail_names_table_column_key_and_shape(self) -> None:
         with pytest.raises(StageError) as caught:
-            conform(amounts("1.00", "Ab-12,5\n"), spec_of([ID, AMOUNT], misfit="fail"))
+            conform(amounts("1.00", "Ab-12,5\n"), spec_of([ID, AMOUNT], on_invalid_value="fail"))
         assert str(caught.value).startswith(
             'public.things, column Amount, row {"Id":"2"}: a value of the shape `aa-99,9.` (8 characters) '
             "does not fit decimal(6,2): not a number"
@@ -139,14 +139,14 @@ class TestKeys:
         done = conform(batch(id=[1, None], name=["a", "b"]), spec_of([ID, NAME], system=SYSTEM))
         assert [r["id"] for r in done.batch.to_pylist()] == [1]
         assert only(done) == QuarantinedValue('{"Id":null}', "", '{"Id":null,"name":"b"}', "NULL in the key (Id)")
-        assert (done.misfits, done.rejected) == (0, 1)
+        assert (done.invalid_values, done.rejected) == (0, 1)
 
     def test_a_key_that_does_not_fit_holds_the_row_once(self) -> None:
         key = column("id", "int64", "string", key=1, path="Id")
         done = conform(batch(id=["1", "x"], amount=["1", "y"]), spec_of([key, AMOUNT]))
         assert only(done).reason == "NULL in the key (Id: not a number)"
         assert only(done).original == '{"Id":"x","Amount":"y"}'
-        assert (done.misfits, done.rejected, len(done.batch)) == (0, 1, 1)
+        assert (done.invalid_values, done.rejected, len(done.batch)) == (0, 1, 1)
 
     def test_a_key_of_two_columns_is_told_in_key_order(self) -> None:
         second = column("no", "int32", key=1)
@@ -161,7 +161,7 @@ class TestKeys:
 
     def test_fail_stops_at_the_row(self) -> None:
         with pytest.raises(StageError, match=r'row \{"Id":null\}: NULL in the key \(Id\)'):
-            conform(batch(id=pa.array([1, None])), spec_of([ID], misfit="fail"))
+            conform(batch(id=pa.array([1, None])), spec_of([ID], on_invalid_value="fail"))
 
     def test_every_row_may_be_refused(self) -> None:
         done = conform(batch(id=pa.array([None, None], pa.int64())), spec_of([ID]))
@@ -192,7 +192,7 @@ class TestHashed:
         assert [h.key for h in done.held] == ['{"mail":null}', f'{{"mail":"{digest}"}}']
         assert "a@b.c" not in repr(done.held)
         with pytest.raises(StageError) as caught:
-            conform(rows.slice(0, 1), replace(spec, misfit="fail"))
+            conform(rows.slice(0, 1), replace(spec, on_invalid_value="fail"))
         assert "a@b.c" not in str(caught.value)
         assert "salt" not in repr(spec)
 

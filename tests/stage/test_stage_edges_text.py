@@ -60,10 +60,10 @@ def test_moments_beyond_the_microseconds_of_64_bits(number: int, unit: str, zone
 
 @pytest.mark.parametrize("unit", ["s", "ms"])
 @pytest.mark.parametrize("number", [2**62, -(2**62), 2**63 - 1])
-def test_a_moment_that_no_microsecond_counts_is_a_misfit(unit: str, number: int) -> None:
+def test_a_moment_that_no_microsecond_counts_is_an_invalid_value(unit: str, number: int) -> None:
     values = pa.array([0, number], pa.int64()).view(pa.timestamp(unit))
     done = cast(values, parse("timestamp"), pa.timestamp("us"), parse("timestamp"))
-    assert (done.values.to_pylist(), dict(done.misfits)) == ([datetime(1970, 1, 1), None], {1: OUT_OF_RANGE})
+    assert (done.values.to_pylist(), dict(done.invalid_values)) == ([datetime(1970, 1, 1), None], {1: OUT_OF_RANGE})
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1), st.sampled_from(["s", "ms", "us"]))
@@ -116,7 +116,7 @@ def test_nested_values_become_json_that_is_json(
     values: pa.Array, source: str, expected: list[str | None], target: pa.DataType, accepted: str
 ) -> None:
     done = cast(values, parse(source), target, parse(source if accepted == "as it is" else accepted))
-    assert (done.values.to_pylist(), done.values.type, done.misfits) == (expected, target, {})
+    assert (done.values.to_pylist(), done.values.type, done.invalid_values) == (expected, target, {})
 
 
 def _refuse(word: str) -> None:
@@ -161,7 +161,7 @@ def test_a_value_is_read_back_from_its_text(name: str, arrow: pa.DataType, some:
         values = pa.array(rows, arrow)
         there = cast(values, kind, pa.string(), String())
         back = cast(there.values, String(), arrow, kind)
-        assert (dict(there.misfits), dict(back.misfits), dict(back.lossy)) == ({}, {}, {})
+        assert (dict(there.invalid_values), dict(back.invalid_values), dict(back.lossy)) == ({}, {}, {})
         assert back.values.equals(values)
 
     law()
@@ -177,14 +177,14 @@ TARGETS: list[tuple[str, pa.DataType, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "arrow", "fits"), TARGETS, ids=[c[0] for c in TARGETS])
-def test_a_number_is_taken_exactly_or_is_a_misfit(name: str, arrow: pa.DataType, fits: Any) -> None:
+def test_a_number_is_taken_exactly_or_is_an_invalid_value(name: str, arrow: pa.DataType, fits: Any) -> None:
     @given(numbers)
     def law(rows: list[int | None]) -> None:
         done = cast(pa.array(rows, pa.int64()), parse("int64"), arrow, parse(name))
         assert len(done.values) == len(rows)
-        assert set(done.misfits) == {at for at, v in enumerate(rows) if v is not None and not fits(v)}
+        assert set(done.invalid_values) == {at for at, v in enumerate(rows) if v is not None and not fits(v)}
         for at, (value, found) in enumerate(zip(rows, done.values.to_pylist(), strict=True)):
-            assert found is None if value is None or at in done.misfits else found == value
+            assert found is None if value is None or at in done.invalid_values else found == value
 
     law()
 
@@ -198,7 +198,7 @@ def test_what_is_no_text_is_kept_as_hexadecimal_digits(rows: list[bytes]) -> Non
             text, fits = raw.decode(), True
         except UnicodeDecodeError:
             text, fits = "\\x" + raw.hex(), False
-        assert (original(values, at, String()), at in done.misfits) == (text, not fits)
+        assert (original(values, at, String()), at in done.invalid_values) == (text, not fits)
     nested = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), values)
     assert json.loads(with_hex(nested)[0].as_py()) == [original(values, at, String()) for at in range(len(rows))]
 

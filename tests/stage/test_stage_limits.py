@@ -1,4 +1,4 @@
-"""What a destination says that it cannot hold is a misfit, whatever its Arrow type could."""
+"""What a destination says that it cannot hold is an invalid value, whatever its Arrow type could."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_text_with_a_nul(kind: pa.DataType, given: list[Any], kept: list[Any],
     before = Cast(pa.array(given, kind), {99: "too long"})
     done = limited(before, pa.field("v", kind, metadata=WITHOUT_NUL))
     assert done.values.equals(pa.array(kept, kind))
-    assert dict(done.misfits) == {99: "too long", **dict.fromkeys(odd, NUL)}
+    assert dict(done.invalid_values) == {99: "too long", **dict.fromkeys(odd, NUL)}
     assert limited(before, pa.field("v", kind)) is before
 
 
@@ -59,7 +59,7 @@ def test_what_servers_take_for_json(text: str, valid: str, whole: str) -> None:
     before = Cast(pa.array([None, text], pa.large_string()))
     for limit, reason in ((VALID_JSON, valid), (WHOLE_JSON, whole)):
         done = limited(before, pa.field("v", pa.large_string(), metadata=limit))
-        assert dict(done.misfits) == ({1: reason} if reason else {})
+        assert dict(done.invalid_values) == ({1: reason} if reason else {})
         assert done.values.to_pylist() == [None, None if reason else text]
 
 
@@ -81,4 +81,4 @@ def test_what_a_partition_cannot_tell(kind: pa.DataType, given: list[Any], odd: 
     before = Cast(pa.array(given, stored).cast(kind))
     done = limited(before, pa.field("v", kind, metadata=IN_PARTITIONS))
     kept = pa.array([None if at in odd else value for at, value in enumerate(given)], stored)
-    assert (done.values.equals(kept.cast(kind)), dict(done.misfits)) == (True, odd)
+    assert (done.values.equals(kept.cast(kind)), dict(done.invalid_values)) == (True, odd)

@@ -40,7 +40,7 @@ def run(tmp_path: Path, second: str, **facts: Any) -> ChunkResult:
 
 def test_a_record_that_is_no_row_is_held_with_its_text(tmp_path: Path) -> None:
     result = run(tmp_path, "x")
-    assert (result.read, result.misfits, result.rejected, result.error) == (3, 1, 1, "")
+    assert (result.read, result.invalid_values, result.rejected, result.error) == (3, 1, 1, "")
     assert sorted((r["column"], r["original"], r["key"], r["place"]) for r in rows_of([result.quarantine])) == [
         ("", '{"_text":"broken"}', '{"_file":"t/a.csv","_line":"3"}', "t/a.csv:3"),
         ("n", "x", '{"id":"2"}', "t/a.csv:4"),
@@ -48,6 +48,6 @@ def test_a_record_that_is_no_row_is_held_with_its_text(tmp_path: Path) -> None:
 
 
 def test_the_policy_fail_refuses_it(tmp_path: Path) -> None:
-    result = run(tmp_path, "2", misfit="fail")
+    result = run(tmp_path, "2", on_invalid_value="fail")
     assert "record 3 of t/a.csv is no row: 1 value" in result.error
     assert "broken" not in result.error

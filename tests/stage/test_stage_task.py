@@ -50,7 +50,7 @@ def test_counts_add_up(specs: dict[str, StageSpec], tmp_path: Path) -> None:
     specs["a"] = spec_of([column("id", "int64", key=1), column("n", "int32", "string")], tmp_path, table="a")
     rows = batch(id=[1, None, 3], n=["1", "2", "x"])
     (result,) = run(MemoryReader({"a0": [rows, rows]}), specs, chunk("a", 0))
-    assert (result.read, sum(f.rows for f in result.files), result.misfits, result.rejected) == (6, 4, 2, 2)
+    assert (result.read, sum(f.rows for f in result.files), result.invalid_values, result.rejected) == (6, 4, 2, 2)
     assert len(rows_of([result.quarantine])) == 4
 
 
@@ -110,8 +110,8 @@ class TestFailures:
         (result,) = run(reader, specs, chunk("a", 0))
         assert result.error == str(LOST)
 
-    def test_misfit_fail_is_told_and_leaves_no_file(self, specs: dict[str, StageSpec], tmp_path: Path) -> None:
-        specs["a"] = spec_of([column("n", "int32", "string")], tmp_path, table="a", misfit="fail")
+    def test_invalid_value_fail_is_told_and_leaves_no_file(self, specs: dict[str, StageSpec], tmp_path: Path) -> None:
+        specs["a"] = spec_of([column("n", "int32", "string")], tmp_path, table="a", on_invalid_value="fail")
         (result,) = run(MemoryReader({"a0": [batch(n=["1"]), batch(n=["x"])]}), specs, chunk("a", 0))
         assert "column n" in result.error
         assert not (tmp_path / "data").exists()

@@ -248,3 +248,11 @@ class TestHeartbeat:
                 with pytest.raises(Fenced, match=run.id):
                     beat.check()
             assert store.runs.running("c") == later
+
+
+def test_several_runs_are_found_by_their_whole_ids(store: Store) -> None:
+    first = store.runs.claim("a", "sync")
+    second = store.runs.claim("b", "sync")
+    found = store.runs.several({first.id, second.id, first.id[:-1], "r-none"})
+    assert {id: run.connection for id, run in found.items()} == {first.id: "a", second.id: "b"}
+    assert store.runs.several(()) == {}

@@ -110,7 +110,7 @@ def test_a_whole_read_that_never_comes_is_no_success(make_world: MakeWorld, monk
         patch.setattr(SqliteSnapshot, "moved", moved)
         report = world.sync()
     [result] = report.tables
-    assert (result.status, "its schema moved" in str(result.error)) == ("failed", True)
+    assert (result.status, "its schema changed" in str(result.error)) == ("failed", True)
     assert world.differing() != {}
     assert world.statuses(world.sync()) == {"t": "done"}
     assert world.differing() == {}

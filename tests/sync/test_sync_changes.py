@@ -84,7 +84,7 @@ CASES = (
     Ddl("retype", ("CREATE TABLE {t} (id int PRIMARY KEY, a varchar(9))", "INSERT INTO {t} VALUES (1, '5')"),
         ("ALTER TABLE {t} {alter} a {type} date {using}", "INSERT INTO {t} VALUES (2, '2024-02-03')"),
         "id int32!, a string(9)", [], {"column {t}.a retyped from string(9) to date": "review"}, on=IDS),
-    Ddl("misfits", ("CREATE TABLE {t} (id int PRIMARY KEY, a int)", "INSERT INTO {t} VALUES (1, 5), (2, 6)"),
+    Ddl("invalid_values", ("CREATE TABLE {t} (id int PRIMARY KEY, a int)", "INSERT INTO {t} VALUES (1, 5), (2, 6)"),
         ("ALTER TABLE {t} {alter} a {type} varchar(9)", "UPDATE {t} SET a = 'x' WHERE id = 2", "INSERT INTO {t} VALUES (3, '7'), (4, 'y')"),
         "id int32!, a int32", [(1, 5), (2, None), (3, 7), (4, None)],
         {"column {t}.a retyped from int32 to string(9)": "review"}, on=TYPED, equal=True),
@@ -153,12 +153,12 @@ def test_what_a_sync_makes_of_changes(make_world: MakeWorld, kind: str) -> None:
     assert set(world.differing()) == {c.table for c in cases if not c.equal}
 
 
-def test_misfits_are_counted_held_and_told_in_their_row(world: World) -> None:
+def test_invalid_values_are_counted_held_and_told_in_their_row(world: World) -> None:
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 6)")
     world.sync()
     world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x' WHERE id = 2")
     report = world.sync()
-    assert [(t.updated, t.misfits) for t in report.tables] == [(1, 1)]
+    assert [(t.updated, t.invalid_values) for t in report.tables] == [(1, 1)]
     assert '"field":"a"' in world.rows("t", "_instep_meta")[0][0] + str(world.rows("t", "_instep_meta")[1][0])
     assert world.reviews() == {"column t.a retyped from int32 to string(9)": "review"}
     [review] = world.answer("approved")

@@ -139,12 +139,12 @@ def test_an_empty_text_is_held_back_where_it_would_read_as_null(world: World) ->
     report = world.sync()
     assert (report.status, wrong_places(world)) == ("done", [])
     assert world.rows("t", "id", "region", "note")[-1] == (7, None, "n")
-    assert [t.misfits for t in report.tables] == [2]
+    assert [t.invalid_values for t in report.tables] == [2]
     meta = {r[0]: r[1] for r in world.rows("t", "id", "_instep_meta")}
     assert "an empty text, which is NULL in a partition" in meta[7]
     assert "an empty text, which is NULL in a partition" in meta[1]
     assert world.differing() == {}
-    world.settings["t"] = replace(world.settings["t"], misfit="fail")
+    world.settings["t"] = replace(world.settings["t"], on_invalid_value="fail")
     world.run("INSERT INTO t (id, region) VALUES (8, '')")
     [table] = world.sync().tables
     assert (table.status, "an empty text" in table.error) == ("failed", True)
@@ -308,7 +308,7 @@ def test_times_that_no_reader_knows_are_held_back(served: World) -> None:
     served.settings["t"] = TableSettings(partition=("d",))
     served.run("CREATE TABLE t (id int PRIMARY KEY, d date)", "INSERT INTO t VALUES (1, '0044-03-15 BC')")
     [table] = served.sync().tables
-    assert (table.misfits, served.rows("t"), wrong_places(served)) == (1, [(1, None)], [])
+    assert (table.invalid_values, served.rows("t"), wrong_places(served)) == (1, [(1, None)], [])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from instep.model import Review
 from instep.schema.changes.describe import TableRemoved
 from instep.schema.planning.step import step
 from instep.sync.quarantine.replay import replay, total
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import MakeWorld, World, counts, cursor, preset
 
 SETUP = (
@@ -115,7 +115,7 @@ def test_a_dropped_column_comes_back_with_later_rows(world: World) -> None:
     (review,) = applied(world, "column.removed")
     made = prepare(world.pipe, find(world.pipe, review.id))
     assert any("rows written since the drop (1)" in limit for limit in made.limits), made.limits
-    takeback(world.pipe, made)
+    apply_undo(world.pipe, made)
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, ""), (9, None)]
 
 
@@ -127,7 +127,7 @@ def test_a_full_load_keeps_what_can_be_taken_back(world: World) -> None:
     world.sync()
     world.sync(full=True)
     (review,) = applied(world, "column.removed")
-    takeback(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
+    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, "")]
 
 
@@ -170,7 +170,7 @@ def test_a_dropped_table_comes_back_for_its_time(world: World) -> None:
     assert world.destination.foreign([ref]) == {}
     assert world.destination.forget([ref], 10) == []
     assert world.destination.dropped(ref, source)
-    world.destination.revive(ref, there, Commit("run", 10))
+    world.destination.undrop_table(ref, there, Commit("run", 10))
     assert world.rows("keyless", "v") == [(1,), (1,), (None,)]
 
 

@@ -205,8 +205,8 @@ def test_values_that_are_not_quite_what_they_were_are_told(drop: Drop) -> None:
     assert drop.world.sync().notes == ("files.t.at: digits below a microsecond cut (1 value)",)
 
 
-def test_a_declared_misfit_policy_refuses_records_that_are_no_rows(drop: Drop) -> None:
-    world, world.settings = drop.world, {"t": TableSettings(misfit="fail")}
+def test_a_declared_invalid_value_policy_refuses_records_that_are_no_rows(drop: Drop) -> None:
+    world, world.settings = drop.world, {"t": TableSettings(on_invalid_value="fail")}
     drop.write("t/a.csv", "a,b\n1,2\n3\n")
     (error,) = [t.error for t in world.sync().tables]
     assert "record 3 of t/a.csv is no row: 1 values where 2 columns are" in error

@@ -19,7 +19,7 @@ from instep.schema.policy.policy import Policy, Rule
 from instep.sync.context import SyncContext
 from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes.evolve import evolve, preview
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 
 FILE = """\
 engine: inline
@@ -92,7 +92,7 @@ def test_the_approver_neither_syncs_nor_applies_it(eyes: Eyes) -> None:
     mine, other = preview(eyes.by("alice")), preview(eyes.by("bob"))
     assert not any(d.applied for d in mine.plan.decisions)
     assert [d.why for d in mine.detection.waiting] == [
-        "approved by alice: with four_eyes somebody else has to apply it"
+        "approved by alice: with four_eyes another person has to apply it"
     ]
     assert [d.change.kind for d in other.plan.decisions if d.applied] == ["column.removed"]
     with pytest.raises(Blocked, match="alice has approved this"):
@@ -225,9 +225,9 @@ def test_an_undo_that_drops_takes_two_people(tmp_path: Path, on: bool) -> None:
         assert dropped
         if on:
             with pytest.raises(Blocked, match=r"which drops \S+item.more: .*only alice has asked for it"):
-                takeback(pipe, made, dropped)
+                apply_undo(pipe, made, dropped)
             pipe = eyes.by("carol")
-        assert takeback(pipe, made, dropped) > 0
+        assert apply_undo(pipe, made, dropped) > 0
 
 
 def test_an_undo_that_drops_nothing_needs_one(eyes: Eyes) -> None:
@@ -236,4 +236,4 @@ def test_an_undo_that_drops_nothing_needs_one(eyes: Eyes) -> None:
     pipe = eyes.by("alice")
     made = prepare(pipe, find(pipe, eyes.change("table.added").id))
     assert not made.drops
-    assert takeback(pipe, made) > 0
+    assert apply_undo(pipe, made) > 0

@@ -33,7 +33,12 @@ def retyped(make_world: MakeWorld, kind: str, rows: str, **options: object) -> W
 def test_what_is_counted(make_world: MakeWorld, rows: str, expected: tuple[int, int]) -> None:
     world = retyped(make_world, "sqlite", rows)
     [found] = held_values(world.pipe, world.preview().detection, 10)
-    assert (found.table, found.column, found.sampled, found.misfits, found.why_not) == ("main.t", "v", *expected, "")
+    assert (found.table, found.column, found.sampled, found.invalid_values, found.why_not) == (
+        "main.t",
+        "v",
+        *expected,
+        "",
+    )
     assert "1999" not in str(found)
 
 
@@ -76,7 +81,7 @@ def test_a_server_counts_too(make_world: MakeWorld, kind: str) -> None:
     change = "ALTER v TYPE int USING 0" if kind == "postgres" else "MODIFY v int"
     world.run(f"ALTER TABLE t {change}", "INSERT INTO t VALUES (1, 5), (2, NULL), (3, 20200101)")
     [found] = held_values(world.pipe, world.preview().detection, 10)
-    assert (found.sampled, found.misfits) == (2, 2), "no whole number is a date, whatever its digits"
+    assert (found.sampled, found.invalid_values) == (2, 2), "no whole number is a date, whatever its digits"
 
 
 SAID = [

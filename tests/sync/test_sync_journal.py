@@ -10,7 +10,7 @@ from instep import crash
 from instep.crash import Crashed
 from instep.destinations.iceberg.destination import IcebergDestination
 from instep.errors import DestinationError, InstepError
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import World
 
 MADE = (
@@ -70,7 +70,7 @@ def test_a_plan_is_undone_as_a_whole(made: World) -> None:
     made.evolve()
     plan = latest(made)
     back = prepare(made.pipe, find(made.pipe, plan.id))
-    takeback(made.pipe, back)
+    apply_undo(made.pipe, back)
     assert made.schema("a") == "id int32!, x int32"
     assert story(made)[-1] == ("done", [("column a.z renamed to x", "done")])
     with pytest.raises(InstepError, match=r"has applied no change \(done\)"):

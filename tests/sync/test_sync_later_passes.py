@@ -78,5 +78,5 @@ def test_what_a_fill_holds_is_in_the_report(make_world: MakeWorld) -> None:
         "ALTER TABLE a ADD COLUMN n INT", "UPDATE a SET n = 'bad' WHERE id = 1", "UPDATE a SET n = 5 WHERE id = 2"
     )
     report = world.sync()
-    assert {t.table[1]: t.misfits for t in report.tables} == {"a": 1, "b": 0}
+    assert {t.table[1]: t.invalid_values for t in report.tables} == {"a": 1, "b": 0}
     assert world.verify()["a"].held == 1

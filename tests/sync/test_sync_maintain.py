@@ -16,7 +16,7 @@ from instep.sync.loading.engine import Inline
 from instep.sync.operations.maintain import MaintenanceReport, maintain
 from instep.sync.progress import Silent
 from instep.sync.run import sync
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import MakeWorld, World, preset
 
 EAGER = Maintenance(min_files=3, keep_snapshots=2, max_snapshot_age=0)
@@ -80,7 +80,7 @@ def test_an_undo_after_it_brings_all_values_back(grown: World) -> None:
     assert kept.done.files == 1
     [removed] = [r for r in grown.store.reviews.find("shop", ["applied"]) if r.kind == "column.removed"]
     made = prepare(grown.pipe, find(grown.pipe, removed.id))
-    takeback(grown.pipe, made, ("*",))
+    apply_undo(grown.pipe, made, ("*",))
     assert dict(grown.rows("t", "id", "b")) == {**before, 500: None}
 
 
@@ -134,7 +134,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     change(grown, 7)
     [note] = sync(eager(grown), engine=Inline()).notes
     assert note.startswith("public.t: 8 files (")
-    assert note.endswith(" were put together, 1 are left")
+    assert note.endswith(" files → 1")
     assert grown.events("table.maintained") == ["table.maintained"]
     assert grown.differing() == {}
     assert grown.destination.layout(("shop", "t")).deletes == 0

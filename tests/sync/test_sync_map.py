@@ -188,7 +188,7 @@ def test_a_wrong_pair_is_taken_back_and_mapped_to_another(
     assert undo.find(world.pipe, plan.id) == [review]
     made = undo.prepare(world.pipe, [review])
     assert any("z itself is not read until it is approved" in limit for limit in made.limits)
-    undo.takeback(world.pipe, made)
+    undo.apply_undo(world.pipe, made)
     assert world.rows("t", "id", "a") == [(1, 10)]
     world.sync()
     assert not any(r.kind == "column.renamed" for r in world.store.reviews.find("shop", ("open",)))

@@ -114,7 +114,7 @@ def test_a_wrong_pair_is_taken_back(make_world: MakeWorld, let_in: bool) -> None
     world = begun(lambda kind: make_world(kind, engine="inline"), "sqlite", let_in=let_in)
     declare_table_rename.carry_out(world.pipe, mapped(world))
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "table.renamed"]
-    undo.takeback(world.pipe, undo.prepare(world.pipe, [review]))
+    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]))
     assert world.rows("old", "id", "a", "b") == [(1, 10, "x"), (2, 20, "y")]
     assert [r for r in world.store.reviews.find("shop", ("open",)) if r.kind == "table.renamed"] == []
     world.settled()

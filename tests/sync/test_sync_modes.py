@@ -384,8 +384,8 @@ def test_a_retyped_column_keeps_its_type_and_holds_what_does_not_fit(world: Worl
     assert len(list(world.folder.glob("lake/shop/*/quarantine/*.parquet"))) == 1
 
 
-def test_misfits_that_must_not_be_fail_their_table_only(world: World) -> None:
-    world.settings["t"] = TableSettings(misfit="fail")
+def test_invalid_values_that_must_not_be_fail_their_table_only(world: World) -> None:
+    world.settings["t"] = TableSettings(on_invalid_value="fail")
     world.run(
         "CREATE TABLE t (id int PRIMARY KEY, a int)",
         "CREATE TABLE u (id int PRIMARY KEY)",

@@ -17,7 +17,7 @@ from instep.model import TableSettings
 from instep.schema.selection.selection import Selection, patterns
 from instep.store.store import Store
 from instep.sync.query import ask
-from instep.sync.schema_changes.undo import prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, prepare
 from lake import with_spark
 from sync_world import MakeWorld, World, preset
 
@@ -129,7 +129,7 @@ def test_an_undo_gives_the_name_back(world: World) -> None:
     world.run("ALTER TABLE t RENAME COLUMN total TO amount")
     world.sync()
     [review] = [r for r in world.store.reviews.find("shop", ["applied"]) if r.kind == "column.renamed"]
-    takeback(world.pipe, prepare(world.pipe, [review]))
+    apply_undo(world.pipe, prepare(world.pipe, [review]))
     assert alive(world) == {"amount": "shop.t__compat"}
     assert asked(world, "SELECT total, amount FROM t__compat WHERE id = 1") == [(10, 10)]
 

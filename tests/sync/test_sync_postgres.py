@@ -12,7 +12,7 @@ from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresServerConfig
 from instep.model import Review
 from instep.sync.quarantine.replay import replay, total
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from postgres_server import Database, Server, make_database
 from sync_world import MakeWorld, World, counts, cursor, preset
 
@@ -126,7 +126,7 @@ def test_a_dropped_column_comes_back_with_later_rows(world: World) -> None:
     (review,) = applied(world, "column.removed")
     made = prepare(world.pipe, find(world.pipe, review.id))
     assert any("rows written since the drop (1)" in limit for limit in made.limits), made.limits
-    takeback(world.pipe, made)
+    apply_undo(world.pipe, made)
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, ""), (9, None)]
 
 
@@ -139,7 +139,7 @@ def test_a_full_load_keeps_what_can_be_taken_back(world: World) -> None:
     world.sync()
     world.sync(full=True)
     (review,) = applied(world, "column.removed")
-    takeback(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
+    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, "")]
 
 
@@ -202,7 +202,7 @@ def test_a_new_column_is_filled_and_taken_back(world: World) -> None:
     assert world.rows("t", "id", "more") == [(1, 7), (2, 7), (3, 7)]
     assert world.differing() == {}
     (review,) = applied(world, "column.added")
-    takeback(world.pipe, prepare(world.pipe, find(world.pipe, review.id)), ("shop.t.more",))
+    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)), ("shop.t.more",))
     assert "more" not in world.accepted("t").by_name
 
 
@@ -219,7 +219,7 @@ def test_what_somebody_needs_is_kept(world: World, warehouse: Database) -> None:
     report = world.sync()
     assert report.status == "done"
     notes = str(report.notes)
-    assert "column n cannot become decimal(14,4): view shop.v stands on it; to let go of it: drop view shop.v" in notes
+    assert "column n cannot become decimal(14,4): view shop.v stands on it; to free it: drop view shop.v" in notes
     assert warehouse.execute("SELECT a FROM shop.v ORDER BY a") == [("",), ("x",), (None,)]
     warehouse.execute("DROP VIEW shop.v")
     assert world.sync().status == "done"

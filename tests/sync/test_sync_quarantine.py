@@ -1,4 +1,5 @@
-"""Held values: put back once their column takes them, let go, erased, swept; never over a newer value, never twice."""
+"""Quarantined values: replayed once their column takes them, discarded, erased, removed;
+never over a newer value, never twice."""
 
 from __future__ import annotations
 
@@ -166,7 +167,7 @@ def test_a_run_is_recorded(held: HeldWorld) -> None:
     assert run is not None
     assert run.status == "done"
     [table] = held.world.store.runs.tables(run.id)
-    assert (table.read, table.updated, table.misfits) == (1, 1, 0)
+    assert (table.read, table.updated, table.invalid_values) == (1, 1, 0)
     assert held.world.events()[-3:] == ["run.started", "table.loaded", "run.ended"]
 
 
@@ -282,7 +283,7 @@ def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:
     held.value(1, "old but held again", day=0)
     held.value(1, "old but held again", day=2)
     store = held.world.store
-    store.runs.record_tables(TableRun(held.run_done()[0], ("main", "t"), "done", misfits=3))
+    store.runs.record_tables(TableRun(held.run_done()[0], ("main", "t"), "done", invalid_values=3))
     run = replace(store.runs.claim("shop", "apply"), started=datetime(2026, 12, 2, tzinfo=UTC))
     assert expire(held.world.pipe, run) == 1
     assert set(held.statuses()) == {"kept", "old but held again"}
@@ -310,4 +311,4 @@ def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> Non
     assert world.rows("t", "a", f"{PREFIX}meta") == [("5", None), ("7", None), ("x", None)]
     assert world.differing() == {}
     report = world.sync()
-    assert [(t.updated, t.misfits) for t in report.tables] == [(0, 0)]
+    assert [(t.updated, t.invalid_values) for t in report.tables] == [(0, 0)]

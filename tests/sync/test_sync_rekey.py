@@ -59,7 +59,7 @@ def test_the_destination_knows_the_key(paused: World) -> None:
     paused.run("INSERT INTO t VALUES (2, 7)")
     paused.sync(full=True)
     [review] = [r for r in paused.store.reviews.find("shop", ("applied",)) if r.kind == "column.removed"]
-    undo.takeback(paused.pipe, undo.prepare(paused.pipe, [review]))
+    undo.apply_undo(paused.pipe, undo.prepare(paused.pipe, [review]))
     assert paused.rows("t", "id", "v", "w") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (2, 7, None), (3, 3, 3)]
 
 

@@ -288,7 +288,7 @@ def test_a_rename_is_undone(make_world: MakeWorld) -> None:
     world = renamed(filled(make_world("sqlite", policy=preset("allow_all", AUTO))))
     world.sync()
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.renamed"]
-    undo.takeback(world.pipe, undo.prepare(world.pipe, [review]))
+    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]))
     assert "customer_name" in world.accepted("t").by_name
     world.sync()
     assert "column.renamed" not in {r.kind for r in world.store.reviews.find("shop", ("applied",)) if r.id != review.id}

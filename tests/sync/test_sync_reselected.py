@@ -129,7 +129,7 @@ def test_a_number_that_is_hashed_later(make_world: MakeWorld, rules: tuple[Rule,
     [note] = notes(world)
     assert len(world.reviews("open")) == len(rules)
     if rules:
-        assert "in clear until its change of type is let in" in note
+        assert "in clear until its change of type is approved" in note
         assert (wanted(world), notes(world)) == ([], [note])
         world.answer("approved")
         world.sync()

@@ -158,7 +158,7 @@ def test_only_by_name(world: World) -> None:
     world.sync()
     world.run("DELETE FROM t")
     world.sync()
-    with pytest.raises(Blocked, match="are put back") as error:
+    with pytest.raises(Blocked, match="are restored") as error:
         restore(world.pipe, looked_at(world), ["*.other"])
     assert "--allow-destructive 'public.t'" in error.value.hint
     assert world.rows("t") == []
@@ -267,7 +267,7 @@ def test_a_record_that_is_missing_is_completed(world: World, monkeypatch: pytest
     again = prepare(world.pipe, path, made.point.id)
     assert again.interrupted == dead.id
     assert again.lines[0].endswith("which was interrupted: its record is completed")
-    with pytest.raises(Blocked, match="are put back"):
+    with pytest.raises(Blocked, match="are restored"):
         restore(world.pipe, again, [])
     restore(world.pipe, again, ["*"])
     [event] = [e for e in world.store.events.after(0, connection="shop") if e.type == "table.restored"]

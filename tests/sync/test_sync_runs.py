@@ -329,7 +329,7 @@ def stale_destination(world: World, tables: dict) -> None:  # type: ignore[type-
         world.destination.execute(ref, steps, after, Commit("r", 1))
 
 
-def test_what_failed_runs_staged_is_swept(world: World) -> None:
+def test_what_failed_runs_staged_is_removed(world: World) -> None:
     tables(world, "t", "u")
     world.settings["t"] = type(world.pipe.settings(world_table("t")))(cursor="v", mode="append")
     world.sync()
@@ -386,5 +386,5 @@ def test_patterns_that_match_nothing_are_said(world: World) -> None:
     errors = {".".join(t.table): t.error for t in report.tables}
     assert errors == {
         "public.t": "",
-        "shop.t": "no table of the source fits 'shop.t' in `include` of connection shop: there is public.t",
+        "shop.t": "'shop.t' in `include` of connection shop matches no table of the source: there is public.t",
     }

@@ -16,7 +16,7 @@ from instep.model import TableSettings
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.sync.quarantine.replay import replay, total
-from instep.sync.schema_changes.undo import find, prepare, takeback
+from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from s3_server import Bucket
 from sync_world import MakeWorld, World, counts, preset
 
@@ -73,7 +73,7 @@ def test_what_was_dropped_comes_back(world: World) -> None:
     world.run("UPDATE t SET n = 8 WHERE id = 1")
     world.sync(full=True)
     [review] = [r for r in world.store.reviews.find("shop", ["applied"]) if r.kind == "column.removed"]
-    takeback(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
+    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, "")]
 
 

@@ -88,7 +88,7 @@ def test_an_undone_addition_with_a_waiting_fill_comes_back_whole(make_world: Mak
     world.run(ADD)
     world.sync()
     [review] = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.added"]
-    undo.takeback(world.pipe, undo.prepare(world.pipe, [review]), ("*",))
+    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]), ("*",))
     world.sync()
     assert world.store.backfills.waiting("shop") == []
     for rejected in world.store.reviews.find("shop", ("rejected",)):

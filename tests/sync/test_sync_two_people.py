@@ -111,7 +111,7 @@ def _leave(pipe: SyncContext) -> None:
 
 def _undo(pipe: SyncContext) -> None:
     [added] = [r for r in pipe.store.reviews.find("shop", ("applied",)) if r.kind == "column.added"]
-    assert undo.takeback(pipe, undo.prepare(pipe, [added]), ["*.more"]) > 0
+    assert undo.apply_undo(pipe, undo.prepare(pipe, [added]), ["*.more"]) > 0
 
 
 ACTS: dict[str, Callable[[SyncContext], None]] = {

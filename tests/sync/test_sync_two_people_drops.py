@@ -80,7 +80,7 @@ def test_what_was_let_go_of_is_taken_back_like_another_change(world: World) -> N
     asks(world, "ann", four_eyes=False, drop_columns=frozenset({"main.u.old"}))
     assert world.schema("u") == "id int64!"
     [change] = [r for r in world.store.reviews.find("shop", ("applied",)) if r.decided_by == "ann"]
-    undo.takeback(world.pipe, undo.prepare(world.pipe, undo.find(world.pipe, change.id)))
+    undo.apply_undo(world.pipe, undo.prepare(world.pipe, undo.find(world.pipe, change.id)))
     world.sync()
     assert world.schema("u") == "id int64!, old string~"
     assert world.rows("u", "id", "old") == [(1, "y")]

@@ -135,7 +135,7 @@ def test_a_name_that_fits_nothing_is_told(make_world: MakeWorld) -> None:
     world.settings["t"] = chosen(amont="decimal(38,9)")
     world.run(*AMOUNTS)
     notes = look(replace(pipe, tables_named={"public.t": ()})).notes
-    assert "public.t: `types` names amont, which is no column and no type of it (did you mean amount?)" in notes
+    assert "public.t: `types` names amont, which is neither a column nor a type of it (did you mean amount?)" in notes
 
 
 def test_tables_with_a_cursor(make_world: MakeWorld) -> None:

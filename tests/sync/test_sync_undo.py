@@ -6,7 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
-from instep.sync.schema_changes.undo import UndoPlan, find, prepare, takeback
+from instep.sync.schema_changes.undo import UndoPlan, apply_undo, find, prepare
 from sync_world import MakeWorld, World, counts, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 10, 20), (2, 11, 21)")
@@ -26,7 +26,7 @@ def looked_at(world: World, *ids: str) -> UndoPlan:
 
 def undone(world: World, *summaries: str, allowed: tuple[str, ...] = ()) -> UndoPlan:
     made = looked_at(world, *(change(world, s) for s in summaries))
-    takeback(world.pipe, made, allowed)
+    apply_undo(world.pipe, made, allowed)
     return made
 
 
@@ -149,8 +149,8 @@ def test_an_addition_is_dropped_only_by_name(world: World) -> None:
     made = looked_at(world, *(change(world, s) for s in added))
     assert sorted(s.object for s in made.drops) == ["shop.t.c", "shop.u"]
     with pytest.raises(Blocked, match="drops shop"):
-        takeback(world.pipe, made, ("shop.t.c",))
-    takeback(world.pipe, made, ("shop.*",))
+        apply_undo(world.pipe, made, ("shop.t.c",))
+    apply_undo(world.pipe, made, ("shop.*",))
     for _ in range(2):
         assert world.tables() == {"t": "t"}
         assert world.schema("t") == "id int32!, a int32, b int32"
@@ -193,7 +193,7 @@ def test_of_several_what_cannot_go_back_stays(world: World) -> None:
     made = prepare(world.pipe, find(world.pipe, run))
     assert [r.kind for r in made.reviews] == ["column.renamed"]
     assert [why for why in made.left.values() if "does not fit" in why]
-    takeback(world.pipe, made)
+    apply_undo(world.pipe, made)
     assert world.schema("t") == "id int32!, a int64, b int32"
 
 
@@ -205,7 +205,7 @@ def test_facts_and_names_of_tables(world: World) -> None:
         "ALTER TABLE u ALTER COLUMN a SET NOT NULL", "ALTER TABLE u ALTER COLUMN b SET DEFAULT 4",
     )  # fmt: skip
     run = world.sync().run
-    takeback(world.pipe, prepare(world.pipe, find(world.pipe, run)))
+    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, run)))
     world.run("INSERT INTO u VALUES (3, 12, 22)")
     for _ in range(2):
         table = world.accepted("t")
@@ -247,7 +247,7 @@ def test_it_is_a_run_and_its_story_is_told(world: World) -> None:
     world.sync()
     id = change(world, "column public.t.a renamed to z")
     made = looked_at(world, id)
-    version = takeback(world.pipe, made)
+    version = apply_undo(world.pipe, made)
     last = world.store.runs.latest("shop")
     assert last is not None
     assert (last.kind, last.status) == ("undo", "done")
@@ -268,5 +268,5 @@ def test_a_look_that_is_out_of_date_is_refused(world: World) -> None:
     world.run("ALTER TABLE t ADD COLUMN c int")
     world.sync()
     with pytest.raises(StalePlan, match="have moved"):
-        takeback(world.pipe, made)
+        apply_undo(world.pipe, made)
     assert world.schema("t") == "id int32!, z int32, b int32, c int32"

@@ -100,7 +100,7 @@ def test_switched_off_it_goes_on(world: World) -> None:
     world.run(*SETUP)
     done(world)
     world.settings = {}
-    assert any("goes on keeping its history" in text for text in world.preview().plan.remarks)
+    assert any("continues to keep its history" in text for text in world.preview().plan.remarks)
     world.run("UPDATE t SET a = 'A' WHERE id = 1")
     done(world)
     assert versions(world, "id", "a") == [(1, "A", 2, None), (1, "a", 1, 2), (2, "b", 1, None)]
@@ -252,7 +252,7 @@ def test_a_dropped_column_comes_back_in_the_versions_from_before(from_postgres: 
     world.run("UPDATE t SET b = 20 WHERE id = 2")
     done(world)
     [review] = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.removed"]
-    undo.takeback(world.pipe, undo.prepare(world.pipe, [review]))
+    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]))
     assert versions(world, "id", "a", "b") == [
         (1, "X", 1, 2, None), (1, "x", 1, 1, 2), (2, "y", 2, 1, 3), (2, None, 20, 3, None),
     ]  # fmt: skip

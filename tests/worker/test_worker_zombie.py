@@ -79,9 +79,9 @@ class Zombie:
         """Until it has learnt that its job is not its own any more."""
         if first == "lane":
             os.kill(self.lane, signal.SIGCONT)
-            until(lambda: re.search(r"run r-\S+ was taken over by a later one", self.log.read_text()), 300)
+            until(lambda: re.search(r"run r-\S+ was taken over by a later one", self.log.read_text()), 900)
         self.process.send_signal(signal.SIGCONT)
-        until(lambda: re.search(rf"job {self.job.id}[^\"]* was taken over", self.log.read_text()), 300)
+        until(lambda: re.search(rf"job {self.job.id}[^\"]* was taken over", self.log.read_text()), 900)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def zombie(shop: Shop) -> Iterator[Zombie]:
             line, stdout=out, stderr=out, env={**os.environ, "INSTEP_CRASH": "sync.snapshot=stop"}
         )
     try:
-        until(lambda: any(state(lane) == "T" for lane in lanes_of(process.pid)), 300)
+        until(lambda: any(state(lane) == "T" for lane in lanes_of(process.pid)), 900)
         made = Zombie(shop, asked, process, lanes_of(process.pid)[0], log)
         made.stop()
         yield made
@@ -117,7 +117,7 @@ def test_its_late_writes_are_refused(shop: Shop, zombie: Zombie, first: str) -> 
     working.start()
     try:
         with shop.store() as store:
-            until(lambda: store.jobs.get(zombie.job.id).over, 300)
+            until(lambda: store.jobs.get(zombie.job.id).over, 900)
             ended, runs = store.jobs.get(zombie.job.id), store.runs.history("shop")
             zombie.wake(first)
             assert (ended.status, ended.attempt, ended.fence) == ("done", 2, 2)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +15,7 @@ from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.errors import Blocked
 from instep.operations.registry import query_for, spec_for, work_of
-from instep.operations.spec import Preview, Query, Request, Work
+from instep.operations.spec import Preview, Query, ReadOperation, Request, Work
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
@@ -31,18 +32,31 @@ if TYPE_CHECKING:
 
 
 class LocalOperations:
-    def __init__(self, app: App) -> None:
-        self.app = app
+    def __init__(self, app: App, watch: Watch) -> None:
+        self.app, self.watch = app, watch
 
     def prepare(self, connection: str, request: Request) -> Preview:
-        return self._work(request).prepare(self.app.pipe(connection), request)
+        with self._work(connection, request) as work:
+            return work.prepare(self.app.pipe(connection), request)
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
-        return self._work(preview.request).execute(self.app.pipe(preview.connection), preview, tuple(allow))
+        with self._work(preview.connection, preview.request) as work:
+            return work.execute(self.app.pipe(preview.connection), preview, tuple(allow))
 
-    def _work(self, request: Request) -> Work:
+    def read(self, connection: str, request: Request) -> Any:
+        operation: ReadOperation = work_of(spec_for(request))()
+        return operation.read(self.app.pipe(connection), request)
+
+    @contextmanager
+    def _work(self, connection: str, request: Request) -> Iterator[Work]:
+        """Make the work of a request; one that moves rows is watched."""
         work: Work = work_of(spec_for(request))()
-        return work
+        if not work.moves_rows:
+            yield work
+            return
+        work.engine = self.app.engine(connection)
+        with self.watch() as work.progress:
+            yield work
 
 
 class LocalNotifications:
@@ -144,7 +158,7 @@ class LocalBackend:
         self.folder = app.project.root
         self.planning = LocalPlans(app)
         self.rows = LocalRows(app, watch)
-        self.operations = LocalOperations(app)
+        self.operations = LocalOperations(app, watch)
         self.selections = LocalSelections(app)
         self.rollouts = LocalRollouts(app, notify_user)
         self.policies = LocalPolicies(app)

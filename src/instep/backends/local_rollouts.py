@@ -102,7 +102,7 @@ class _ByWorkers:
 
     def _follow(self, job: Job, seen: dict[str, Member]) -> Rollout:
         """Tells of each connection that has ended, until the job has."""
-        self.notify_user(f"a worker carries it on (job {job.id}); it goes on if this command is interrupted")
+        self.notify_user(f"a worker runs it (job {job.id}), even if this command is interrupted")
         while True:
             job = self.app.store.jobs.get(job.id)
             seen = self._told(seen)

@@ -106,10 +106,14 @@ class OperationBackend(Protocol):
         """Carry it out; answers its result."""
         ...
 
+    def read(self, connection: str, request: Request) -> Any:
+        """Return the record that an operation answers which changes nothing."""
+        ...
+
 
 @dataclass(frozen=True)
 class SelectionStep:
-    """The effect of switching one object. `changed` is false where it is so already; `lines` are the consequences, for
+    """The effect of switching one object. `changed` is false where it is already so; `lines` are the consequences, for
     people."""
 
     object: str

@@ -24,7 +24,7 @@ from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.schemas import GetSchema
 from instep.operations.registry import query_for, result_of, spec_for
-from instep.operations.spec import Preview, Query, QuerySpec, Request
+from instep.operations.spec import Preview, Query, QuerySpec, Request, check_served
 from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
@@ -49,6 +49,12 @@ class RemoteOperations:
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         return self._done(preview.connection, preview.request, {"allow": list(allow)} if allow else {})
+
+    def read(self, connection: str, request: Request) -> Any:
+        check_served(request)
+        kind = spec_for(request).result
+        assert kind is not None, "an operation that is read has a record"
+        return record(kind, self._done(connection, request, {}))
 
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
         _, _, path = spec_for(request).route.partition("{connection}/")
@@ -169,7 +175,10 @@ class RemoteBackend:
             return name
         names = [one["name"] for one in self._api.pages("/connections", _NAMED)]
         if len(names) > 1:
-            raise ProjectError("which connection?", hint=f"name one of: {', '.join(names)}")
+            raise ProjectError(
+                f"the server has {len(names)} connections: choose one",
+                hint=f"name it, or pass -c/--connection: {', '.join(names)}",
+            )
         if not names:
             raise ProjectError("the server has no connections that this key is for", hint="ask its admin")
         return str(names[0])

@@ -86,7 +86,7 @@ class RemoteRollouts:
         follower, seen = self.works.follower, self._by_name(id)
         waits = follower.waits()
         job = str(self.works.client.post(f"/rollouts/{part(id)}/{verb}", asked)["job"])
-        self.say(f"a worker carries it on (job {job}); it goes on if this command is interrupted")
+        self.say(f"a worker runs it (job {job}), even if this command is interrupted")
         while True:
             found = record(Job, self.works.client.get(f"/queue/{part(job)}"))
             now = self._by_name(id)

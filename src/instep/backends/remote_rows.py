@@ -71,7 +71,7 @@ class RemoteRows:
             erased += sum(int(self.works.done(connection, "quarantine/erase", one).result["erased"]) for one in parts)
         if left := self._matches(connection, table, key, erased):
             raise Conflict(
-                f"{erased:,} entries of this row were erased, and {len(left):,} more are held in {table} by now",
+                f"{erased:,} entries of this row were erased, and {len(left):,} more are quarantined in {table} by now",
                 hint=f"`instep pause {connection}`, then erase them",
             )
         return erased
@@ -83,7 +83,7 @@ class RemoteRows:
         except Conflict as error:
             if not erased:
                 raise
-            said = f"{erased:,} entries of this row were erased, and more may be held: {error.message}"
+            said = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
             raise Conflict(said, hint=error.hint) from None
         return list(found["ids"])
 

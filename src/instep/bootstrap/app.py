@@ -183,7 +183,10 @@ class App:
         """The named connection, or the only one; ProjectError if that is not clear."""
         names = self.project.selected([name] if name else [])
         if len(names) > 1:
-            raise ProjectError("which connection?", hint=f"name one of: {', '.join(names)}")
+            raise ProjectError(
+                f"this project has {len(names)} connections: choose one",
+                hint=f"name it, or pass -c/--connection: {', '.join(names)}",
+            )
         return names[0]
 
     def source(self, name: str | None = None) -> Source:
@@ -196,7 +199,7 @@ class App:
         return kinds.destination(self._only("destination", name, self.project.model.destinations), self.project)
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name; also one that is a web hook of the compatible API."""
+        """The channel of that name; also one that is a webhook of the compatible API."""
         from instep.control.compat_documents import CompatDocuments
         from instep.egress.guard import EgressGuard
         from instep.notify.hooks import PREFIX, HookChannel, HookConfig
@@ -255,7 +258,10 @@ class App:
         if name is not None:
             return name
         if len(known) != 1:
-            raise ProjectError(f"which {what}?", hint=f"name one of: {', '.join(known) or 'none is defined'}")
+            hint = f"name it: {', '.join(known)}" if known else f"add one below `{what}s:` in instep.yml"
+            raise ProjectError(
+                f"this project has {len(known) or 'no'} {what}s{': choose one' * bool(known)}", hint=hint
+            )
         return next(iter(known))
 
     def pipe(self, connection: str) -> SyncContext:
@@ -469,13 +475,13 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     from instep.project.sections.values import as_text
 
     options = project.table(connection, table.ref)
-    misfit = options.misfit or policy.modifiers.get("misfit", "quarantine")
+    on_invalid_value = options.on_invalid_value or policy.modifiers.get("on_invalid_value", "quarantine")
     kept, given = project.connection(connection).keep_old_names, options.keep_old_names
     streams = project.model.sources[project.source_of(connection)].type == "connector"
     mode = "stream" if streams else options.mode
     return TableSettings(
         mode=mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
-        key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
+        key=options.key, on_invalid_value=on_invalid_value, keep_old_names=kept if given is None else given,
         filter=options.filter, properties=as_text(options.properties), sort=options.sort, partition=options.partition,
         history=options.history, types=column_types(options.types),
         source_types=column_types(project.connection(connection).types),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REMOTE = frozenset({
     "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
-    "schema show", "schema lock", "restore", "impact",
+    "schema show", "schema lock", "restore", "repair", "impact",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
@@ -31,7 +31,7 @@ REMOTE = frozenset({
     "notify test", "notify log",
     "keys list", "keys create", "keys rotate", "keys revoke",
 })  # fmt: skip
-"""What works over a server."""
+"""What works over a server, beside what shows the answer of an operation that is read: see `is_remote`."""
 
 HERE = frozenset({
     "version", "init", "demo up", "demo down", "demo change", "demo play",
@@ -74,12 +74,19 @@ _INSTEAD = {
 
 def refuse_local(command: str) -> None:
     """InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
-    if not options.server or not command or command in REMOTE or command in HERE:
+    if not options.server or not command or command in HERE or is_remote(command):
         return
     family = command.partition(" ")[0]
     why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
     hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
-    raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
+    raise InstepError(f"`instep {command}` is not available with --server: {why}", hint=hint)
+
+
+def is_remote(command: str) -> bool:
+    """True if the command works over a server: one of `REMOTE`, or of the name of an operation that is read."""
+    from instep.operations.registry import specs
+
+    return command in REMOTE or (command in specs() and specs()[command].result is not None)
 
 
 @contextmanager
@@ -118,5 +125,8 @@ def open_client() -> Client:
 
 
 def goes_on(job: str) -> None:
-    """Notify the user who stops waiting that the job goes on."""
-    say(f"job {job} goes on at the server: `instep queue show {job}` says how it stands, `queue cancel {job}` stops it")
+    """Notify the user who stops waiting that the job continues."""
+    say(
+        f"job {job} continues on the server: run `instep queue show {job}` to follow it, "
+        f"`instep queue cancel {job}` to stop it"
+    )

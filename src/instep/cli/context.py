@@ -81,11 +81,11 @@ def _tell(app: App) -> None:
     try:
         results = app.sender().send(seconds=NOTICE_SECONDS)
     except InstepError as error:
-        say(f"notices were not sent: {error.message}")
+        say(f"notifications were not sent: {error.message}")
         return
     for result in results:
         if result.error:
-            say(f"channel {result.delivery.channel} was not reached: {result.error}. See `instep notify log`.")
+            say(f"channel {result.delivery.channel} cannot be reached: {result.error}. Run `instep notify log`.")
 
 
 def emit(data: Any, render: Callable[[Screen], None]) -> None:

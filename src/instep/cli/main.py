@@ -14,26 +14,20 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
-from typer.main import get_command_name
 
 from instep import __version__
 from instep.cli.backend import refuse_local
-from instep.cli.commands.decide import contract, impact, migration, policy, selection
-from instep.cli.commands.everyday import changes, history, status, sync
-from instep.cli.commands.govern import detector, notify, rollout
-from instep.cli.commands.repair import backfill, maintain, quarantine, restore, table, undo
-from instep.cli.commands.serve import db, queue, server
-from instep.cli.commands.set_up import connection, connector, demo, doctor, secrets, setup, sources, transfer
+from instep.cli.commands import register_commands
 from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
+from instep.cli.help import OrderedCommands, arrange, name_of
 from instep.errors import InstepError
 
 
@@ -66,11 +60,14 @@ def _problem(kind: str, title: str, detail: str, hint: str, code: int) -> None:
     write_json({"type": f"urn:instep:{kind}", "title": title, "detail": detail, "hint": hint, "exit_code": code})
 
 
-EPILOG = "Run `instep init --demo`, or `instep init` and edit instep.yml. Exit codes: docs/reference/commands.md."
+EPILOG = (
+    "Start with `instep init --demo`, or `instep init` and edit instep.yml. Exit codes: docs/reference/commands.md."
+)
 
 app = typer.Typer(
     name="instep",
-    help="Replicates tables into a lakehouse on Spark and manages their schema changes.",
+    cls=OrderedCommands,
+    help="Replicate tables into a lakehouse and manage their schema changes.",
     epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -88,30 +85,31 @@ def _version(asked: bool) -> None:
 def shared(
     context: typer.Context,
     project: Annotated[Path, typer.Option("--project", "-p", help="The folder of instep.yml.")] = Path(),
-    output: Annotated[str, typer.Option("--output", help="table or json.", metavar="FORMAT")] = "table",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer questions with yes (never drops data).")] = False,
-    no_input: Annotated[bool, typer.Option("--no-input", help="Never ask.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="Plain text.")] = False,
+    output: Annotated[
+        str, typer.Option("--output", help="The output format: table or json.", metavar="FORMAT")
+    ] = "table",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to questions; never drops data.")] = False,
+    no_input: Annotated[bool, typer.Option("--no-input", help="Never ask questions.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Print plain text without colors.")] = False,
     server_url: Annotated[
-        str, typer.Option("--server", envvar="INSTEP_SERVER", metavar="URL", help="Ask this server, by its API.")
+        str,
+        typer.Option(
+            "--server", envvar="INSTEP_SERVER", metavar="URL", help="Run the command on this server, through its API."
+        ),
     ] = "",
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="The version of instep, and no more.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version of instep and exit.")
     ] = False,
 ) -> None:
     if output not in ("table", "json") and not (output == "github" and context.invoked_subcommand == "migration"):
-        raise typer.BadParameter(f"{output!r} is neither table nor json", param_hint="--output")
+        raise typer.BadParameter(f"{output!r} is not a format: use table or json", param_hint="--output")
     options.project, options.output, options.yes = project, output, yes
     options.interactive, options.color, options.server = not no_input, not no_color, server_url
     refuse_local(options.command)
 
 
-for room in (
-    setup, doctor, sources, changes, contract, migration, impact, undo, restore, policy, sync, backfill, maintain,
-    status, history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server,
-    secrets, db, demo, connector,
-):  # fmt: skip
-    room.register(app)
+register_commands(app)
+arrange(app)
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
@@ -220,17 +218,13 @@ def with_only(word: str) -> typer.Typer:
     """The program with the one command, or family of commands, of that name; the whole if there is none.
 
     Typer makes the parameters of all commands before it looks at which one is asked for: 0.05 s for ours."""
-    commands = [c for c in app.registered_commands if (c.name or _name(c.callback)) == word]
+    commands = [c for c in app.registered_commands if name_of(c) == word]
     families = [group for group in app.registered_groups if group.name == word]
     if not commands and not families:
         return app
     program = copy(app)
     program.registered_commands, program.registered_groups = commands, families
     return program
-
-
-def _name(command: Callable[..., Any] | None) -> str:
-    return get_command_name(command.__name__) if command else ""
 
 
 def hoisted(arguments: list[str]) -> list[str]:

@@ -91,7 +91,7 @@ def held_to(project: Project, store: Store, connection: str, file: Path, hold: H
     keys["tables"] = {exact(path): _settings(path, t, hold) for path, t in named.items()}
     notes = [*_missing(tables, known, connection), *(_doubts(named))]
     if already := sorted(section.model_fields_set & keys.keys()):
-        notes.append(f"connection {connection} has {', '.join(already)} already: put them together by hand")
+        notes.append(f"connection {connection} has {', '.join(already)} already: merge them yourself")
     if hidden and not section.salt:
         notes.append("set INSTEP_SALT in .env, to a long random text that never changes")
     return ContractKeys(keys, contract_text({"connections": {connection: keys}}), tuple(notes))

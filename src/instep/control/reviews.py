@@ -122,7 +122,7 @@ def until(duration: str | None, date: str | None, now: datetime) -> datetime:
 def _length(text: str) -> timedelta:
     found = re.fullmatch(r"([1-9]\d{0,3})([mhdw])", text.strip())
     if found is None:
-        raise InstepError(f"{text!r} is no duration", hint="a number and m, h, d or w: 90m, 4h, 3d, 2w")
+        raise InstepError(f"{text!r} is not a duration", hint="a number and m, h, d or w: 90m, 4h, 3d, 2w")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -130,4 +130,4 @@ def _date(text: str) -> datetime:
     try:
         return utc(text.strip()).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InstepError(f"{text!r} is no date", hint="write 2026-12-01 or 2026-12-01T08:00 (UTC)") from None
+        raise InstepError(f"{text!r} is not a date", hint="write 2026-12-01 or 2026-12-01T08:00 (UTC)") from None

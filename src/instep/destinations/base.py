@@ -90,6 +90,16 @@ class LoadState:
 
 
 @dataclass(frozen=True)
+class TableSize:
+    """How large a table is, from metadata alone."""
+
+    rows: int | None = None
+    """Its rows as the last commit left them, soft-deleted ones and earlier versions included; None: never loaded."""
+    bytes: int | None = None
+    """Bytes at the destination; None: never loaded, or the destination does not tell them of one table."""
+
+
+@dataclass(frozen=True)
 class Merge:
     """How staged rows meet the table.
 
@@ -138,7 +148,7 @@ class UndropReport:
 
 
 @dataclass(frozen=True)
-class Misfits:
+class InvalidValueCount:
     """Values of a column that do not fit a type, and one of them."""
 
     count: int = 0
@@ -147,11 +157,11 @@ class Misfits:
 
 @dataclass(frozen=True)
 class CastSample:
-    """A cast tried on a sample: of `sampled` values (NULL is none) `misfits` do not fit, `changed` would be another
-    value. `row` is the key of the first such row."""
+    """A cast tried on a sample. Of `sampled` values (NULL is none) `invalid_values` do not fit, and `changed` would be
+    another value. `row` is the key of the first such row."""
 
     sampled: int = 0
-    misfits: int = 0
+    invalid_values: int = 0
     changed: int = 0
     row: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -276,7 +286,7 @@ class Destination(Protocol):
         """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
         ...
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
         """Deletes what these runs (their fences by id), which are over, wrote for a claimed table and never
         committed."""
         ...
@@ -286,7 +296,7 @@ class Destination(Protocol):
         drop."""
         ...
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         """A dropped table comes back under its name, with its rows; nothing if it is back already."""
         ...
 
@@ -294,7 +304,7 @@ class Destination(Protocol):
         """Whether the table of this name and source id was dropped and is still kept, or is back."""
         ...
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
         """What of a dropped column can come back."""
         ...
 
@@ -303,11 +313,11 @@ class Destination(Protocol):
         many. Nothing for a table without a key."""
         ...
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
         """The values of a column that do not fit `kind`; reads that column."""
         ...
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         """Casts the values of a column in the first `rows` rows to `kind` and back; reads that column and the key
         columns only, and no more files than hold these rows."""
         ...
@@ -315,6 +325,10 @@ class Destination(Protocol):
     def target(self, ref: Ref) -> StagingTarget: ...
 
     def state(self, ref: Ref) -> LoadState | None: ...
+
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""
+        ...
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome: ...
 
@@ -339,6 +353,10 @@ class Destination(Protocol):
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """The table's rows as Arrow; soft-deleted rows included."""
+        ...
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        """Return at most so many rows as `read` has them, in no order; no more is read and held than they take."""
         ...
 
 

@@ -53,10 +53,10 @@ class OverflowColumn:
 
 @dataclass(frozen=True)
 class Promoted:
-    """`rows` that got a value; `misfits`: values that do not fit their column and stay where they are."""
+    """`rows` that got a value; `invalid_values`: values that do not fit their column and stay where they are."""
 
     rows: int = 0
-    misfits: int = 0
+    invalid_values: int = 0
 
 
 @runtime_checkable

@@ -26,10 +26,10 @@ from instep.destinations.base import (
     Fills,
     FillSize,
     Guarded,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     OnDisk,
     Opens,
     PartChange,
@@ -37,6 +37,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.facets import KeepsDropped, LaidOut, Layout, Maintained, Maintains, Upkeep, Vacuums
@@ -155,8 +156,8 @@ class Sharded:
     def claim(self, ref: Ref, fence: int) -> None:
         self.part.claim(ref, fence)
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        self.part.sweep(ref, runs)
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        self.part.remove_uncommitted_files(ref, runs)
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
         """The columns that something else stands on; that of the shards is nobody's to change."""
@@ -237,15 +238,15 @@ class Sharded:
         part = PartChange(self.shard, self.column, commit.fence, mine, whole.shape)
         return [step(steps[0].table, TableRenamed(whole.table, after))], after, replace(plain, part=part)
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
-        self.base.revive(ref, first(table, self.column), replace(commit, fence=0))
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        self.base.undrop_table(ref, first(table, self.column), replace(commit, fence=0))
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return self.base.dropped(ref, None)
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
         """What other shards have is still there, with this shard's values."""
-        return self.base.revival(ref, column)
+        return self.base.undrop_report(ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         return self.part.refill(ref, column, commit)
@@ -254,17 +255,20 @@ class Sharded:
         base, named = self.base, list(refs)
         return landed(lambda: base.forget(named, 0)) if isinstance(base, KeepsDropped) else []
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
-        return self.part.misfits(ref, column, kind)
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        return self.part.count_invalid_values(ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
-        return self.part.trial(ref, column, kind, key, rows)
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+        return self.part.sample_cast(ref, column, kind, key, rows)
 
     def target(self, ref: Ref) -> StagingTarget:
         return self.part.target(ref)
 
     def state(self, ref: Ref) -> LoadState | None:
         return self.part.state(ref)
+
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        return self.part.sizes(refs)
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return landed(lambda: self.part.append(ref, files, commit))
@@ -320,6 +324,10 @@ class Sharded:
         if not columns:
             columns = [n for n in self.part.target(ref).schema.names if n != self.column]
         return self.part.read(ref, columns)
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        found = self.part.first_rows(ref, rows)
+        return found.select([name for name in found.column_names if name != self.column])
 
 
 class ShardedFile(Sharded):

@@ -10,7 +10,7 @@ from instep.schema.catalog.types import Array, Binary, DataType, Decimal, String
 
 @dataclass(frozen=True)
 class Stored:
-    """One row: the text form of a type and what it is in each format (`arrow`: in the files of a lake). `note` tells
+    """One row: the text form of a type and what it is in each format (`arrow`: in data files). `note` tells
     what is special about it."""
 
     type: str

@@ -57,7 +57,7 @@ class EgressGuard:
         """The judged addresses of a host; EgressRefused if one of them may not be reached, ConnectError if there are
         none."""
         if not _HOST.fullmatch(host) or not 0 < port < 65536:
-            raise EgressRefused(f"{host!r} port {port} is no address", hint="write a host name and a port")
+            raise EgressRefused(f"{host!r} port {port} is not an address", hint="write a host name and a port")
         try:
             found = tuple(self.resolve(host, port))
         except (OSError, UnicodeError):

@@ -59,7 +59,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True)
 class HttpAddress:
-    """A URL in its parts. Its `repr` shows the host only: paths of web hooks are secrets."""
+    """A URL in its parts. Its `repr` shows the host only: paths of webhooks are secrets."""
 
     scheme: str
     host: str

@@ -1,2 +1,2 @@
-"""What reads the lake: models and views as SQL, and what changes of its tables do to them. The only room that imports
+"""Readers of a destination: models and views as SQL, and how changes of its tables affect them. Only this room imports
 sqlglot (the extra `lineage`)."""

@@ -1,4 +1,4 @@
-"""One reader of the lake: a view, a dbt model or what stands after them."""
+"""One reader of the destination: a view, a dbt model or what stands after them."""
 
 from __future__ import annotations
 

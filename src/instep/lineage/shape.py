@@ -70,7 +70,7 @@ UNKNOWN = RelationShape(open=True)
 
 @dataclass(frozen=True)
 class ModelRelation:
-    """A table of the lake: (namespace, name) and its columns."""
+    """A table of the destination: (namespace, name) and its columns."""
 
     name: tuple[str, ...]
     shape: RelationShape

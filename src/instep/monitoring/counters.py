@@ -12,7 +12,7 @@ from instep.store.history.totals import Counted, Total, total
 from instep.store.store import Store
 
 SYNCS = ("sync", "backfill")
-OPERATIONS = ("read", "inserted", "updated", "deleted", "misfits")
+OPERATIONS = ("read", "inserted", "updated", "deleted", "invalid_values")
 _More = Callable[[LoggedEvent], Mapping[Total, float]]
 
 

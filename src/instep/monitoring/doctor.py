@@ -51,7 +51,7 @@ def machine(folder: Path) -> Iterator[Finding]:
     yield Finding("Python", python, sys.version.split()[0], "install Python 3.11 or newer")  # type: ignore[arg-type]
     missing = [extra for extra, package in EXTRAS.items() if not _installed(package)]
     told = f"without the extras {', '.join(missing)}" if missing else "with all extras"
-    yield Finding("packages", "ok", told, "pip install 'instep[NAME]' brings an extra")
+    yield Finding("packages", "ok", told, "pip install 'instep[NAME]' installs an extra")
     yield _tried("Java", _java)
     yield _tried("jars", _jars)
     yield disk("disk", folder)
@@ -140,22 +140,27 @@ def stored(store: Store) -> Iterator[Finding]:
     if lives and not admins:
         yield Finding("API keys", "bad", f"{len(lives)}, none of an admin", "instep keys create NAME --role admin")
     else:
-        yield Finding("API keys", "ok", f"{len(lives)} live" if lives else "none; `instep server` makes the first one")
+        yield Finding(
+            "API keys", "ok", f"{len(lives)} live" if lives else "none; `instep server` creates the first one"
+        )
     due = sum(now.queued.values())
     late = now.oldest_due is not None and now.at - now.oldest_due > LATE
     if due and not now.workers:
-        yield Finding("workers", "bad", f"none, and {due} job(s) wait", "start `instep worker`")
+        yield Finding("workers", "bad", f"none, but {due} jobs are due", "start `instep worker`")
     else:
         yield Finding("workers", "ok", f"{now.workers} live")
     since = f", the oldest for {_told(now.at, now.oldest_due)}" if now.oldest_due else ""
-    yield Finding("queue", "warn" if late else "ok", f"{due} job(s) due{since}", "add lanes: `instep worker --lanes 4`")
-    yield Finding("leases", "warn" if now.stuck else "ok", f"{now.stuck} job(s) of silent workers",
-                  "the next worker that claims takes them over")  # fmt: skip
+    yield Finding(
+        "queue", "warn" if late else "ok", f"{due or 'no'} jobs due{since}", "add lanes: `instep worker --lanes 4`"
+    )
+    yield Finding("leases", "warn" if now.stuck else "ok", f"{now.stuck or 'no'} jobs held by dead workers",
+                  "the next worker that claims a job takes them over")  # fmt: skip
     dead = store.jobs.counts().get("dead", 0)
-    yield Finding("dead jobs", "warn" if dead else "ok", str(dead), "instep queue list --status dead")
-    yield Finding("notices", "warn" if store.outbox.closed() else "ok", f"{sum(now.notices.values())} wait"
+    yield Finding("dead jobs", "warn" if dead else "ok", str(dead or "none"), "instep queue list --status dead")
+    pending = sum(now.notices.values()) or "none"
+    yield Finding("notifications", "warn" if store.outbox.closed() else "ok", f"{pending} pending"
                   + "".join(f"; channel {name} is closed: {why}" for name, why in store.outbox.closed().items()),
-                  "mend the channel, then `instep notify open NAME`")  # fmt: skip
+                  "repair the channel, then run `instep notify open NAME`")  # fmt: skip
 
 
 def _told(at: datetime, then: datetime) -> str:

@@ -55,7 +55,7 @@ def _number(value: float) -> str:
 COUNTERS = (
     ("instep_detections_total", "detections", "Detections by workers, by how they ended."),
     ("instep_changes_total", "changes", "Schema changes, by what was decided when they were first seen."),
-    ("instep_rows_total", "rows", "Rows of loads; misfits: values that were held in quarantine."),
+    ("instep_rows_total", "rows", "Rows of loads; invalid_values: values that were quarantined."),
     ("instep_runs_total", "runs", "Runs that have ended."),
     ("instep_table_failures_total", "table_failures", "Tables that a run could not load."),
     ("instep_dead_jobs_total", "dead_jobs", "Jobs that have used up their attempts."),
@@ -113,7 +113,7 @@ def _gauges(now: Gauges) -> Iterator[Family]:
     yield Family("instep_queue_oldest_seconds", "gauge", "How long the oldest of them is due.",
                  one(since(now.oldest_due)))  # fmt: skip
     yield Family("instep_jobs_running", "gauge", "Jobs that workers do.", by("kind", now.running))
-    yield Family("instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which nobody took over.",
+    yield Family("instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which no worker took over.",
                  one(now.stuck))  # fmt: skip
     yield Family("instep_workers", "gauge", "Workers that live and claim jobs.", one(now.workers))
     yield Family("instep_notices_waiting", "gauge", "Notices that are not delivered yet.", by("channel", now.notices))

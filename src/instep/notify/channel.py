@@ -32,7 +32,7 @@ class NotDelivered(ConnectError):
 
 @dataclass(frozen=True)
 class PostConfig:
-    """An incoming web hook, or the address of a workflow."""
+    """An incoming webhook, or the address of a workflow."""
 
     url: str = field(repr=False)
     timeout: float = 10.0

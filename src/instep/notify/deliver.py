@@ -66,9 +66,9 @@ def _count(new: int, deleted: int, updated: int, total: int) -> Count:
 BACKOFF = (10.0, 30.0, 90.0, 300.0, 900.0, 3_600.0, 3 * 3_600.0, 6 * 3_600.0) + 5 * (12 * 3_600.0,)
 """Seconds before each further attempt: 13 of them, over three days."""
 HOOK_BACKOFF = tuple(300.0 * number for number in range(1, 24))
-"""Of web hooks of the compatible API, whose steps grow by five minutes: 23 further attempts, within a day."""
+"""Of webhooks of the compatible API, whose steps grow by five minutes: 23 further attempts, within a day."""
 HOOK_PATIENCE = timedelta(days=1)
-"""No web hook of the compatible API is tried later than that after its first try."""
+"""No webhook of the compatible API is tried later than that after its first try."""
 SILENCE = 1.5 * HOOK_PATIENCE
 """After so long without a try, as when no worker ran or the hook was off, the next is a first one."""
 LONGEST = 24 * 3_600.0

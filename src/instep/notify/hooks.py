@@ -1,4 +1,4 @@
-"""Web hooks of the compatible API: what each is told of, in the form and with the signature that its receivers know.
+"""Webhooks of the compatible API: what each is told of, in the form and with the signature that its receivers know.
 
 A hook is a document that the API keeps. It is a channel of the outbox under a name of its own, and each event that it
 has asked for is one delivery.

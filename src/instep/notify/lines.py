@@ -97,7 +97,7 @@ def _line(store: Store, told: Told) -> MessageLine:
         case events.DetectorEnabled():
             return replace(line, what="detection switched on", status=f"by {event.who}")
         case events.ActAskedFor():
-            why = f"{event.what}; somebody else has to ask for the same"
+            why = f"{event.what}; another person has to request the same"
             return replace(line, what=event.act, status=f"asked for by {event.who}", why=why)
         case events.DetectionEnded() | events.JobDead():
             return _stopped(line, event)

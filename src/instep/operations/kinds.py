@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]
+RunKind = Literal[
+    "sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "repair", "maintain", "delete"
+]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 BackfillStatus = Literal["wanted", "running", "done", "cancelled"]

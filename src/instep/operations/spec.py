@@ -6,12 +6,13 @@ The routes of the API, the roles, the queue and the worker take what they know o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
-from instep.operations.values import Reason
+from instep.errors import ProjectError
+from instep.operations.values import ProjectOnly, Reason
 
 Role = Literal["viewer", "operator", "approver", "admin"]
 """What an API key may do; each role may do what those before it may."""
@@ -95,6 +96,13 @@ class Preview:
 class Work:
     """An operation that is shown before it is carried out. `context` is a connection's, as `sync` has it."""
 
+    moves_rows: ClassVar[bool] = False
+    """Whether it reads and writes many rows, so that it is given an `engine` and a `progress`."""
+    engine: Any = None
+    """The engine that merges rows, as `sync.loading.engine.Engine`."""
+    progress: Any = None
+    """The display of progress, as `sync.progress.Progress`; None where nobody watches."""
+
     def prepare(self, context: Any, request: Any) -> Preview:
         """Find out what the request does; nothing is written."""
         raise NotImplementedError
@@ -108,6 +116,14 @@ class Work:
         return None
 
 
+class ReadOperation:
+    """An operation that changes nothing and answers a record. `context` is a connection's, as `sync` has it."""
+
+    def read(self, context: Any, request: Any) -> Any:
+        """Return the record that the specification names as `result`."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class OperationSpec:
     """One operation on a connection, or on the whole project."""
@@ -119,10 +135,42 @@ class OperationSpec:
     route: str
     """Method and path below /api/v1 of the request for it, or of the one that is most like it."""
     work: str
-    """The function that a worker calls, or the class of its `Work`, as `module:name`."""
+    """The function that a worker calls, or the class of its `Work` or `ReadOperation`, as `module:name`."""
     job: JobPolicy = field(default_factory=JobPolicy)
     request: type[Request] = Request
     """The record of its options."""
+    result: type[Any] | None = None
+    """The record that its `ReadOperation` answers."""
+
+
+def served_fields(request: type[Request]) -> dict[str, Any]:
+    """Return the types of the fields that a request over a server may have, by name."""
+    hints = get_type_hints(request, include_extras=True)
+    return {name: hint for name, hint in hints.items() if not _is_project_only(hint)}
+
+
+def check_served(request: Request) -> None:
+    """Raise ProjectError for a request that says what is answered at the project alone."""
+    served = served_fields(type(request))
+    for name in request.options():
+        if name not in served:
+            raise ProjectError(
+                f"rows do not pass through a server: `{name}` works at the project alone",
+                hint="run it where the project is, without a server; `instep query` reads rows there, too",
+            )
+
+
+def document_of(value: Any) -> Any:
+    """Return a record, or what is in one, as JSON has it: fields by name, moments as ISO 8601."""
+    if is_dataclass(value):
+        return {one.name: document_of(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: document_of(one) for name, one in value.items()}
+    return [document_of(one) for one in value] if isinstance(value, tuple | list) else _plain(value)
+
+
+def _is_project_only(hint: Any) -> bool:
+    return any(isinstance(one, ProjectOnly) for one in getattr(hint, "__metadata__", ()))
 
 
 class QueryWork:

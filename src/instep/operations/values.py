@@ -55,6 +55,11 @@ class NumberRange:
         return {**inner(source), "ge": self.least, "le": self.most}
 
 
+@dataclass(frozen=True)
+class ProjectOnly:
+    """A value that no request over a server has: its answer holds rows, which do not pass through one."""
+
+
 Name = Annotated[str, Length(1, 200), LeadsTo("name")]
 """A name or an id."""
 TableName = Name
@@ -93,5 +98,7 @@ def _marks(annotation: Any) -> Iterator[Leads]:
         yield from said[-1:] or _marks(arguments[0])
     elif origin in (Union, UnionType):
         yield from (mark for one in arguments if one is not NoneType for mark in _marks(one))
+    elif origin is tuple:
+        yield from _marks(arguments[0])
     elif origin is Literal or annotation in _PLAIN:
         yield "setting"

@@ -133,6 +133,6 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
     for step in fixed:
         yield f"  {_named(step)}: {step['final']}", "yellow"
     for one in data["lossy"]:
-        yield f"  {one['text']}", "yellow" if one["misfits"] or one["changed"] else "dim"
+        yield f"  {one['text']}", "yellow" if one["invalid_values"] or one["changed"] else "dim"
     for one in data["held"]:
-        yield f"  {one['text']}", "yellow" if one["misfits"] or one["why_not"] else "dim"
+        yield f"  {one['text']}", "yellow" if one["invalid_values"] or one["why_not"] else "dim"

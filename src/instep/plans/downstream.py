@@ -21,7 +21,7 @@ SHOWN = 5
 """How many models a line names."""
 WORDS: tuple[tuple[Level, str], ...] = (
     ("breaks", "breaks"),
-    ("silent", "changes silently"),
+    ("silent", "silently changes"),
     ("unknown", "cannot be judged"),
     ("safe", "safe"),
 )
@@ -51,7 +51,7 @@ def configured_models(app: App, connection: str, dialect: str = "") -> list[Mode
     if where := configured(app, connection, dialect):
         return read_models(where)
     raise ProjectError(
-        f"connection {connection} does not say what reads its tables",
+        f"no downstream models are known for connection {connection}",
         hint="pass --manifest FILE or --sql FOLDER, or set `downstream` in instep.yml",
     )
 
@@ -112,7 +112,7 @@ def _outcome_lines(outcomes: tuple[ChangeImpact, ...]) -> Iterator[Line]:
 
 
 def counts(models: Mapping[Any, Sequence[str]]) -> str:
-    """Return the names by level in one sentence: `breaks 3 models: a, b, c; changes silently 1 model: d`."""
+    """Return the names by level in one sentence: `breaks 3 models: a, b, c; silently changes 1 model: d`."""
     said = ((word, models.get(level, ())) for level, word in WORDS[:3])
     parts = [f"{word} {models_of(len(names))}: {_listed(names)}" for word, names in said if names]
     return "; ".join(parts) or "breaks nothing"

@@ -26,7 +26,7 @@ def ddl_of(app: App, connection: str, found: PlanPreview) -> list[str]:
 def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:
     """The statements as they can be pasted."""
     if statements:
-        yield "In SQL: to read, the steps above are what is done", "bold"
+        yield "Equivalent SQL (for reference; instep executes the steps above)", "bold"
     for statement in statements:
         for line in statement.splitlines():
             yield f"  {line}", "dim" if line.startswith("--") else ""

@@ -60,7 +60,7 @@ def _modes(found: PlanPreview, *, every: bool) -> Iterator[Line]:
 
 
 def _mode(table: Table, choice: TableMode) -> str:
-    deletes = f", deletes {choice.deletes}" if choice.mode in ("upsert", "log", "stream") else ""
+    deletes = f", deletes {choice.deletes}" if choice.mode in ("upsert", "cdc", "stream") else ""
     hint = f"; {choice.suggestion}" if choice.suggestion else ""
     return f"{table.path}: {choice.mode}{deletes} ({choice.why}{hint})"
 

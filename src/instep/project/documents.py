@@ -40,7 +40,7 @@ TYPES: Mapping[ObjectKind, Any] = {
     "connection": ConnectionSection,
 }
 NO_REFERENCE = (
-    "a reference cannot stand in what the server keeps: write the value itself, which is sealed if it is a secret"
+    "a reference is not possible in the server's configuration: write the value itself; a secret is encrypted"
 )
 MOVED = "is sealed for another server: {} is not what it was. Write the secret's value again"
 _SECRET = frozenset({"plain_secret", "property_secret", "url_secret"})

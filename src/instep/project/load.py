@@ -80,7 +80,7 @@ def text_of(file: Path, missing: str = "make a project with `instep init`") -> s
     """The text of a YAML file; ProjectError if it cannot be read. `missing`: what to do if there is none."""
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="this is no project file")
+            raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="this is not a project file")
         return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ProjectError(f"{file} does not exist", hint=missing) from None

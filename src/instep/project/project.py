@@ -67,12 +67,12 @@ class Settings(dict[str, Any]):
 class TableOptions:
     """How one table is loaded. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
 
-    mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
     cursor: str = ""
     lookback: float = 0
     deletes: Deletes = "soft"
     key: tuple[str, ...] = ()
-    misfit: Literal["quarantine", "null", "fail"] | None = None
+    on_invalid_value: Literal["quarantine", "null", "fail"] | None = None
     keep_old_names: float | None = None
     filter: str | None = None
     name: str = ""
@@ -286,7 +286,7 @@ class Project:
     def follows_log(self, connection: str) -> bool:
         """Return whether some table of the connection follows the source's log."""
         said = self.connection(connection)
-        return said.mode == "log" or any(t.mode == "log" for t in said.tables.values())
+        return said.mode == "cdc" or any(t.mode == "cdc" for t in said.tables.values())
 
     def log_names(self, connection: str, own: str) -> tuple[str, str]:
         """Return (slot, publication) of a connection that follows a log: `own`, unless it names others."""

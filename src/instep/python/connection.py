@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.everyday.sync import SyncRequest
+from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetSchema, ListVersions
 from instep.operations.repair.undo import UndoRequest
@@ -73,6 +75,14 @@ class Plan:
         return preformatted(self.lines)
 
 
+TABLE_COLUMNS: Mapping[str, Callable[[TableSummary], object]] = {
+    **{name: attrgetter(name) for name in ("table", "destination", "mode", "key", "rows", "bytes", "columns")},
+    "last run": lambda one: one.last_run and f"{one.last_run.kind} {one.last_run.status}",
+    **{name: attrgetter(name) for name in ("quarantined", "paused", "error", "backfills", "note")},
+}
+"""What a notebook shows of a table that stands at the destination."""
+
+
 class Connection:
     """One connection: a source replicated into a destination.
 
@@ -129,7 +139,8 @@ class Connection:
     def preview(self, request: Request) -> Preview:
         """Return what an operation would do; nothing is written. `run` carries it out exactly so.
 
-        `request`: an `UndoRequest`, `RestoreRequest`, `SetKeyRequest`, `SetCursorRequest` or `DeclareRenameRequest`.
+        `request`: an `UndoRequest`, `RestoreRequest`, `RepairRequest`, `SetKeyRequest`, `SetCursorRequest` or
+        `DeclareRenameRequest`.
         Raises InstepError for what cannot be done.
         """
         return self._backend.operations.prepare(self.name, request)
@@ -158,11 +169,13 @@ class Connection:
         """
         return int(self.run(self.preview(DeclareRenameRequest(old=old, new=new)))["version"])
 
-    @property
-    def tables(self) -> list[Table]:
-        """Return the accepted tables, by path."""
-        found = self._backend.tables(self.name)
-        return [Table(path, found[path], self.name, self._backend, self._watch) for path in sorted(found)]
+    def tables(self) -> Records[TableSummary]:
+        """Return what stands at the destination, one record a table, by path: rows, bytes, last run, what holds it up.
+
+        Rows and bytes come from metadata; no row is read. `table(path)` has what can be done with one of them.
+        """
+        found: TablesResult = self._backend.operations.read(self.name, TablesRequest())
+        return Records(found.tables, TABLE_COLUMNS)
 
     def table(self, path: str) -> Table:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""

@@ -68,19 +68,19 @@ class PolicyTest:
 
     @property
     def failed(self) -> list[CaseResult]:
-        """Return the cases that were decided otherwise than expected."""
+        """Return the cases that were decided differently than expected."""
         return [one for one in self.cases if not one.passed]
 
     def raise_for_failure(self) -> PolicyTest:
         """Return the outcome itself.
 
-        Raises InstepError that names each case that was decided otherwise than expected, and the rule that decided.
+        Raises InstepError that names each case that was decided differently than expected, and the rule that decided.
         """
         if self.ok:
             return self
         lines = "\n".join(_failure(one) for one in self.failed)
         raise InstepError(
-            f"{len(self.failed)} of {len(self.cases)} case(s) of connection {self.connection} are decided otherwise\n"
+            f"{len(self.failed)} of {len(self.cases)} case(s) of connection {self.connection} are decided differently\n"
             f"{lines}",
             hint="change the policy or the case; `instep policy explain` shows why a rule did not decide",
         )
@@ -136,7 +136,7 @@ class Policy:
         return PolicyTest(self._connection, results)
 
     def simulate(self, file: str | Path, since: datetime | None = None) -> Document:
-        """Decide every recorded change anew by another policy; return what would have been decided otherwise.
+        """Decide every recorded change anew by another policy; return what would have been decided differently.
 
         `file`: one policy, as under one name of `policies:` in instep.yml. `since`: only changes that were first seen
         at this time or later. Raises ProjectError if the file is wrong.

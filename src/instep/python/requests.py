@@ -1,9 +1,17 @@
 """Requests of operations that can be shown before they are carried out: see `Connection.preview`."""
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.operations.repair.undo import UndoRequest
 
-__all__ = ["DeclareRenameRequest", "RestoreRequest", "SetCursorRequest", "SetKeyRequest", "UndoRequest"]
+__all__ = [
+    "DeclareRenameRequest",
+    "RepairRequest",
+    "RestoreRequest",
+    "SetCursorRequest",
+    "SetKeyRequest",
+    "UndoRequest",
+]

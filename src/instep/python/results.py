@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHOWN = 100
 """Rows that a notebook shows of one result."""
-_NUMBERS = ("read", "inserted", "updated", "deleted", "misfits")
+_NUMBERS = ("read", "inserted", "updated", "deleted", "invalid_values")
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[object]], total: int | None = None) -> str:

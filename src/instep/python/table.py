@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.operations.everyday.tables import TableColumn, TablesRequest, TablesResult
 from instep.operations.queries.schemas import GetObjectHistory
+from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.python.progress import ProgressCallback, ProgressWatch
-from instep.python.results import BackfillEstimate, Records, SyncResult
+from instep.python.results import BackfillEstimate, Document, QueryResult, Records, SyncResult
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend, Ref
@@ -28,6 +30,7 @@ class Table:
         orders = shop.table("main.orders")
         orders.backfill(["note"])
         orders.set_key(["id", "version"])
+        orders.repair()["verdict"]["equal"]
         orders.restore(orders.savepoints()[1].id, allow=["main.orders"])
     """
 
@@ -79,6 +82,24 @@ class Table:
         """
         return int(self._do(SetCursorRequest(table=self.path, column=column, start=start))["version"])
 
+    def columns(self) -> Records[TableColumn]:
+        """Return the columns at source and destination: types, key, whether they are read or hashed, since when."""
+        return Records(self._read(TablesRequest(table=self.path)).columns)
+
+    def preview(self, rows: int = 10) -> QueryResult:
+        """Return the first rows (at most 100) as the destination has them, in no order.
+
+        Raises InstepError for a table that was never loaded, ProjectError for the project of a server: rows do not
+        pass through it.
+        """
+        shown = self._read(TablesRequest(table=self.path, preview=rows)).preview
+        assert shown is not None, "it was asked for"
+        return QueryResult(shown.arrow)
+
+    def _read(self, request: TablesRequest) -> TablesResult:
+        found: TablesResult = self._backend.operations.read(self._connection, request)
+        return found
+
     def savepoints(self) -> Records[Savepoint]:
         """Return the snapshots that the table can be put back to, newest first."""
         return Records(self._backend.rows.savepoints(self._connection, self.path))
@@ -94,6 +115,16 @@ class Table:
         """
         asked = RestoreRequest(table=self.path, snapshot=None if snapshot is None else str(snapshot), at=at)
         return str(self._do(asked, allow)["run"])
+
+    def repair(self, *, allow: Iterable[str] = (), on_progress: ProgressCallback | None = None) -> Document:
+        """Correct the rows in which the table differs from its source, and no others; return what was done.
+
+        The result has `inserted`, `updated`, `deleted`, and `verdict`: what `verify` says of the table since. Cursor
+        and schema stay. `allow`: patterns, of which one has to name the table if rows go that the source does
+        not have. Raises Blocked without it, and for a table that cannot be repaired exactly.
+        """
+        with self._watch.reporting_to(on_progress):
+            return Document(self._do(RepairRequest(table=self.path, shown=True), allow))
 
     def _do(self, request: Request, allow: Iterable[str] = ()) -> Mapping[str, Any]:
         preview = self._backend.operations.prepare(self._connection, request)

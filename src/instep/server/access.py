@@ -45,7 +45,7 @@ def identified(server: ServerContext, authorization: str, address: str) -> Calle
     if key is None:
         server.rates.fail(address)
         hint = "keys expire and are revoked; an admin sees them under /api/v1/keys"
-        raise ApiProblem(401, "unauthorized", "this API key is not let in", hint, headers=_CHALLENGE)
+        raise ApiProblem(401, "unauthorized", "this API key is not accepted", hint, headers=_CHALLENGE)
     return Caller(key)
 
 

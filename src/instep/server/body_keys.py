@@ -7,12 +7,12 @@ The keys of objects within them (`spec`, `config`) have a table of their own, wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 from pydantic import BaseModel
 
 from instep.operations.registry import specs
-from instep.operations.spec import Request
+from instep.operations.spec import Request, served_fields
 from instep.operations.values import leads_to
 from instep.project.allowed.keys import NAMES, PARTS, PUBLIC, SECRET, SETTING
 from instep.server import connection_views, models, resources
@@ -31,7 +31,7 @@ from instep.server.requests import request_model
 from instep.server.routes import changes, detectors, keys, policies, quarantine, rollouts, selections
 
 SPEC = "the object's keys, above"
-TOLD = "kept and told back; it has no effect"
+TOLD = "stored and returned; it has no effect"
 NOWHERE = "refused, unless it says what is so anyway"
 REASON = "a text for people, in the log of audits"
 CONSENT = "what of the destination may be dropped; nothing is opened"
@@ -48,7 +48,7 @@ def _each(**words: str) -> Words:
 
 def _of_record(record: Any) -> Words:
     """Return words by the fields of an operation's request: their types say what they lead to."""
-    return {name: KINDS[leads_to(hint)] for name, hint in get_type_hints(record, include_extras=True).items()}
+    return {name: KINDS[leads_to(hint)] for name, hint in served_fields(record).items()}
 
 
 KINDS = {

@@ -172,7 +172,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(_: str) -> None:
-    raise ValueError("NaN and Infinity are no numbers of JSON")
+    raise ValueError("NaN and Infinity are not JSON numbers")
 
 
 def _deep() -> ApiProblem:

@@ -7,6 +7,7 @@ have a route of their own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -28,17 +29,24 @@ _OF_THEIR_OWN = frozenset(
 )
 
 Check = Callable[[ServerContext, Caller, str, Any], None]
-_CHECKS: dict[str, tuple[Check, ...]] = {"apply": (check_allow, check_plan), "undo": (check_owner,)}
+_CHECKS: dict[str, tuple[Check, ...]] = {"apply": (check_plan,), "undo": (check_owner,)}
+
+
+def _checks(spec: OperationSpec) -> tuple[Check, ...]:
+    """Return the checks of a request: an operator may not `allow` that something is lost."""
+    consents = spec.role == "operator" and any(one.name == "allow" for one in fields(spec.request))
+    return (*((check_allow,) if consents else ()), *_CHECKS.get(spec.name, ()))
 
 
 def _add(routes: APIRouter, spec: OperationSpec) -> None:
     method, path = spec.route.split(" ")
+    checks = _checks(spec)
 
     def endpoint(
         the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Request, writes: Writes
     ) -> Response:
         name = the.connection(who, connection)
-        for check in _CHECKS.get(spec.name, ()):
+        for check in checks:
             check(the, who, name, asked)
         return ask(the, writes, name, spec.name, asked.options(), asked.why)
 

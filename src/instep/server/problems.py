@@ -9,11 +9,13 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from instep import errors
 from instep.project.documents import MOST_TOLD, InvalidObject, pointer
+from instep.suggest import did_you_mean
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/v1/docs#problem-"
@@ -21,19 +23,19 @@ TITLES = {
     "unreadable": "The request cannot be read.",
     "unauthorized": "A valid API key is needed.",
     "forbidden": "The API key may not do this.",
-    "not_found": "There is no such thing.",
-    "method_not_allowed": "This is not done to it.",
-    "conflict": "Somebody else moved first.",
-    "blocked": "A decision is needed first.",
-    "precondition_failed": "It is not what it was any more.",
+    "not_found": "Not found.",
+    "method_not_allowed": "The method is not allowed here.",
+    "conflict": "Another run or request came first.",
+    "blocked": "A person or a policy has to decide first.",
+    "precondition_failed": "The object has changed since it was read.",
     "too_large": "The request is too large.",
     "media_type": "The body is not JSON.",
-    "invalid": "The request does not make sense.",
+    "invalid": "The request is invalid.",
     "change_not_found": "No connection has this change.",
     "repeated_differently": "The Idempotency-Key was used for another request.",
     "too_many_requests": "Too many requests.",
     "internal": "The server failed.",
-    "unavailable": "What is needed cannot be reached.",
+    "unavailable": "A required system cannot be reached.",
 }
 _BY_ERROR: tuple[tuple[type[errors.InstepError], int, str], ...] = (
     (errors.Blocked, 409, "blocked"),
@@ -92,11 +94,11 @@ def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
         yield {"at": f"/spec{pointer(path)}", "message": said}
 
 
-def of_status(error: HTTPException) -> ApiProblem:
+def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
     """What the framework refuses."""
     code = _BY_STATUS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = TITLES[code] if error.status_code in (404, 405) else str(error.detail)
-    return ApiProblem(error.status_code, code, detail, headers=error.headers or {})
+    return ApiProblem(error.status_code, code, detail, hint, headers=error.headers or {})
 
 
 def of_invalid(error: RequestValidationError) -> ApiProblem:
@@ -128,9 +130,15 @@ async def on_error(_: Request, error: Exception) -> Response:
     return respond(of_error(error))
 
 
-async def on_status(_: Request, error: Exception) -> Response:
+async def on_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return respond(of_status(error))
+    return respond(of_status(error, _nearest(request) if error.status_code == 404 else ""))
+
+
+def _nearest(request: Request) -> str:
+    """Return the routes whose paths are closest to the one that is not there."""
+    paths = {route.path for route in request.app.routes if isinstance(route, APIRoute)}
+    return did_you_mean(request.url.path, sorted(paths), "see /api/v1/docs")
 
 
 async def on_invalid(_: Request, error: Exception) -> Response:

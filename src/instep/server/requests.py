@@ -13,7 +13,7 @@ import pydantic
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, create_model
 
-from instep.operations.spec import Options, Query, Request
+from instep.operations.spec import Options, Query, Request, served_fields
 from instep.server.models import RequestModel
 
 
@@ -27,10 +27,11 @@ _MODELS: dict[type[Request], type[Requested]] = {}
 def request_model(record: type[Request]) -> type[Requested]:
     """Return the body of a request: the fields of its record, each with the text that stands beneath it."""
     if record not in _MODELS:
-        hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
+        hints, texts = served_fields(record), texts_of(record)
         made: dict[str, Any] = {
             one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
             for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
+            if one.name in hints
         }
         _MODELS[record] = create_model(record.__name__, __base__=Requested, __doc__=record.__doc__, **made)
     return _MODELS[record]

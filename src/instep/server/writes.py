@@ -90,7 +90,9 @@ class Write:
         if self.match is None or self.match.strip() == "*":
             return
         if not {etag(one) for one in documents} & {one.strip() for one in self.match.split(",")}:
-            raise ApiProblem(412, "precondition_failed", "it has moved since it was read", "read it again, then decide")
+            raise ApiProblem(
+                412, "precondition_failed", "the object has changed since it was read", "read it again, then decide"
+            )
 
     def repeated(self) -> bool:
         """Whether this very request was carried out before: for what is done outside of the transaction."""

@@ -98,13 +98,13 @@ def check_server(session: SparkSession, catalog: str, file: str) -> None:
         except AnalysisException as error:
             raise SetupError(
                 f"this merge is done by the Spark server, which does not see the catalog {file} of this machine",
-                hint="give the lake a REST catalog, or merge here: raise the destination's upsert_rows",
+                hint="give the destination a REST catalog, or merge here: raise the destination's upsert_rows",
             ) from error
     try:
         session.sql(f"SHOW NAMESPACES IN {name(catalog)}")
     except PySparkException as error:
         raise SetupError(
-            f"this merge is done by the Spark server, which cannot open the lake {name(catalog)}: {first_line(error)}",
+            f"the Spark server cannot open the destination {name(catalog)} for this merge: {first_line(error)}",
             hint="the server needs Iceberg's jar and its extensions from its start on: docs/guides/cluster.md",
         ) from error
 

@@ -49,7 +49,7 @@ class Conformed:
     batch: pa.RecordBatch
     held: tuple[QuarantinedValue, ...] = ()
     casts: Mapping[str, int] | None = None
-    misfits: int = 0
+    invalid_values: int = 0
     rejected: int = 0
     unkeyed: int = 0
 
@@ -118,7 +118,7 @@ class _Batch:
         self.values = {name: done.values for name, done in self.casts.items()}
 
     def done(self, ids: RowIds) -> Conformed:
-        bad = self._misfits()
+        bad = self._invalid_values()
         refused = self._refused_rows()
         kept = None if refused is None else pc.invert(refused)
         self._system(ids, bad, kept)
@@ -129,8 +129,8 @@ class _Batch:
         for at, columns in bad.items():
             self._hold(at, columns)
         lossy = Counter({f"{n}: {why}": count for n, done in self.casts.items() for why, count in done.lossy.items()})
-        misfits = sum(map(len, bad.values()))
-        return Conformed(batch, tuple(self.held), lossy, misfits, self.rows - len(batch), self.unkeyed)
+        invalid_values = sum(map(len, bad.values()))
+        return Conformed(batch, tuple(self.held), lossy, invalid_values, self.rows - len(batch), self.unkeyed)
 
     def _column(self, column: StageColumn) -> Cast:
         field = self.spec.schema.field(column.name)
@@ -142,22 +142,22 @@ class _Batch:
             return Cast(pc.cast(hashed(values, column.source, self.spec.salt), target))
         return limited(cast(values, column.source, target, column.type), field)
 
-    def _misfits(self) -> dict[int, list[StageColumn]]:
-        """Columns with a misfit by row; raises under the policy `fail`."""
+    def _invalid_values(self) -> dict[int, list[StageColumn]]:
+        """Columns with an invalid value by row; raises under the policy `fail`."""
         bad: dict[int, list[StageColumn]] = {}
         for column in self.spec.columns:
-            for at in self.casts[column.name].misfits:
+            for at in self.casts[column.name].invalid_values:
                 bad.setdefault(at, []).append(column)
-        if bad and self.spec.misfit == "fail":
+        if bad and self.spec.on_invalid_value == "fail":
             self._fail(min(bad), bad[min(bad)][0])
         return bad
 
     def _fail(self, at: int, column: StageColumn) -> None:
-        reason = self.casts[column.name].misfits[at]
+        reason = self.casts[column.name].invalid_values[at]
         raise StageError(
             f"{self.spec.table}, column {column.path}, row {self._key(at)}: "
             f"a value of the shape {shape(self._original(column, at) or '')} does not fit {column.type}: {reason}",
-            hint="set `misfit: quarantine` to load the row without the value, or let the column take a wider type",
+            hint="set `on_invalid_value: quarantine` to load the row without the value, or accept a wider type",
         )
 
     def _refused_rows(self) -> pa.Array | None:
@@ -167,11 +167,11 @@ class _Batch:
             nulls = self.values[name].is_null() if self.values[name].null_count else None
             if nulls is not None:
                 mask = nulls if mask is None else pc.or_(mask, nulls)
-        if mask is not None and self.spec.misfit == "fail":
+        if mask is not None and self.spec.on_invalid_value == "fail":
             at = mask.index(True).as_py()
             raise StageError(
                 f"{self.spec.table}, row {self._key(at)}: {self._why(at)}",
-                hint="set `misfit: quarantine` to hold such rows, or choose another key",
+                hint="set `on_invalid_value: quarantine` to quarantine such rows, or choose another key",
             )
         return mask
 
@@ -182,9 +182,9 @@ class _Batch:
         """The reason for refusing the row; a value that did not fit outranks a NULL."""
         for column in self.spec.columns:
             if column.name in self._required() and not self.values[column.name][at].is_valid:
-                misfit = self.casts[column.name].misfits.get(at)
+                unfit = self.casts[column.name].invalid_values.get(at)
                 what = NULL_KEY if column.key else NULL_REQUIRED
-                return f"{what} ({column.path}{': ' + misfit if misfit else ''})"
+                return f"{what} ({column.path}{': ' + unfit if unfit else ''})"
         return NULL_KEY
 
     def _reject(self, refused: pa.Array, bad: dict[int, list[StageColumn]]) -> None:
@@ -195,7 +195,7 @@ class _Batch:
 
     def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
         for column in columns:
-            reason = self.casts[column.name].misfits[at]
+            reason = self.casts[column.name].invalid_values[at]
             self.held.append(
                 QuarantinedValue(self._key(at), column.path, self._original(column, at), reason, self.place(at))
             )
@@ -249,7 +249,7 @@ class _Batch:
         return pa.array([notes.get(at) for at in range(self.rows)], pa.string())
 
     def _change(self, column: StageColumn, at: int) -> dict[str, str]:
-        return {"field": column.name, "change": "nulled", "reason": self.casts[column.name].misfits[at]}
+        return {"field": column.name, "change": "nulled", "reason": self.casts[column.name].invalid_values[at]}
 
     def _assemble(self) -> pa.RecordBatch:
         arrays = []

@@ -36,7 +36,7 @@ _SUSPECT = r"""\\[^"\\/bfnrtu]|\\u[dD][89a-fA-F]|[0-9]\.([^0-9]|$)"""
 
 
 def limited(done: Cast, field: pa.Field) -> Cast:
-    """The cast with NULL, and a misfit, in the place of each value that the field cannot hold."""
+    """The cast with NULL, and an invalid value, in the place of each value that the field cannot hold."""
     metadata = field.metadata or {}
     odd: dict[int, str] = {}
     if metadata.get(_KEY) == _NO_NUL:
@@ -49,7 +49,7 @@ def limited(done: Cast, field: pa.Field) -> Cast:
         return done
     mask = pa.array([at in odd for at in range(len(done.values))])
     values = pc.if_else(mask, pa.scalar(None, done.values.type), done.values)
-    return replace(done, values=values, misfits={**done.misfits, **dict(sorted(odd.items()))})
+    return replace(done, values=values, invalid_values={**done.invalid_values, **dict(sorted(odd.items()))})
 
 
 def _bad_json(texts: pa.Array, reason: Callable[[str], str]) -> dict[int, str]:

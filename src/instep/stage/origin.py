@@ -26,6 +26,17 @@ def told(batch: pa.RecordBatch, file: str, lines: pa.Array, refused: Sequence[Re
     return batch.replace_schema_metadata(metadata)
 
 
+def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """Return the rows at these ascending positions with their places; records that are no rows are left behind."""
+    some = batch.take(rows)
+    metadata = batch.schema.metadata or {}
+    if _FILE not in metadata:
+        return some
+    place = origins(batch)
+    lines = [int(place(at).rpartition(":")[2]) for at in rows.to_pylist()]
+    return told(some, metadata[_FILE].decode(), pa.array(lines, pa.int64()))
+
+
 def origins(batch: pa.RecordBatch) -> Callable[[int], str]:
     """The place of the row at a position, as `folder/file.csv:17`; "" for rows that come from no file."""
     metadata = batch.schema.metadata or {}

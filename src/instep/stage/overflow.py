@@ -48,9 +48,9 @@ def _members(column: StageColumn, values: pa.Array) -> list[str | None]:
         return [None if v is None else json.dumps(v) for v in values.to_pylist()]
     if isinstance(column.type, Boolean | Int) or (isinstance(column.type, Float) and column.type.bits == 64):
         done = cast(values, source, _OWN[type(column.type)], column.type)
-        texts = _texts(values, column) if done.misfits else []
+        texts = _texts(values, column) if done.invalid_values else []
         own = [_number(v) for v in done.values.to_pylist()]
-        return [_quoted(texts[at] or "") if at in done.misfits else v for at, v in enumerate(own)]
+        return [_quoted(texts[at] or "") if at in done.invalid_values else v for at, v in enumerate(own)]
     texts = _texts(values, column)
     if isinstance(column.type, Float):
         return [None if t is None else _float(t) for t in texts]

@@ -138,7 +138,7 @@ class StageSpec:
     quarantine: str
     run: str
     synced: int
-    misfit: InvalidValue = "quarantine"
+    on_invalid_value: InvalidValue = "quarantine"
     read_at: int = 0
     file_bytes: int = 256 << 20
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -168,7 +168,7 @@ class StagedFile:
 class ChunkResult:
     """What became of one chunk. `read` rows came from the source; they are in `files` or in `rejected`.
 
-    `casts` counts lossy conversions by column and reason, `misfits` the values held in `quarantine`
+    `casts` counts lossy conversions by column and reason, `invalid_values` the values held in `quarantine`
     (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there
     because their key is NULL, `unkeyed` of them because a value of it does not fit. `error` is set when the chunk could
     not be read: the other tables go on. `again`: only because others wanted the table.
@@ -179,7 +179,7 @@ class ChunkResult:
     read: int
     files: tuple[StagedFile, ...]
     casts: Mapping[str, int] = field(default_factory=dict)
-    misfits: int = 0
+    invalid_values: int = 0
     rejected: int = 0
     quarantine: str = ""
     error: str = ""

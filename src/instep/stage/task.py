@@ -203,7 +203,7 @@ class _ChunkRun:
         self.spec, self.chunk, self.conformer, self.progress = spec, chunk, conformer, progress
         self.writer = writer_for(spec, chunk.number, attempt)
         self.quarantine = QuarantineFile(spec, chunk.number, attempt)
-        self.read = self.written = self.misfits = self.rejected = self.unkeyed = 0
+        self.read = self.written = self.invalid_values = self.rejected = self.unkeyed = 0
         self.casts: Counter[str] = Counter()
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -215,7 +215,7 @@ class _ChunkRun:
         self.quarantine.add([h for h in done.held if h.column] if partial else [*done.held, *no_rows])
         self.read += len(batch) + len(no_rows)
         self.written += len(done.batch)
-        self.misfits += done.misfits
+        self.invalid_values += done.invalid_values
         self.rejected += done.rejected + len(no_rows)
         self.unkeyed += done.unkeyed
         self.casts.update(done.casts or {})
@@ -232,8 +232,8 @@ class _ChunkRun:
             )
         self.tell(1)
         return ChunkResult(
-            self.spec.table, self.chunk.number, self.read, files, dict(self.casts), self.misfits, self.rejected, held,
-            unkeyed=self.unkeyed,
+            self.spec.table, self.chunk.number, self.read, files, dict(self.casts), self.invalid_values, self.rejected,
+            held, unkeyed=self.unkeyed,
         )  # fmt: skip
 
     def abort(self) -> None:
@@ -250,10 +250,10 @@ def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[QuarantinedV
     """The records that the source could not make rows of; raises StageError under the policy `fail`."""
     held = []
     for file, (line, text, why) in refused(batch):
-        if spec.misfit == "fail":
+        if spec.on_invalid_value == "fail":
             raise StageError(
                 f"{spec.path or spec.table}: record {line} of {file} is no row: {why}",
-                hint="correct the file, or set `misfit: quarantine` to hold such records",
+                hint="correct the file, or set `on_invalid_value: quarantine` to quarantine such records",
             )
         key = compact_json({"_file": file, "_line": str(line)})
         held.append(QuarantinedValue(key, "", compact_json({TEXT: text}), why, f"{file}:{line}"))

@@ -16,7 +16,7 @@ from instep.sync.loading.engine import Engine
 from instep.sync.progress import SyncReport
 from instep.sync.run import sync
 from instep.sync.schema_changes.evolve import preview
-from instep.sync.schema_changes.undo import find, prepare, takeback, undone
+from instep.sync.schema_changes.undo import apply_undo, find, prepare, undone
 
 COUNTED_ROWS = 1_000_000
 """Rows up to which NULLs of a table are counted: all its columns are read for it, twice."""
@@ -64,7 +64,7 @@ def _looked(pipe: SyncContext) -> RunOutcome:
 def undo(pipe: SyncContext, change: str) -> RunOutcome:
     """Takes an applied change back; done, too, if it was taken back before. Raises what an undo raises."""
     if undone(pipe, change) is None:
-        takeback(pipe, prepare(pipe, find(pipe, change)))
+        apply_undo(pipe, prepare(pipe, find(pipe, change)))
     return RunOutcome("", "done")
 
 
@@ -74,7 +74,9 @@ def measured_sync(pipe: SyncContext, engine: Engine, *, nulls: bool) -> RunOutco
     report = sync(pipe, engine=engine)
     after = measures(pipe, nulls=nulls)
     runs = {".".join(filter(None, t.table)): t for t in report.tables}
-    tables = {path: TableHealth(run.read, run.misfits, before.get(path), after.get(path)) for path, run in runs.items()}
+    tables = {
+        path: TableHealth(run.read, run.invalid_values, before.get(path), after.get(path)) for path, run in runs.items()
+    }
     return RunOutcome(report.run, report.status, _error(report), tables)
 
 

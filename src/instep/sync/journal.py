@@ -120,7 +120,7 @@ def settle(pipe: SyncContext) -> None:
         with pipe.transaction():
             for one in left:
                 pipe.store.steps.end(plan.id, [one.step], "done" if one.step in done else "skipped")
-            why = "its run ended before it did; what was left is planned anew"
+            why = "its run ended before it did; the rest is planned again"
             pipe.store.plans.close(plan.id, "interrupted", error=why)
     crashpoint("journal.settled")
 

@@ -45,9 +45,21 @@ def ask_arrow(destination: Destination, sql: str) -> pa.Table:
     Integers of 128 bits come as int64 where every value fits, enumerations and intervals as text.
     """
     with _tables_as_views(destination, sql) as connection:
-        relation = connection.sql(sql)
-        wide = [str(kind).endswith("HUGEINT") for kind in relation.types]
-        found: pa.Table = relation.to_arrow_table()
+        return _arrow(connection.sql(sql))
+
+
+def first_rows(destination: Destination, ref: Ref, limit: int) -> tuple[QueryAnswer, pa.Table]:
+    """Return the first rows of a table, with the values that `ask` and `ask_arrow` answer."""
+    rows = destination.first_rows(ref, limit)
+    with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
+        connection.execute("set timezone = 'UTC'")
+        relation = connection.from_arrow(rows)
+        return QueryAnswer(list(rows.column_names), relation.fetchall()), _arrow(relation)
+
+
+def _arrow(relation: duckdb.DuckDBPyRelation) -> pa.Table:
+    wide = [str(kind).endswith("HUGEINT") for kind in relation.types]
+    found: pa.Table = relation.to_arrow_table()
     columns = [_plain(column, wide=is_wide) for column, is_wide in zip(found.columns, wide, strict=True)]
     return pa.Table.from_arrays(columns, names=found.column_names)
 
@@ -87,7 +99,11 @@ def _hint(error: str, destination: Destination) -> str:
     if missing is None:
         return 'names that are reserved words or have capitals need quotes: shop."order"'
     known = sorted(".".join(ref) for ref in destination.tables())
-    listed = f"the lake has {', '.join(known[:8])}{' and others' * (len(known) > 8)}" if known else "the lake is empty"
+    listed = (
+        f"the destination has {', '.join(known[:8])}{' and others' * (len(known) > 8)}"
+        if known
+        else "the destination has no tables"
+    )
     return did_you_mean(missing[1], [*known, *(name.partition(".")[2] for name in known)], listed)
 
 

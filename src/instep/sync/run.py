@@ -102,7 +102,7 @@ def sync(
         maintain_loaded(work.pipe, run, work.outcome, rows_by, work.told)
     done = work.outcome
     if not tables:
-        done.note("there is no table to sync: the source shows this user none that is switched on")
+        done.note("no tables selected: the source shows this user no table that is selected")
     return SyncReport(
         run.id, status_of(tables), tables, tuple(done.notes), done.applied, done.waiting, time.monotonic() - begun
     )
@@ -239,7 +239,7 @@ class _Sync:
         read again."""
         discard(self.pipe, loads)
         why = (
-            "its schema moved, or others wanted it for themselves, while it was read, again and again: sync again when "
+            "its schema changed, or other sessions locked it, during each attempt to read it: sync again when "
             "the migration is over"
         )
         for load in loads:
@@ -373,5 +373,5 @@ def _event(pipe: SyncContext, run: Run, result: TableRun) -> TableFailed | Table
         result.inserted,
         result.updated,
         result.deleted,
-        result.misfits,
+        result.invalid_values,
     )

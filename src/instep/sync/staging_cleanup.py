@@ -38,14 +38,14 @@ def dead_runs(pipe: SyncContext, run: Run) -> list[Run]:
     return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
 
 
-def sweep(pipe: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
+def remove_uncommitted_files(pipe: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
     """Removes what dead runs wrote for a table and did not commit.
 
-    A run before the table's last data commit was swept before that commit. The run of that commit itself may have
-    died before it cleared what it had staged.
+    The files of runs before the table's last data commit were removed before that commit. The run of that commit
+    itself may have died before it cleared what it had staged.
     """
     if left := uncommitted(dead, state):
-        pipe.destination.sweep(ref, left)
+        pipe.destination.remove_uncommitted_files(ref, left)
 
 
 def uncommitted(dead: Iterable[Run], state: LoadState | None) -> dict[str, int]:

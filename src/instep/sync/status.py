@@ -83,7 +83,7 @@ def _key_from(pipe: SyncContext, table: Table) -> str:
         source = pair_tables(pipe.store.accepted.catalog(pipe.name).tables, seen.catalog).get(table.ref)
         own = source.key if source else ()
     if not table.key:
-        return "the source has none" if not own else f"not let in: the source has ({', '.join(own)})"
+        return "the source has none" if not own else f"not approved: the source has ({', '.join(own)})"
     if chosen is not None and not settings.key:
         return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}"
     if own:

@@ -26,7 +26,7 @@ class TableMode:
     @property
     def partial(self) -> bool:
         """Whether a sync reads some of the rows only: those that did not change keep what they had."""
-        return self.cursor is not None or self.mode in ("log", "stream")
+        return self.cursor is not None or self.mode in ("cdc", "stream")
 
 
 def choose(table: Table, settings: TableSettings) -> TableMode:
@@ -52,7 +52,7 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
     if mode == "stream":
         key = ", ".join(table.key) or "none"
         return TableMode("stream", None, settings.deletes, f"key {key}; operations of the connector")
-    if mode == "log":
+    if mode == "cdc":
         return _logged(table, settings)
     if mode == "append" and cursor is None:
         raise ProjectError(
@@ -67,13 +67,13 @@ def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None
     """What is wrong where versions of rows cannot be told or would be lost."""
     if not table.key:
         return ProjectError(
-            f"table {table.path} has no primary key, so that the versions of its rows cannot be told apart",
+            f"table {table.path} has no primary key, so the versions of its rows cannot be distinguished",
             hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history`',
         )
     if settings.mode in ("append", "full_refresh"):
         return ProjectError(
             f"table {table.path}: `mode: {settings.mode}` compares no rows, so that it finds no versions for `history`",
-            hint="leave `mode` out, or use `mode: upsert` or `mode: log`",
+            hint="leave `mode` out, or use `mode: upsert` or `mode: cdc`",
         )
     if settings.deletes == "hard":
         return ProjectError(
@@ -97,7 +97,7 @@ def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> Tab
 def _logged(table: Table, settings: TableSettings) -> TableMode:
     if not table.key:
         return TableMode("full_refresh", None, "ignore", "no primary key, so that the log cannot tell its rows apart")
-    return TableMode("log", None, settings.deletes, f"key {', '.join(table.key)}; changes from the source's log")
+    return TableMode("cdc", None, settings.deletes, f"key {', '.join(table.key)}; changes from the source's log")
 
 
 def _suggest(table: Table) -> str:

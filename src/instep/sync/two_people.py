@@ -60,7 +60,7 @@ def asked_alone(store: Store, act: Act, who: str) -> Blocked | None:
         if who not in people:
             store.events.add(ActAskedFor(act.connection, act.name, act.what, who))
     said = f"{act.name}: {act.what}: with four_eyes this takes two people, and only {who} has asked for it"
-    return Blocked(said, hint=f"let somebody else ask for the same within {COUNTS.days} days")
+    return Blocked(said, hint=f"another person has to request the same within {COUNTS.days} days")
 
 
 @contextmanager

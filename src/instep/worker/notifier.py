@@ -54,7 +54,7 @@ class NoticeThread:
             if app.store.outbox.due():
                 for one in app.sender().send(seconds=seconds, patience=timedelta(seconds=patience)):
                     if one.error:
-                        self._said(f"channel {one.delivery.channel} was not reached: {one.error}")
+                        self._said(f"channel {one.delivery.channel} cannot be reached: {one.error}")
             self._lineage(app, seconds)
         except InstepError as error:
             self._said(f"notices were not sent: {error.message}")

@@ -21,7 +21,7 @@ from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInPro
 from instep.logs import bound
 from instep.model import Check, Job, RunOutcome
 from instep.operations.registry import spec_of, work_of
-from instep.operations.spec import OperationSpec, Work
+from instep.operations.spec import OperationSpec, ReadOperation, Work, check_served, document_of
 from instep.redaction import blot
 from instep.spans import span, tell
 from instep.sync.context import SyncContext
@@ -306,10 +306,16 @@ def _carried_out(app: App, job: Job) -> JobEnd:
     return JobEnd(run=run if run != before else "", result=done)
 
 
-def _worked(app: App, job: Job, spec: OperationSpec, work: Work) -> Mapping[str, Any]:
-    """Show what a request does, or carry it out."""
+def _worked(app: App, job: Job, spec: OperationSpec, work: Work | ReadOperation) -> Mapping[str, Any]:
+    """Read what a request asks for, show what it does, or carry it out."""
     said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
     request, pipe = spec.request.of_options(said), _pipe(app, job)
+    if isinstance(work, ReadOperation):
+        check_served(request)
+        found: Mapping[str, Any] = document_of(work.read(pipe, request))
+        return found
+    if work.moves_rows:
+        work.engine = app.engine(job.connection)
     if job.options.get("preview"):
         return work.prepare(pipe, request).to_dict()
     if (done := work.already(pipe, request)) is not None:

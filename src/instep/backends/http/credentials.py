@@ -49,7 +49,7 @@ def _private(path: Path) -> str:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise SetupError(f"the API key's file {path} is no file", hint=f"name a file in {FILE_VARIABLE}")
+                raise SetupError(f"the API key's file {path} is not a file", hint=f"name a file in {FILE_VARIABLE}")
             if found.st_mode & 0o077:
                 mode = stat.S_IMODE(found.st_mode)
                 raise SetupError(
@@ -64,6 +64,6 @@ def _private(path: Path) -> str:
 def _checked(text: str, where: str) -> ApiKeySecret:
     if not _FORM.fullmatch(text):
         raise SetupError(
-            f"{where} holds no API key", hint="it is one line that begins with instep_sk_, as it was told once"
+            f"{where} holds no API key", hint="it is one line that begins with instep_sk_, as it was shown once"
         )
     return ApiKeySecret(text)

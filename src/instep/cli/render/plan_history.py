@@ -24,7 +24,7 @@ def show_plans(out: Screen, rows: list[dict[str, Any]]) -> None:
             if step["error"]:
                 out.write(f"        {step['error']}", "red")
     if not rows:
-        out.write("no plan was applied yet")
+        out.write("no plan has been applied yet")
 
 
 def _took(step: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ def list_document(found: Sequence[Rollout]) -> dict[str, Any]:
 
 def show_list(out: Screen, found: Sequence[Rollout]) -> None:
     if not found:
-        out.write("there is no rollout: `instep rollout create --help` shows how to make one")
+        out.write("no rollouts: `instep rollout create --help` shows how to start one")
     for one in found:
         why = f": {one.why}" if one.why else ""
         line = (
@@ -84,8 +84,8 @@ def show_rollout(out: Screen, document: Mapping[str, Any], text: str) -> None:
     for wave in document["waves"]:
         out.write(f"  wave {wave['wave']}: {_counted(wave['counts'])}")
     _show_members(out, document["connections"])
-    why = f": {made['why']}" if made["why"] else ""
-    out.write(f"{made['status']}{why} ({_counted(document['counts'])})", _STYLES.get(made["status"], ""))
+    why = f"; {made['why']}" if made["why"] else ""
+    out.write(f"{made['status']}: {_counted(document['counts'])}{why}", _STYLES.get(made["status"], ""))
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -107,6 +107,7 @@ def _show_members(out: Screen, rows: Sequence[Mapping[str, Any]]) -> None:
     grid = Grid("connection", "wave", "status", "fit", "why", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
         why = row["error"] or "; ".join(row["findings"]) or row["why"]
+        fit = "" if row["fit"] == row["status"] else row["fit"]
         state = cell(status_word(row["status"]), _STYLES.get(row["status"], ""))
-        grid.add_row(cell(row["connection"]), cell(row["wave"] or ""), state, cell(row["fit"]), cell(why))
+        grid.add_row(cell(row["connection"]), cell(row["wave"] or ""), state, cell(fit), cell(why))
     out.print(grid)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.sync.progress import SyncReport
 
-_NUMBERS = ("read", "inserted", "updated", "deleted", "held")
+_NUMBERS = ("read", "inserted", "updated", "deleted", "invalid")
 
 
 def end_as(report: SyncReport) -> None:
@@ -33,7 +33,7 @@ def show_report(out: Screen, report: SyncReport) -> None:
         grid.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for t in report.tables:
         style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
-        numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))
+        numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.invalid_values))
         grid.add_row(cell(_path(t.table)), t.mode, *numbers, cell(t.status, style))
     out.print(grid)
     for t in report.tables:
@@ -43,7 +43,7 @@ def show_report(out: Screen, report: SyncReport) -> None:
         out.write(f"note: {note}", "yellow")
     if report.waiting:
         ids = ", ".join(report.waiting)
-        say(f"{len(report.waiting)} change(s) wait for a review: {ids}. See `instep changes list`.")
+        say(f"{len(report.waiting)} change(s) wait for a review: {ids}. Run `instep changes list`.")
     say(f"{report.status} in {report.seconds:.1f} s, run {report.run}")
 
 

@@ -197,7 +197,7 @@ def _left_out(project: Project, store: Store, connection: str, change: Change, a
     """Changes of what is not selected are never compared; of a table that nobody knows, they may be a slip."""
     place = object_of(change)
     if any((*s.ref, s.column) == place for s in store.switches.of(connection) if s.listed_off and not s.enabled):
-        yield "it was listed as switched off when it was found, and stays so until somebody switches it on"
+        yield "it was deselected when it was found, and stays so until it is selected"
     ref = table_of(change)
     if ref is None:
         return
@@ -205,7 +205,7 @@ def _left_out(project: Project, store: Store, connection: str, change: Change, a
     table = known or Table(*ref, ())
     if known is None and not change.kind.startswith("table."):
         hint = did_you_mean(table.path, (t.path for t in accepted.tables), form="; did you mean {}?")
-        yield f"{table.path} is no accepted table of {connection}: answered for a table of that name{hint}"
+        yield f"{table.path} is not an accepted table of {connection}: answered for a table of that name{hint}"
     on, why = is_on(selection, table)
     if not on:
         yield f"{table.path} is not read ({why}): its changes are not looked at"
@@ -299,7 +299,7 @@ def take_over(project: Project, store: Store, connection: str, file: Path) -> Ta
     given = project.connection(connection).model_fields_set
     already = sorted(given & {*found.keys, "policy", "detect_and_propagate_schema_changes"})
     if already:
-        found.notes.append(f"connection {connection} has {', '.join(already)} already: put them together by hand")
+        found.notes.append(f"connection {connection} has {', '.join(already)} already: merge them yourself")
     text = yaml.safe_dump({"connections": {connection: found.keys}}, sort_keys=False, allow_unicode=True)
     return TakenOver(found.keys, text, tuple(found.notes))
 

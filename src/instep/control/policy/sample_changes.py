@@ -139,12 +139,12 @@ def _retype(wanted: PolicyQuestion, ref: k.Ref, known: Column | None) -> k.Chang
     pairs = [(a, b) for a in befores for b in ((after,) if after else _LIKELY) if a != b]
     fitting = next(((a, b) for a, b in pairs if retyped(a, b) == wanted.kind), None)
     if fitting is None:
-        raise SchemaError(_misfit(wanted.kind, before, after), hint="name both types, or another kind of change")
+        raise SchemaError(_mismatch(wanted.kind, before, after), hint="name both types, or another kind of change")
     column = replace(known or Column(wanted.column, fitting[0]), type=fitting[0])
     return RETYPES[wanted.kind](ref, column, replace(column, type=fitting[1]))
 
 
-def _misfit(kind: str, before: DataType | None, after: DataType | None) -> str:
+def _mismatch(kind: str, before: DataType | None, after: DataType | None) -> str:
     if before is None or after is None:
         return f"no usual type makes a {kind} {f'from {before}' if before else f'to {after}'}"
     return f"{before} to {after} is {retyped(before, after) if before != after else 'no change'}, not {kind}"

@@ -24,7 +24,7 @@ from instep.schema.policy.similarity import PROPOSAL
 from instep.store.store import Store
 
 REMOVALS = ("schema.removed", "table.removed", "column.removed")
-DOUBT = "may be one rename"
+DOUBT = "possible rename"
 """How the reason begins where a preset wants suspected renames reviewed."""
 
 
@@ -78,7 +78,7 @@ def moment(text: str) -> datetime:
     try:
         return utc(text)
     except ValueError:
-        raise InstepError(f"{text!r} is no date", hint="write it as 2026-11-21 or 2026-11-21T09:30") from None
+        raise InstepError(f"{text!r} is not a date", hint="write it as 2026-11-21 or 2026-11-21T09:30") from None
 
 
 def simulate(
@@ -153,13 +153,13 @@ def _text(kind: str, action: str, modifiers: Mapping[str, Any]) -> str:
     """The action with the modifiers that change what it does to this kind."""
     said = {name: modifiers[name] for name in _MATTER.get(kind, ()) if name in modifiers}
     if action == "ignore":
-        said = {name: value for name, value in said.items() if name == "misfit"}
+        said = {name: value for name, value in said.items() if name == "on_invalid_value"}
     return ", ".join([action, *(f"{name}: {value}" for name, value in said.items() if value != "none")])
 
 
 _MATTER: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(REMOVALS, ("removed",)),
     "column.added": ("backfill",),
-    "column.narrowed": ("misfit",),
-    "column.retyped": ("misfit", "backfill"),
+    "column.narrowed": ("on_invalid_value",),
+    "column.retyped": ("on_invalid_value", "backfill"),
 }

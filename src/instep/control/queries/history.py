@@ -31,7 +31,7 @@ class TableOutcome:
     inserted: int
     updated: int
     deleted: int
-    misfits: int
+    invalid_values: int
     bytes: int
     seconds: float
     error: str

@@ -47,8 +47,8 @@ class ChangePatch:
             return CompatibilityLine("conflict", f"its change is another one: {other[0].summary}")
         done = self._found(connection, "applied")
         if self._is_there(connection, done):
-            return CompatibilityLine("already", "it is applied" if done else "it was never without it")
-        return CompatibilityLine("conflict", "its source shows no such change, as of the last detection")
+            return CompatibilityLine("already", "applied before" if done else "part of its first schema")
+        return CompatibilityLine("conflict", "its source has no such change as of the last detection")
 
     def _waiting(self, review: Review) -> CompatibilityLine:
         if review.status == "rejected" and self.verdict == "rejected":
@@ -123,7 +123,7 @@ def change_patch(
         return ChangePatch(store, verdict, review.kind, path_of(review), review.summary)
     kind, _, path = text.partition(":")
     if kind not in KINDS:
-        raise InstepError(f"{kind!r} is no kind of change", hint=f"one of: {', '.join(KINDS)}")
+        raise InstepError(f"{kind!r} is not a kind of change", hint=f"one of: {', '.join(KINDS)}")
     wanted = ChangePatch(store, verdict, kind, path)
     found = Counter(r.summary for name in connections for r in wanted._found(name, *STANDING, "applied"))
     if not found:

@@ -30,7 +30,7 @@ class Gates:
         failed = "any run fails" if self.failed == 0 else f"more than {_amount(self.failed or 0)} of a wave's runs fail"
         said = {
             "failed": failed,
-            "quarantined": f"values of more than {_percent(self.quarantined or 0)} of a table's rows are held",
+            "quarantined": f"values of more than {_percent(self.quarantined or 0)} of a table's rows are quarantined",
             "nulls": f"the share of NULL in a column rises by more than {self.nulls or 0:g} points",
             "rows": f"the rows of a table differ by more than {_percent(self.rows or 0)}",
         }
@@ -53,7 +53,7 @@ def gates(said: Sequence[str]) -> Gates:
         name, _, value = (part.strip() for part in text.partition("="))
         if name not in {f.name for f in fields(Gates)} or not value:
             raise InstepError(
-                f"{text!r} is no gate", hint="write failed=10%, quarantined=0.5%, nulls=3, rows=30%, or NAME=off"
+                f"{text!r} is not a gate", hint="write failed=10%, quarantined=0.5%, nulls=3, rows=30%, or NAME=off"
             )
         found = replace(found, **{name: _limit(text, name, value)})
     return found
@@ -68,7 +68,7 @@ def _limit(text: str, name: str, value: str) -> float | None:
         number = -1.0
     if not 0 <= number < 1e6:
         raise InstepError(
-            f"{text!r} is no gate: {value!r} is no limit", hint="write a number, a share such as 10%, or off"
+            f"{text!r} is not a gate: {value!r} is not a limit", hint="write a number, a share such as 10%, or off"
         )
     return number / 100 if value.endswith("%") and name != "nulls" else number
 
@@ -81,7 +81,7 @@ def findings(outcome: RunOutcome, limits: Gates) -> tuple[str, ...]:
 def _of_table(path: str, health: TableHealth, limits: Gates) -> Iterator[str]:
     share = health.held / health.read if health.read else 0.0
     if limits.quarantined is not None and share > limits.quarantined:
-        yield f"{path}: {health.held:,} values held in {health.read:,} rows, {_percent(share)} of them"
+        yield f"{path}: {health.held:,} values quarantined of {health.read:,} rows, {_percent(share)} of them"
     before, after = health.before, health.after
     if before is None or after is None or not before.rows:
         return

@@ -89,4 +89,9 @@ def member_line(member: Member) -> str:
 
 def status_word(status: str) -> str:
     """Return what people read for the status of a connection in a rollout."""
-    return {"rolled_back": "rolled back", "blocked": "does not fit", "already": "already applied"}.get(status, status)
+    return {
+        "rolled_back": "rolled back",
+        "blocked": "does not fit",
+        "already": "already applied",
+        "waiting": "pending",
+    }.get(status, status)

@@ -75,7 +75,7 @@ class PolicyPatch:
             name = f"policy {policy.name}" if policy.name else "its policy"
             return CompatibilityLine("undecided", f"{name} has rules of its own: take them out, or skip the connection")
         return CompatibilityLine(
-            "applies", f"preset {policy.preset} becomes {self.preset}; open reviews are decided anew"
+            "applies", f"preset {policy.preset} becomes {self.preset}; open reviews are decided again"
         )
 
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:

@@ -82,7 +82,7 @@ def sizes(text: str) -> tuple[str, ...]:
     for word in words[:-1]:
         if not re.fullmatch(r"[1-9]\d{0,4}|([1-9]\d?|100)%", word):
             raise InstepError(
-                f"{word!r} is no size of a wave", hint="write numbers or shares, such as --waves 1,10%,rest"
+                f"{word!r} is not a size of a wave", hint="write numbers or shares, such as --waves 1,10%,rest"
             )
     return words
 

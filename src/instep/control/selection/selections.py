@@ -303,7 +303,7 @@ def _of_column(
     state = "in clear" if verb == "hash" else "hashed"
     lines = [f"rows that are loaded are {state} until the table is read again: a backfill of it is recorded"]
     if verb == "hash":
-        lines.append("rows that the source has deleted and older snapshots of the lake keep it in clear")
+        lines.append("rows that the source has deleted and older snapshots of the destination keep it in clear")
     return tuple(lines), (table.ref, "")
 
 

@@ -148,7 +148,7 @@ def _replace(warehouse: Warehouse, held: DeltaTableState, table: Table, steps: S
     DeltaCommit(held, record).land("REPLACE TABLE", commit, warehouse)
 
 
-def revive(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None:
+def undrop_table(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None:
     """A dropped table comes back under its name with its rows; nothing if it is back already."""
     with warehouse.moving():
         if (there := find(warehouse, ref)) is not None:
@@ -165,7 +165,7 @@ def revive(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None
         if isinstance(warehouse, ObjectWarehouse):
             _called(warehouse, held_in(old.folder, ref), ref, commit)
         elif isinstance(warehouse, Folders):
-            warehouse.revive(old)
+            warehouse.undrop(old)
     held = require(warehouse, ref)
     if held.record.fence < commit.fence:
         DeltaCommit(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, warehouse)

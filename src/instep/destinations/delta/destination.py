@@ -14,14 +14,15 @@ from instep.destinations.base import (
     Fill,
     Filled,
     FillSize,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     Ref,
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -32,11 +33,12 @@ from instep.destinations.delta import promote as refill
 from instep.destinations.delta.ddl import CAPABILITIES, statements
 from instep.destinations.delta.files import io_of
 from instep.destinations.delta.held import DeltaTableState, find, not_ours, require
-from instep.destinations.delta.keep import sweep
+from instep.destinations.delta.keep import remove_uncommitted_files
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.warehouse import Folders, Warehouse, local_root
 from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
+from instep.destinations.first_rows import first_rows
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.writable import check_writable
@@ -164,8 +166,8 @@ class DeltaDestination:
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.warehouse, ref, fence)
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        sweep(self.warehouse, ref, runs)
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        remove_uncommitted_files(self.warehouse, ref, runs)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.warehouse, ref, steps, after, commit)
@@ -174,14 +176,14 @@ class DeltaDestination:
         """The steps as Spark SQL over Delta tables."""
         return statements(steps)
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
-        ddl.revive(self.warehouse, ref, table, commit)
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        ddl.undrop_table(self.warehouse, ref, table, commit)
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return keep.is_kept(self.warehouse, ref, source_id)
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
-        return keep.revival(self.warehouse, ref, column)
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        return keep.undrop_report(self.warehouse, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         return refill.refill(self.warehouse, ref, column, commit)
@@ -239,11 +241,11 @@ class DeltaDestination:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.warehouse, ref, columns, extra, commit)
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
-        return rows.misfits(self.warehouse, ref, column, kind)
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        return rows.count_invalid_values(self.warehouse, ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
-        return rows.trial(self.warehouse, ref, column, kind, key, limit)
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        return rows.sample_cast(self.warehouse, ref, column, kind, key, limit)
 
     def target(self, ref: Ref) -> StagingTarget:
         held = require(self.warehouse, ref)
@@ -262,6 +264,18 @@ class DeltaDestination:
     def state(self, ref: Ref) -> LoadState | None:
         held = find(self.warehouse, ref)
         return held.state() if held else None
+
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """By the statistics of the log."""
+        wanted = list(refs)
+        found = zip(wanted, self.warehouse.each(self._size, wanted), strict=True)
+        return {ref: size for ref, size in found if size is not None}
+
+    def _size(self, ref: Ref) -> TableSize | None:
+        held = find(self.warehouse, ref)
+        if held is None or held.record.copy:
+            return None
+        return TableSize(held.rows, held.bytes) if held.record.loaded else TableSize()
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.append(self.warehouse, ref, files, commit)
@@ -282,6 +296,10 @@ class DeltaDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.warehouse, ref, columns)
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        reader = rows.read(self.warehouse, ref)
+        return first_rows(reader, limit, reader.schema)
 
 
 def check_warehouse(destination: DeltaDestination) -> list[Check]:

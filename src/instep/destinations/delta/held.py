@@ -110,7 +110,7 @@ class DeltaTableState:
         names = self.snapshot.metadata.get("partitionColumns") or ()
         if odd := [n for n in names if n not in known]:
             raise DestinationError(
-                f"the log of table {named(self.ref)} partitions it by {', '.join(odd)}, which is no column of it",
+                f"the log of table {named(self.ref)} partitions it by {', '.join(odd)}, which is not a column of it",
                 hint="restore the folder from a backup, or drop the table and load it again",
             )
         return tuple(known[n] for n in names)

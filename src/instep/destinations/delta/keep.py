@@ -31,7 +31,7 @@ def is_kept(warehouse: Warehouse, ref: Ref, source_id: str | None) -> bool:
     return find(warehouse, ref) is not None or warehouse.parked(ref, source_id) is not None
 
 
-def revival(warehouse: Warehouse, ref: Ref, column: str) -> UndropReport:
+def undrop_report(warehouse: Warehouse, ref: Ref, column: str) -> UndropReport:
     """A dropped column waits in the files: rows that came since have no value in it, but the version before the drop
     is kept, too."""
     held = find(warehouse, ref)
@@ -136,7 +136,7 @@ ALIVE = 3_600
 """Seconds: no commit takes longer, and other shards may be at one."""
 
 
-def sweep(warehouse: Warehouse, ref: Ref, runs: Mapping[str, int]) -> None:
+def remove_uncommitted_files(warehouse: Warehouse, ref: Ref, runs: Mapping[str, int]) -> None:
     """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
     held = find(warehouse, ref)
     if held is None:

@@ -36,14 +36,14 @@ def promote(
     state = held.state()
     if state is None or extra not in held.record.table.by_name:
         return Promoted()
-    edit, misfits = _found(held, columns, extra)
+    edit, invalid_values = _found(held, columns, extra)
     if len(edit.at):
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
         change = DeltaCommit(held, held.record.after_load(own, held.rows, new=0))
         edited(change, [edit], (), commit)
         change.land("UPDATE", own, warehouse)
     crashpoint("promote.committed")
-    return Promoted(len(edit.at), misfits)
+    return Promoted(len(edit.at), invalid_values)
 
 
 def _found(held: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: str) -> tuple[RowEdit, int]:
@@ -57,14 +57,14 @@ def _found(held: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: 
     got: list[set[str]] = [set() for _ in objects]
     plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields_by_name(held, list(columns))])
     schema = partition.limited(plain, (f.name for f in held.by))
-    values, misfits = dict[str, Any](), 0
+    values, invalid_values = dict[str, Any](), 0
     for place, (name, kept) in enumerate(columns.items(), 1):
         kind = schema.field(name).type
         old = rows.column(place).cast(kind).combine_chunks()
         lack = old.is_null().to_pylist()
         texts = kept.texts([o.get(kept.name) if n else None for o, n in zip(objects, lack, strict=True)])
         done = limited(from_texts(texts, kept.type, kind), schema.field(name))
-        misfits += len(done.misfits)
+        invalid_values += len(done.invalid_values)
         order = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
         values[name] = pa.concat_arrays([old, done.values]).take(pa.array(order))
         for row, valid in enumerate(done.values.is_valid().to_pylist()):
@@ -73,7 +73,7 @@ def _found(held: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: 
     values[extra] = pa.array([compact_json(o) if o else None for o in left], pa.large_string())
     keep = pa.array(np.flatnonzero([bool(out) for out in got]))
     at = np.stack([rows.column(c).take(keep).to_numpy().astype(np.int64) for c in ("f", "p")], axis=1)
-    return RowEdit(at, pa.table(values).take(keep)), misfits
+    return RowEdit(at, pa.table(values).take(keep)), invalid_values
 
 
 def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:

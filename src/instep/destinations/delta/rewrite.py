@@ -186,8 +186,8 @@ class _Move:
         if self.before is None:
             return pa.nulls(rows, kind)
         done = cast(columns[self.before.physical], data_type(self.before.type), kind, data_type(self.after.type))
-        if done.misfits:
-            reason = next(iter(done.misfits.values()))
+        if done.invalid_values:
+            reason = next(iter(done.invalid_values.values()))
             raise IllegalChange(f"column {self.after.name!r}: values of {self.before.name!r} do not fit ({reason})")
         return done.values
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import CastSample, Commit, LoadOutcome, Misfits, Ref, RowLookup, RowUpdate
-from instep.destinations.casts import misfits_in, tried
+from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
+from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.engine import engine, fields_by_name, table_rows
 from instep.destinations.delta.files import rows_in
@@ -104,7 +104,9 @@ def update_rows(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdat
     return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
 
-def trial(warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+def sample_cast(
+    warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
+) -> CastSample:
     """Casts the values of the first rows there and back."""
     held = readable(warehouse, ref)
     names = [column, *(k for k in key if k != column)]
@@ -118,10 +120,10 @@ def trial(warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequ
     return tried(sample, column, key, held.table().by_name[column].type, kind, arrow_of(kind))
 
 
-def misfits(warehouse: Warehouse, ref: Ref, column: str, kind: DataType) -> Misfits:
+def count_invalid_values(warehouse: Warehouse, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
     """How many values of a column do not fit a type, and one of them; reads that column only."""
     held = find(warehouse, ref)
     if held is None:
-        return Misfits()
+        return InvalidValueCount()
     parts = (batch.column(0) for batch in read_held(held, [column]))
-    return misfits_in(parts, held.table().by_name[column].type, kind, arrow_of(kind))
+    return invalid_values_in(parts, held.table().by_name[column].type, kind, arrow_of(kind))

@@ -248,7 +248,7 @@ class Folders(Warehouse):
                 found.append(Waiting(place, (said["table"][0], said["table"][1]), said["id"], said["at"]))
         return sorted(found, key=lambda w: w.at, reverse=True)
 
-    def revive(self, one: Waiting) -> None:
+    def undrop(self, one: Waiting) -> None:
         assert isinstance(one.folder, Path)
         target = self.folder(one.ref)
         with clear_errors(str(target)):

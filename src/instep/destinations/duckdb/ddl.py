@@ -183,7 +183,7 @@ def swap_in(session: DuckDbSession, record: Record) -> Record:
     return made
 
 
-def revive(file: DatabaseFile, ref: Ref, table: Table, commit: Commit) -> None:
+def undrop_table(file: DatabaseFile, ref: Ref, table: Table, commit: Commit) -> None:
     """A dropped table comes back under its name with its rows; nothing if it is back already."""
     with file.writing() as session:
         prepare(session)

@@ -17,14 +17,15 @@ from instep.destinations.base import (
     Fill,
     Filled,
     FillSize,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     Ref,
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -149,12 +150,12 @@ class DuckDbDestination:
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.file, ref, fence)
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
         with self.file.reading() as session:
             record = find(session, ref) if session else None
         if record is None:
             return
-        self.area.sweep(record.place, runs, record.runs)
+        self.area.remove_uncommitted_files(record.place, runs, record.runs)
 
     @cached_property
     def area(self) -> StagingArea:
@@ -174,14 +175,14 @@ class DuckDbDestination:
         """The steps as DuckDB's own SQL."""
         return SqlDialect(sql_type).statements(steps)
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
-        ddl.revive(self.file, ref, table, commit)
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        ddl.undrop_table(self.file, ref, table, commit)
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return keep.is_kept(self.file, ref, source_id)
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
-        return keep.revival(self.file, ref, column)
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        return keep.undrop_report(self.file, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         """Nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
@@ -233,11 +234,11 @@ class DuckDbDestination:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.file, ref, columns, extra, commit)
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
-        return rows.misfits(self.file, ref, column, kind)
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        return rows.count_invalid_values(self.file, ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
-        return rows.trial(self.file, ref, column, kind, key, limit)
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        return rows.sample_cast(self.file, ref, column, kind, key, limit)
 
     def target(self, ref: Ref) -> StagingTarget:
         with self.file.reading() as session:
@@ -256,6 +257,14 @@ class DuckDbDestination:
         with self.file.reading() as session:
             record = find(session, ref) if session else None
         return record.state if record else None
+
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """Rows as recorded; a file does not tell the bytes of one table: small ones share blocks."""
+        with self.file.reading() as session:
+            found = every(session) if session else {}
+        part = self.file.part
+        own = {ref: r.part(part[1], part[0]) if part else r for ref in refs if (r := found.get(ref)) is not None}
+        return {ref: record.size(None) for ref, record in own.items() if record is not None and not record.copy}
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         with self._here(commit, files) as (here,):
@@ -280,6 +289,9 @@ class DuckDbDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.file, ref, columns)
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        return rows.read(self.file, ref, limit=limit).read_all()
 
 
 def check_file(destination: DuckDbDestination) -> list[Check]:

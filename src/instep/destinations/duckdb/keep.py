@@ -12,7 +12,7 @@ from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import dropped, find, named, prepare, put, remove, remove_dropped
 from instep.destinations.duckdb.shape import physical
-from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, revived
+from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 
@@ -23,11 +23,11 @@ def is_kept(file: DatabaseFile, ref: Ref, source_id: str | None) -> bool:
         return session is not None and (find(session, ref) is not None or parked(session, ref, source_id) is not None)
 
 
-def revival(file: DatabaseFile, ref: Ref, column: str) -> UndropReport:
+def undrop_report(file: DatabaseFile, ref: Ref, column: str) -> UndropReport:
     with file.reading() as session:
         if session is None:
-            return revived(ref, None, column, ())
-        return revived(ref, find(session, ref), column, [p.name for p in physical(session).get(ref, ())])
+            return undrop_report_of(ref, None, column, ())
+        return undrop_report_of(ref, find(session, ref), column, [p.name for p in physical(session).get(ref, ())])
 
 
 def forget(file: DatabaseFile, refs: Iterable[Ref], fence: int, days: float) -> list[str]:

@@ -35,7 +35,7 @@ class _Found:
 
     schema: pa.Schema
     batches: list[pa.RecordBatch] = field(default_factory=list)
-    misfits: int = 0
+    invalid_values: int = 0
 
 
 def promote(
@@ -56,7 +56,7 @@ def promote(
             own = replace(commit, cursor=state.cursor, accepted=state.accepted)
             put(session, record.after_load(own, rows(session, record), new=0))
     crashpoint("promote.committed")
-    return Promoted(done, found.misfits)
+    return Promoted(done, found.invalid_values)
 
 
 def _look(session: DuckDbSession, record: Record, columns: Mapping[str, OverflowColumn], extra: str) -> _Found:
@@ -79,7 +79,7 @@ def _of(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], found: _Fo
         lacks = batch.column(place + 2).to_pylist()
         texts = kept.texts([o.get(kept.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
         done = from_texts(texts, kept.type, found.schema.field(place + 2).type)
-        found.misfits += len(done.misfits)
+        found.invalid_values += len(done.invalid_values)
         values.append(done.values)
         for at, valid in enumerate(done.values.is_valid().to_pylist()):
             got[at] |= {kept.name} if valid else set()

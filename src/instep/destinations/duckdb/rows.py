@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from instep.destinations.base import CastSample, Commit, LoadOutcome, Misfits, Ref, RowLookup, RowUpdate
-from instep.destinations.casts import misfits_in, tried
+from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
+from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
@@ -38,8 +38,8 @@ def _present(session: DuckDbSession | None, ref: Ref) -> Record:
     return record
 
 
-def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-    """The rows, as they are now; the file stays open until the last batch was taken."""
+def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
+    """The rows, as they are now, or the first ones; the file stays open until the last batch was taken."""
     with ExitStack() as stack:
         session = stack.enter_context(file.reading())
         record = _present(session, ref)
@@ -48,7 +48,7 @@ def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBa
         if odd := next((n for n in wanted if n not in record.table.by_name), None):
             raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
         sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t WHERE {within(record.within, 't')}"
-        reader = session.batches(sql, BATCH)
+        reader = session.batches(sql if limit is None else f"{sql} LIMIT {limit:d}", BATCH)
         schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
         kept = stack.pop_all()
     return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, kept))
@@ -115,7 +115,9 @@ def update_rows(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate,
     return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
 
-def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+def sample_cast(
+    file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
+) -> CastSample:
     """Casts the values of the first rows there and back."""
     with file.reading() as session:
         record = _present(session, ref)
@@ -129,11 +131,11 @@ def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequen
     return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
 
 
-def misfits(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> Misfits:
+def count_invalid_values(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
     """How many values of a column do not fit a type, and one of them; reads that column only."""
     with file.reading() as session:
         record = find(session, ref) if session is not None else None
     if record is None:
-        return Misfits()
+        return InvalidValueCount()
     parts = (batch.column(0) for batch in read(file, ref, [column]))
-    return misfits_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))
+    return invalid_values_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))

@@ -94,7 +94,7 @@ def _drop(session: DuckDbSession, refs: Iterable[Ref]) -> None:
 
 
 def _write(session: DuckDbSession, view: View, before: _Kept | None) -> None:
-    """By the table's columns as they are; nothing that is so already."""
+    """By the table's columns as they are; nothing that is already so."""
     there = {p.name: p.type for p in physical(session).get(view.table, ())}
     columns = tuple((name, column) for name, column in view.columns if column in there)
     made = View(view.ref, view.table, columns, view.owner)

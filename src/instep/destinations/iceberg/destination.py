@@ -15,14 +15,15 @@ from instep.destinations.base import (
     Fill,
     Filled,
     FillSize,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     Ref,
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.facets import Layout, Maintained, Savepoint, Upkeep
@@ -41,6 +42,7 @@ from instep.destinations.iceberg.metadata.records import (
     ours,
     read_pending,
     read_table,
+    table_size,
 )
 from instep.destinations.iceberg.metadata.shards import part_table, projected, shape_of, shards_of, within_of
 from instep.destinations.iceberg.metadata.table_layout import layout_of, property_fault
@@ -175,10 +177,10 @@ class IcebergDestination:
 
         iceberg_load.claim(self.lake, ref, fence)
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        from instep.destinations.iceberg.maintain import purge as iceberg_sweep
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        from instep.destinations.iceberg.maintain import purge as iceberg_purge
 
-        iceberg_sweep.sweep(self.lake, ref, runs)
+        iceberg_purge.remove_uncommitted_files(self.lake, ref, runs)
 
     def born_with_rows(self) -> AbstractContextManager[None]:
         from instep.destinations.iceberg.commit import deferred_create as iceberg_births
@@ -191,7 +193,7 @@ class IcebergDestination:
         with iceberg_views.in_step(self.lake, ref, steps, after, commit.fence):
             iceberg_ddl.execute(self.lake, ref, steps, after, commit)
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         from instep.destinations.iceberg.evolve import ddl as iceberg_ddl
 
         iceberg_ddl.unpark(self.lake, ref, table, commit)
@@ -202,10 +204,10 @@ class IcebergDestination:
         there = self.lake.metadata([ref]).get(ref)
         return there is not None or iceberg_undo.parked(self.lake, ref, source_id) is not None
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
         from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
-        return iceberg_undo.revival(self.lake, ref, column)
+        return iceberg_undo.undrop_report(self.lake, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         from instep.destinations.iceberg.backfill import restore_values as iceberg_refill
@@ -251,10 +253,10 @@ class IcebergDestination:
 
         return iceberg_promote.promote(self.lake, ref, columns, extra, commit)
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
         from instep.destinations.iceberg.evolve import undo as iceberg_undo
 
-        return iceberg_undo.misfits(self.lake, ref, column, kind)
+        return iceberg_undo.count_invalid_values(self.lake, ref, column, kind)
 
     def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
         from instep.destinations.iceberg.maintain import restore as iceberg_restore
@@ -297,10 +299,10 @@ class IcebergDestination:
 
         return iceberg_maintain.maintain(self.lake, ref, work)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
         from instep.destinations.iceberg.maintain import sample as iceberg_sample
 
-        return iceberg_sample.trial(self.lake, ref, column, kind, key, rows)
+        return iceberg_sample.sample_cast(self.lake, ref, column, kind, key, rows)
 
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Takes over an Iceberg table that something else made; `table` describes all of its columns."""
@@ -339,6 +341,10 @@ class IcebergDestination:
             return None
         ours(ref, metadata)
         return None if read_pending(ref, metadata) else load_state(metadata)
+
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """By what loads have recorded, and the summaries of snapshots."""
+        return {ref: table_size(m) for ref, m in self.lake.metadata(refs).items() if is_ours(m)}
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         from instep.destinations.iceberg.write import load as iceberg_load
@@ -389,3 +395,9 @@ class IcebergDestination:
         table = iceberg_load.load_readable(self.lake, ref)
         scan = table.scan(selected_fields=tuple(columns)) if columns else table.scan()
         return scan.to_arrow_batch_reader()
+
+    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
+        from instep.destinations.iceberg.maintain.sample import first_of
+        from instep.destinations.iceberg.write import load as iceberg_load
+
+        return first_of(iceberg_load.load_readable(self.lake, ref), rows)

@@ -158,7 +158,7 @@ def _plain(table: Table) -> Table:
     return replace(table, comment=table.comment or None)
 
 
-def revive(server: PostgresServer, ref: Ref, table: Table, commit: Commit) -> None:
+def undrop_table(server: PostgresServer, ref: Ref, table: Table, commit: Commit) -> None:
     """A dropped table comes back under its name with its rows; nothing if it is back already."""
     with server.writing() as session:
         prepare(session)

@@ -13,14 +13,15 @@ from instep.destinations.base import (
     Fill,
     Filled,
     FillSize,
+    InvalidValueCount,
     LoadOutcome,
     LoadState,
     Merge,
-    Misfits,
     Ref,
     RowLookup,
     RowUpdate,
     StagingTarget,
+    TableSize,
     UndropReport,
 )
 from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
@@ -29,10 +30,10 @@ from instep.destinations.postgres import ddl, keep, load, promote, rows
 from instep.destinations.postgres import promote as _fill
 from instep.destinations.postgres.ddl import CAPABILITIES, table_as_it_is
 from instep.destinations.postgres.dependants import guards
-from instep.destinations.postgres.ingest import sweep
+from instep.destinations.postgres.ingest import remove_uncommitted_files
 from instep.destinations.postgres.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require
 from instep.destinations.postgres.server import PostgresServer, PostgresServerConfig
-from instep.destinations.postgres.shape import arrow_schema, data_type, relations, sql_type
+from instep.destinations.postgres.shape import arrow_schema, data_type, relation_bytes, relations, sql_type
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import SqlDialect
 from instep.destinations.sql.shape import as_it_is
@@ -118,13 +119,13 @@ class PostgresDestination:
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.server, ref, fence)
 
-    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
         with self.server.reading() as session:
             record = find(session, ref)
         if record is None:
             return
-        sweep(self.server, record, runs.values())
-        self.server.area.sweep(record.place, runs, record.runs)
+        remove_uncommitted_files(self.server, record, runs.values())
+        self.server.area.remove_uncommitted_files(record.place, runs, record.runs)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.server, ref, steps, after, commit)
@@ -133,14 +134,14 @@ class PostgresDestination:
         """The steps as PostgreSQL's SQL."""
         return SqlDialect(sql_type).statements(steps)
 
-    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
-        ddl.revive(self.server, ref, table, commit)
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        ddl.undrop_table(self.server, ref, table, commit)
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         return keep.is_kept(self.server, ref, source_id)
 
-    def revival(self, ref: Ref, column: str) -> UndropReport:
-        return keep.revival(self.server, ref, column)
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        return keep.undrop_report(self.server, ref, column)
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
         """Nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
@@ -175,11 +176,11 @@ class PostgresDestination:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.server, ref, columns, extra, commit)
 
-    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
-        return rows.misfits(self.server, ref, column, kind)
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        return rows.count_invalid_values(self.server, ref, column, kind)
 
-    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
-        return rows.trial(self.server, ref, column, kind, key, limit)
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        return rows.sample_cast(self.server, ref, column, kind, key, limit)
 
     def target(self, ref: Ref) -> StagingTarget:
         with self.server.reading() as session:
@@ -197,6 +198,14 @@ class PostgresDestination:
         with self.server.reading() as session:
             record = find(session, ref)
         return record.state if record else None
+
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """Rows as recorded, and the bytes of the relation with its indexes; of one shard those are not known."""
+        wanted, part = list(refs), self.server.part
+        with self.server.reading() as session:
+            found, taken = every(session), {} if part else relation_bytes(session, wanted)
+        own = {ref: r.part(part[1], part[0]) if part else r for ref in wanted if (r := found.get(ref)) is not None}
+        return {ref: r.size(taken.get(ref)) for ref, r in own.items() if r is not None and not r.copy}
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         return load.append(self.server, ref, files, commit)
@@ -217,6 +226,9 @@ class PostgresDestination:
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         return rows.read(self.server, ref, columns)
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        return rows.read(self.server, ref, limit=limit).read_all()
 
 
 def check_server(destination: PostgresDestination) -> list[Check]:

@@ -85,7 +85,7 @@ class Staging:
             arrow.append(SCHEMA, self.bare(what), reader())
 
     def drop(self, *names: str) -> None:
-        """Best effort: what stays is swept."""
+        """Best effort: what stays is removed."""
         for _ in range(2):  # a server that was restarted has ended the connections that wait
             with suppress(InstepError), self.server.writing() as session:
                 for name in names:
@@ -152,7 +152,7 @@ def _numbered(
     return read
 
 
-def sweep(server: PostgresServer, record: Record, fences: Iterable[int]) -> None:
+def remove_uncommitted_files(server: PostgresServer, record: Record, fences: Iterable[int]) -> None:
     """Drops what attempts with these fences have left of a table; what is locked is left for another time."""
     over = {str(fence) for fence in fences}
     sql = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace('_instep') AND c.relkind = 'r'"

@@ -14,7 +14,7 @@ from instep.destinations.postgres.load import loading, rows
 from instep.destinations.postgres.records import dropped, find, named, prepare, put, remove, remove_dropped
 from instep.destinations.postgres.server import PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import relations
-from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, revived
+from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Parked, Record
 
@@ -25,10 +25,10 @@ def is_kept(server: PostgresServer, ref: Ref, source_id: str | None) -> bool:
         return find(session, ref) is not None or parked(session, ref, source_id) is not None
 
 
-def revival(server: PostgresServer, ref: Ref, column: str) -> UndropReport:
+def undrop_report(server: PostgresServer, ref: Ref, column: str) -> UndropReport:
     with server.reading() as session:
         relation = relations(session, [ref]).get(ref)
-        return revived(ref, find(session, ref), column, [p.name for p in relation.columns] if relation else [])
+        return undrop_report_of(ref, find(session, ref), column, [p.name for p in relation.columns] if relation else [])
 
 
 def forget(server: PostgresServer, refs: Iterable[Ref], fence: int, days: float) -> list[str]:

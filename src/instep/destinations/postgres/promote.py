@@ -40,11 +40,11 @@ def promote(
             return Promoted()
         kinds = [f"v{i} {sql_type(kept.type)}" for i, kept in enumerate(columns.values())]
         session.run(f"CREATE TEMP TABLE {_NEW} (n tid, o json, {', '.join(kinds)}) ON COMMIT DROP")
-        done = misfits = 0
+        done = invalid_values = 0
         for found in _look(session, record, columns, extra):
             made, odd = _of(found, columns)
             copy_rows(session, _NEW, made)
-            done, misfits = done + len(made), misfits + odd
+            done, invalid_values = done + len(made), invalid_values + odd
         if done:
             sets = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(columns)]
             target = session.name(*ref)
@@ -54,7 +54,7 @@ def promote(
             own = replace(commit, cursor=state.cursor, accepted=state.accepted)
             put(session, record.after_load(own, rows(session, record), new=0))
     crashpoint("promote.committed")
-    return Promoted(done, misfits)
+    return Promoted(done, invalid_values)
 
 
 def _look(
@@ -75,19 +75,19 @@ def _of(found: Sequence[Row], columns: Mapping[str, OverflowColumn]) -> tuple[li
     objects: list[dict[str, Any]] = [json.loads(row[1]) for row in found]
     got: list[set[str]] = [set() for _ in objects]
     values: list[list[Any]] = []
-    misfits = 0
+    invalid_values = 0
     for place, kept in enumerate(columns.values(), 2):
         texts = kept.texts([o.get(kept.name) if row[place] else None for o, row in zip(objects, found, strict=True)])
         target = arrow_type(kept.type)
         done = limited(from_texts(texts, kept.type, target), pa.field("", target, metadata=limits(kept.type)))
-        misfits += len(done.misfits)
+        invalid_values += len(done.invalid_values)
         values.append(done.values.to_pylist())
         for at, value in enumerate(values[-1]):
             got[at] |= {kept.name} if value is not None else set()
     left = [{k: v for k, v in o.items() if k not in names} for o, names in zip(objects, got, strict=True)]
     texts = [compact_json(o) if o else None for o in left]
     made = zip((row[0] for row in found), texts, *values, strict=True)
-    return [row for row, names in zip(made, got, strict=True) if names], misfits
+    return [row for row, names in zip(made, got, strict=True) if names], invalid_values
 
 
 def size(server: PostgresServer, ref: Ref, columns: Mapping[str, int]) -> FillSize:

@@ -9,8 +9,8 @@ from contextlib import closing
 import pyarrow as pa
 from adbc_driver_manager.dbapi import Connection
 
-from instep.destinations.base import CastSample, Commit, LoadOutcome, Misfits, Ref, RowLookup, RowUpdate
-from instep.destinations.casts import misfits_in, tried
+from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
+from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.postgres.ingest import Staging, whole
 from instep.destinations.postgres.load import fitting, known, loading, rows
 from instep.destinations.postgres.records import find, is_taken, missing, named, not_ours, put
@@ -40,14 +40,15 @@ def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
     return ", ".join(f"{shown(n, record.table.by_name[n].type, side)} AS {q(n)}" for n in names)
 
 
-def read(server: PostgresServer, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-    """The rows, as they are now; a connection stays in use until the last batch was taken."""
+def read(server: PostgresServer, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
+    """The rows, as they are now, or the first ones; a connection stays in use until the last batch was taken."""
     record = present(server, ref)
     wanted = list(names) or [c.name for c in record.table.columns]
     if odd := next((n for n in wanted if n not in record.table.by_name), None):
         raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
     schema = _part(record, wanted)
     sql = f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t WHERE {within(record.within, 't')}"
+    sql = sql if limit is None else f"{sql} LIMIT {limit:d}"
     return pa.RecordBatchReader.from_batches(schema, _batches(server, record, sql, schema))
 
 
@@ -141,7 +142,9 @@ def _text(kind: str) -> str:
     return "::text" if kind == "json" else ""
 
 
-def trial(server: PostgresServer, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+def sample_cast(
+    server: PostgresServer, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
+) -> CastSample:
     """Casts the values of the first rows there and back."""
     record = present(server, ref)
     others = [k for k in key if k != column]
@@ -152,11 +155,11 @@ def trial(server: PostgresServer, ref: Ref, column: str, kind: DataType, key: Se
     return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
 
 
-def misfits(server: PostgresServer, ref: Ref, column: str, kind: DataType) -> Misfits:
+def count_invalid_values(server: PostgresServer, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
     """How many values of a column do not fit a type, and one of them; reads that column only."""
     with server.reading() as session:
         record = find(session, ref)
     if record is None:
-        return Misfits()
+        return InvalidValueCount()
     parts = (batch.column(0) for batch in read(server, ref, [column]))
-    return misfits_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))
+    return invalid_values_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))

@@ -335,7 +335,7 @@ _CONNECT = (
     ("too many clients|remaining connection slots", "raise max_connections on the server"),
     (SILENT, "see what the server is at, then run this again; raise read_timeout if it needs longer"),
     ("the database system is|terminating connection|closed the connection|connection is lost|the connection is closed",
-     "the server has ended the connection: wait until it is up, then run this again"),
+     "the server has closed the connection: wait until it is up, then run this again"),
 )  # fmt: skip
 _STATES: tuple[tuple[str, type[InstepError], str], ...] = (
     ("55P03", Conflict, "another session holds the table: end it (see pg_stat_activity), or raise lock_timeout"),

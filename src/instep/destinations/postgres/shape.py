@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -130,6 +130,19 @@ def relations(session: PostgresSession, refs: Iterable[Ref]) -> dict[Ref, Postgr
         if column[0] is not None:
             columns.append(Physical(*column))
     return {ref: PostgresRelation(tuple(columns), said[ref]) for ref, columns in found.items()}
+
+
+_BYTES = """
+SELECT n.nspname, c.relname, pg_total_relation_size(c.oid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN unnest(%s::text[], %s::text[]) AS w(namespace, name) ON n.nspname = w.namespace AND c.relname = w.name
+"""
+
+
+def relation_bytes(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, int]:
+    """Return the bytes of those of `refs` that exist, with their indexes and long values."""
+    rows = session.run(_BYTES, [[r[0] for r in refs], [r[1] for r in refs]]) if refs else []
+    return {(schema, name): int(size) for schema, name, size in rows}
 
 
 _SIZED = re.compile(r"^(?P<base>.+?)\((?P<sizes>[0-9,\-]+)\)(?P<rest>[^()]*)$")

@@ -23,7 +23,7 @@ from instep.schema.changes.describe import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.planning.step import Ref, ReviveColumn, RewriteColumn, Step, StepChange
+from instep.schema.planning.step import Ref, RewriteColumn, Step, StepChange, UndropColumn
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SqlDialect:
                 yield from self._rewrite(ref, table, column)
             case KeyChanged(after=key):
                 yield f"-- rows of {_path(ref)} are matched by ({', '.join(map(q, key))})"
-            case ReviveColumn(after=column):
+            case UndropColumn(after=column):
                 yield f"-- {q(column.name)} of {_path(ref)} comes back from the name that it is kept under"
 
     def _rewrite(self, ref: Ref, table: str, column: Column) -> Iterator[str]:

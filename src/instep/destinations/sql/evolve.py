@@ -12,7 +12,7 @@ from instep.destinations.sql.records import Parked, Record
 from instep.errors import DestinationError
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step
+from instep.schema.planning.step import RewriteColumn, Step, UndropColumn
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _run(entries: list[_Entry], parked: Sequence[Parked], step: Step) -> Column 
     match step.change:
         case ColumnAdded(after=column):
             entries.append(_Entry(column.name, None))
-        case ReviveColumn(before=before, after=column):
+        case UndropColumn(before=before, after=column):
             entries.append(_Entry(column.name, None, _parked(parked, before.name, step)))
         case ColumnRenamed(before=before, after=column):
             entry = _find(entries, before.name, step)

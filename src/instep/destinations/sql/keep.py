@@ -14,7 +14,7 @@ from instep.errors import Conflict, DestinationError
 DAY_MS = 86_400_000
 
 
-def revived(ref: Ref, record: Record | None, column: str, there: Collection[str]) -> UndropReport:
+def undrop_report_of(ref: Ref, record: Record | None, column: str, there: Collection[str]) -> UndropReport:
     """A dropped column waits in the table itself: only rows that came since have no value in it. `there` are the
     columns that the table has."""
     if record is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from instep.destinations.base import Commit, LoadState, PartChange, Ref
+from instep.destinations.base import Commit, LoadState, PartChange, Ref, TableSize
 from instep.destinations.shared import Reshaped, ShardStatus, SharedTable
 from instep.errors import Fenced
 from instep.schema.catalog.catalog import Column, Table, table_from_dict, table_to_dict
@@ -108,6 +108,10 @@ class Record:
     @property
     def state(self) -> LoadState | None:
         return None if self.loaded is None or self.pending is not None else self.loaded.state
+
+    def size(self, size: int | None) -> TableSize:
+        """Return how large the table is, whose relation takes `size` bytes (None: not known)."""
+        return TableSize(self.loaded.rows, size) if self.loaded else TableSize()
 
     @property
     def waiting(self) -> Record:

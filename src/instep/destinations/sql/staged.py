@@ -56,7 +56,7 @@ class StagingArea:
                 if path.parent.name != "data":
                     path.parent.rmdir()
 
-    def sweep(self, place: str, runs: Collection[str], committed: Collection[str]) -> None:
+    def remove_uncommitted_files(self, place: str, runs: Collection[str], committed: Collection[str]) -> None:
         """Deletes what dead runs have staged for a table, and what they held there unless they have `committed`."""
         data, held = f"{self.folder(place)}/data", f"{self.folder(place)}/quarantine"
         for name in children(data, self.io):

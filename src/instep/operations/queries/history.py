@@ -28,7 +28,7 @@ class ListRuns(Query):
     """Only those of this connection."""
     status: Annotated[tuple[RunStatus, ...], Length(0, 6)] = ()
     """Only those with one of these statuses."""
-    kind: Annotated[tuple[RunKind, ...], Length(0, 10)] = ()
+    kind: Annotated[tuple[RunKind, ...], Length(0, 20)] = ()
     """Only those of one of these kinds."""
 
 

@@ -133,7 +133,8 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "configuration": KeyReach(
             "texts that the connector is given; what looks like a secret is sealed", address=True),
         "configuration_file": KeyReach("a file in the connector's own folder", connector_file),
-        "python": INSTEP_YML, "environments": INSTEP_YML, "sandbox": SETTING, "keeps_misfits": NAMES, "limits": PARTS,
+        "python": INSTEP_YML, "environments": INSTEP_YML, "sandbox": SETTING, "keep_invalid_values": NAMES,
+        "limits": PARTS,
         "environment": KeyReach("variables of the connector's process that choose no code", connector_environment,
                              address=True),
     },
@@ -156,7 +157,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         **_each(SETTING, "connect_timeout read_timeout lock_timeout statement_timeout"),
     },
     models.DeltaDestinationSection: {"type": SETTING, **_LAKE, "warehouse": PLACE, "properties": STORE},
-    policies.ModifierSection: _each(SETTING, "backfill removed misfit rename_threshold"),
+    policies.ModifierSection: _each(SETTING, "backfill removed on_invalid_value rename_threshold"),
     policies.OverrideSection: {"preset": SETTING, "rules": PARTS},
     policies.RuleSection: {"on": NAMES, "decide": SETTING, "match": NAMES, "tags": NAMES},
     channels.ChannelSection: {"type": SETTING, **_each(SETTING, "digest quiet timezone timeout")},
@@ -216,7 +217,7 @@ def refusals(section: Section, shelves: Shelves, path: Path = ()) -> Refusals:
     for key, field in type(section).model_fields.items():
         value, rule = getattr(section, key), reach_of(type(section), key)
         if rule is None:
-            yield (*path, key), "cannot be set by an API: nobody has said what it may lead to"
+            yield (*path, key), "cannot be set through an API: its reach is not declared"
             continue
         if value != field.default:  # the product's own places are not the API's word
             yield from (((*path, key, *place), why) for place, why in rule.check(value, section, shelves))

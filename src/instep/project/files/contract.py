@@ -71,7 +71,7 @@ def read_contract(file: Path) -> tuple[ContractTable, ...]:
     tree = yaml_tree.parse(text.expandtabs() if file.suffix == ".json" else text)
     raise_all(file.name, tree.problems, HINT)
     if not isinstance(tree.data, dict):
-        raise ProjectError(f"{file.name} is no data contract", hint=_FORM)
+        raise ProjectError(f"{file.name} is not a data contract", hint=_FORM)
     try:
         found = Contract.model_validate(tree.data)
     except ValidationError as error:

@@ -14,7 +14,7 @@ from instep.project.documents import check_name
 from instep.schema.contracts.lock import FORMAT_VERSION
 
 FOLDER = "schemas"
-_AGAIN = "write it anew with `instep schema lock`"
+_AGAIN = "write a new one with `instep schema lock`"
 _HEAD = "# What connection {name} has accepted. Written by `instep schema lock`: review it, do not edit it.\n"
 
 

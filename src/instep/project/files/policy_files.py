@@ -89,7 +89,7 @@ def read_config(file: Path) -> SchemaConfigDocument:
 
 
 def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[Problem]:
-    """Keys without a value: `misfit: null` would be left out silently, and mean its opposite."""
+    """Keys without a value: `on_invalid_value: null` would be left out silently, and mean its opposite."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for name, value in items:
         if value is None:

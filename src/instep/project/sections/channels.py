@@ -30,13 +30,13 @@ def _wrong(text: str) -> PydanticCustomError:
 
 def _digest(value: str) -> str:
     if value and value != "daily" and not _TIME.fullmatch(value):
-        raise _wrong(f"{value!r} is no time of day: write daily (at 08:00), or a time such as 17:30")
+        raise _wrong(f"{value!r} is not a time of day: write daily (at 08:00), or a time such as 17:30")
     return value
 
 
 def _address(value: str) -> str:
     if not _ADDRESS.fullmatch(value):
-        raise _wrong(f"{value!r} is no address: write name@example.org")
+        raise _wrong(f"{value!r} is not an address: write name@example.org")
     return value
 
 
@@ -56,7 +56,9 @@ def _server(value: str) -> str:
 def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
     for glob in value:
         if not fnmatch.filter(KINDS, glob):
-            raise _wrong(f"{glob!r} is no kind of change: write one such as column.added, or a glob such as column.*")
+            raise _wrong(
+                f"{glob!r} is not a kind of change: write one such as column.added, or a glob such as column.*"
+            )
     return value
 
 

@@ -61,7 +61,8 @@ class ConnectorLimits(Section):
 class ConnectorServer(Section):
     """`path` of the folder with `connector.py`. `configuration`: what it is given, or `configuration_file`, a JSON file
     of it (the former goes before the latter). `python`: the interpreter of its environment. `environment`: variables
-    that it may read. `keeps_misfits`: tables of which values that do not fit their declared type are kept as text."""
+    that it may read. `keep_invalid_values`: tables whose values are kept as text where they do not fit their declared
+    type."""
 
     files: ClassVar[tuple[str, ...]] = ("path", "configuration_file")
     path: Text
@@ -71,7 +72,7 @@ class ConnectorServer(Section):
     environments: Text = ""
     environment: Annotated[dict[str, Text], AfterValidator(_given)] = Field(default_factory=dict)
     sandbox: bool = False
-    keeps_misfits: Patterns = ()
+    keep_invalid_values: Patterns = ()
     limits: ConnectorLimits = ConnectorLimits()
 
     def arguments(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class JdbcJar(Section):
         if bool(self.path) == bool(self.maven):
             raise _wrong("is `path` of a file, or `maven: group:name:version` with its `sha256`")
         if self.maven and not self.sha256:
-            raise _wrong("`maven` needs the `sha256` of the jar, so that nobody can serve another one")
+            raise _wrong("`maven` needs the `sha256` of the jar, so that no other file can be served")
         return self
 
 

@@ -308,7 +308,7 @@ Destination = Annotated[
 class TableSection(OverrideSection):
     """How the tables that a pattern names are loaded; also policy settings of their own."""
 
-    mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
     cursor: str = ""
     lookback: Seconds = 0
     deletes: Deletes = "soft"
@@ -420,7 +420,7 @@ class ConnectionSection(Section):
     notify: tuple[Notify, ...] = ()
     notify_schema_changes: bool | None = None
     downstream: DownstreamSection = DownstreamSection()
-    mode: Literal["auto", "log"] = "auto"
+    mode: Literal["auto", "cdc"] = "auto"
     log: LogSection = LogSection()
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
     keep_old_names: Seconds = 0

@@ -13,7 +13,7 @@ from instep.project.sections.values import Patterns, Section, Words
 from instep.schema.policy.policy import Action, Backfill, InvalidValue, Modifiers, Override, Policy, Removed, Rule
 from instep.schema.policy.presets import preset_named
 
-_MODIFIERS = ("backfill", "removed", "misfit", "rename_threshold")
+_MODIFIERS = ("backfill", "removed", "on_invalid_value", "rename_threshold")
 
 
 def _preset(value: str) -> str:
@@ -45,7 +45,7 @@ class ModifierSection(Section):
 
     backfill: Annotated[Backfill, BeforeValidator(_backfill)] | None = None
     removed: Removed | None = None
-    misfit: InvalidValue | None = None
+    on_invalid_value: InvalidValue | None = None
     rename_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
 
     def modifiers(self) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ def schedule(text: str) -> str:
     if not text.strip().startswith("every"):
         return cron(text)
     if not 60 <= (interval(text) or 0) <= 86_400:
-        raise _wrong(f"{text!r} is no interval: write every 1m to every 24h")
+        raise _wrong(f"{text!r} is not an interval: write every 1m to every 24h")
     return text
 
 

@@ -52,8 +52,8 @@ class Section(BaseModel):
             return data
         if info.context is not None:
             info.context[id(data)] = cls
-        if "misfit" in data and "misfit" in cls.model_fields and data["misfit"] is None:
-            raise ValueError('misfit has no value: write quarantine, "null" (in quotes) or fail')
+        if "on_invalid_value" in data and "on_invalid_value" in cls.model_fields and data["on_invalid_value"] is None:
+            raise ValueError('on_invalid_value has no value: write quarantine, "null" (in quotes) or fail')
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
     def local_paths(self) -> tuple[str, ...]:
@@ -86,16 +86,16 @@ class _Referable:
             if problem := value.problem():
                 raise PydanticCustomError("reference", "{problem}", {"problem": problem})
             if self._secret and not value.pure:
-                raise PydanticCustomError("plain_secret", "a secret stands in the file")
+                raise PydanticCustomError("plain_secret", "the file contains a secret")
             return value
         if self._secret and not (info.context and info.context.get("resolved")):
-            raise PydanticCustomError("plain_secret", "a secret stands in the file")
+            raise PydanticCustomError("plain_secret", "the file contains a secret")
         return inner(value)
 
 
 def _no_password(value: str | Reference, info: ValidationInfo) -> str | Reference:
     if URL_PASSWORD.search(str(value)) and not (info.context and info.context.get("resolved")):
-        raise PydanticCustomError("url_secret", "a password stands in the URL")
+        raise PydanticCustomError("url_secret", "the URL contains a password")
     return value
 
 
@@ -177,5 +177,5 @@ def folders(value: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of folders as they are; refuse URIs and empty ones."""
     for name in value:
         if not name or "://" in name:
-            raise PydanticCustomError("shelves", "{text}", {"text": f"{name!r} is no folder: write its path"})
+            raise PydanticCustomError("shelves", "{text}", {"text": f"{name!r} is not a folder: write its path"})
     return value

@@ -108,9 +108,9 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
         case "extra_forbidden":
             return f"unknown key{near(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
         case "plain_secret" | "property_secret":
-            return f"a secret must not stand in the file: write {suggestion(path)} and set it in .env"
+            return f"a secret must not be in the file: write {suggestion(path)} and set it in .env"
         case "url_secret":
-            return f"a password must not stand in the URL: write {suggestion(path)} and set the whole URL in .env"
+            return f"a password must not be in the URL: write {suggestion(path)} and set the whole URL in .env"
         case "conf_secret":
             return "Spark shows its configuration: a secret belongs to the source or the destination"
         case "greater_than_equal":
@@ -130,7 +130,7 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
         case "literal_error" | "union_tag_invalid":
             return f"must be one of {context.get('expected') or context.get('expected_tags')}{_close(detail, context)}"
         case _ if isinstance(detail.get("input"), Reference) and detail["type"] in _SAID:
-            return "a reference cannot stand here: write the value itself"
+            return "a reference is not possible here: write the value itself"
     return _SAID.get(detail["type"], detail["msg"].removeprefix("Value error, "))
 
 

@@ -34,7 +34,7 @@ def promote(a: DataType, b: DataType) -> DataType:
 
     Structs join field by field, a field that one of them lacks included; they keep the order of their fields
     if it is the same, else the fields are sorted by name. Arrays and structs meet in json. A date becomes a
-    timestamp at midnight (those after the year 294246, which timestamps do not have, are misfits when cast).
+    timestamp at midnight (those after the year 294246, which timestamps do not have, are invalid values when cast).
     """
     if a == b:
         return a

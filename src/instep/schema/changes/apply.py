@@ -200,7 +200,7 @@ def _add_column(table: Table, column: Column, position: int) -> Table:
     """A position behind the end is the end: columns before it may be held back."""
     if old := table.by_name.get(column.name):
         state = "keeps a retained column" if old.retained else "has a column"
-        raise SchemaError(f"table {table.path} {state} {column.name} already", hint="revive or rename it first")
+        raise SchemaError(f"table {table.path} {state} {column.name} already", hint="undrop or rename it first")
     live = list(table.live)
     live.insert(position, column)
     return _arrange(table, live)

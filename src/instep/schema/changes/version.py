@@ -34,7 +34,7 @@ class LetGo:
 
     def __str__(self) -> str:
         path = ".".join(filter(None, (*self.table, self.column)))
-        return f"{'column' if self.column else 'table'} {path}, kept after its removal, let go"
+        return f"{'column' if self.column else 'table'} {path}, retained after its removal, dropped"
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _check_table(wanted: ContractTable, table: Table | None) -> Iterator[Contrac
 
 
 def _check_column(wanted: ContractColumn, column: Column, path: str, line: int) -> Iterator[ContractDifference]:
-    if not wanted.hashed and (why := misfit(wanted, column.type)):
+    if not wanted.hashed and (why := type_mismatch(wanted, column.type)):
         yield ContractDifference("type.differs", path, f"column {path} {why}", line)
     if wanted.required and column.nullable:
         yield ContractDifference(
@@ -109,7 +109,7 @@ def _check_column(wanted: ContractColumn, column: Column, path: str, line: int) 
         )
 
 
-def misfit(wanted: ContractColumn, kind: DataType) -> str:
+def type_mismatch(wanted: ContractColumn, kind: DataType) -> str:
     """Why values of a type are not all within what the contract says of a column; "" if they are."""
     if wanted.type is not None:
         return "" if fits(kind, wanted.type) else f"is {kind}, the contract says {wanted.type}"

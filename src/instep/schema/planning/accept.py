@@ -46,7 +46,7 @@ Lineage = Mapping[tuple[Ref, str], tuple[Ref, str]]
 def accept(decisions: Sequence[Decision], accepted: Catalog, source: Catalog) -> Catalog:
     """The accepted catalog after the `apply` decisions, under their modifiers.
 
-    `removed: retain` marks as retained, `drop` removes. A name that returns revives what was retained under it if
+    `removed: retain` marks as retained, `drop` removes. A name that returns undrops what was retained under it if
     the type fits; otherwise the retained one becomes `<name>__v<n>`. A renamed table or column loses its alias
     (`names.assign` gives a new one), all others keep theirs. Key and cursor follow renames. The source's
     nullability is recorded as it is: destinations hold every column as nullable. Ids, native types and notes of
@@ -179,7 +179,7 @@ def _ref(change: Any) -> Ref:
 
 
 def _add_table(draft: CatalogDraft, new: Table) -> str:
-    """A retained table of its id, else of its name, is revived if it has the same key, in the same types where its
+    """A retained table of its id, else of its name, is undropped if it has the same key, in the same types where its
     history is kept."""
     if new.schema in draft.closed:
         return f"schema {new.schema!r} is not accepted"

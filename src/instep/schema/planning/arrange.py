@@ -31,11 +31,11 @@ from instep.schema.planning.order import ColumnTrail, Pairing, after_steps, colu
 from instep.schema.planning.step import (
     RecordIdentity,
     Ref,
-    ReviveColumn,
     RewriteColumn,
     SetLayout,
     Step,
     StepChange,
+    UndropColumn,
     step,
 )
 
@@ -286,7 +286,7 @@ def _step(scene: PlanScene, ref: Ref, change: StepChange, consent: str = "") -> 
 
 def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
     match change:
-        case RecordIdentity() | ReviveColumn() | ColumnNarrowed():  # no value is narrowed: those of a new generation
+        case RecordIdentity() | UndropColumn() | ColumnNarrowed():  # no value is narrowed: those of a new generation
             return ()
         case SetLayout():
             return ()

@@ -57,7 +57,7 @@ class TableDraft:
         return holder is None
 
     def add(self, column: Column) -> bool:
-        """Adds it, or revives the retained column of its id, else of its name, if the type fits."""
+        """Adds it, or undrops the retained column of its id, else of its name, if the type fits."""
         twin = next((c for c in self.columns if c.column.retained and column.id and c.column.id == column.id), None)
         for old in (twin, self.holder(column.name)):
             if old is None or not old.column.retained or (kind := fitting(old.column.type, column.type)) is None:

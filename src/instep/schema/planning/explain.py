@@ -1,5 +1,4 @@
-"""A plan in words: what is done, why, what is dangerous about it, what it costs, and what happens meanwhile to what
-is held."""
+"""A plan in words: what is done and why, its hazards and costs, and what happens meanwhile to changes that wait."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ from itertools import groupby
 
 from instep.schema.changes.describe import Change, describe, symbol, table_of
 from instep.schema.planning.plan import Plan
-from instep.schema.planning.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, SetLayout, Step
+from instep.schema.planning.step import RecordIdentity, Ref, RewriteColumn, SetLayout, Step, UndropColumn
 from instep.schema.policy.policy import Decision
 
-NOTHING = "nothing to do: the destination is in step"
+NOTHING = "nothing to do: the destination is up to date"
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,9 @@ class Impact:
 
 
 def explain(plan: Plan, impact: Mapping[Ref, Impact] | None = None) -> list[str]:
-    """Lines for people: the changes that are let in and what is held, the steps by destination table, what was found.
+    """Lines for people: applied changes, changes that wait, steps by destination table, findings.
 
-    What a first selection lets in is not listed beside its steps.
+    What a first selection adds is not listed beside its steps.
 
     `impact` gives the size of destination tables by their name today; it is shown where a step rewrites, drops or
     reloads rows.
@@ -49,7 +48,7 @@ def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
             yield from (f"        {h.level}: {h.text}" for h in one.hazards)
             if one.destructive:
                 yield f"        drops {one.object}" + (
-                    f", by {one.consent}" if one.consent else ", name it to allow it"
+                    f" (allowed by {one.consent})" if one.consent else ": name it with --allow-destructive"
                 )
             if (cost := impact.get(ref)) is not None and _touches(one):
                 yield f"        touches {cost}"
@@ -58,7 +57,7 @@ def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
 def sign(one: Step) -> str:
     """`+`, `-` or `~`."""
     change = one.change
-    if isinstance(change, ReviveColumn):
+    if isinstance(change, UndropColumn):
         return "+"
     return "~" if isinstance(change, RewriteColumn | RecordIdentity | SetLayout) else symbol(change)
 
@@ -74,7 +73,7 @@ def _decided(plan: Plan) -> Iterator[str]:
         yield "To apply"
     for d in done:
         yield f"  {symbol(d.change)} {_where(d.change)}{describe(d.change)}"
-        yield f"        {d.rule}: {d.why}{_modified(d)}"
+        yield f"        {outcome(d)}"
 
 
 def _where(change: Change) -> str:
@@ -83,22 +82,37 @@ def _where(change: Change) -> str:
     return "" if not path or path in describe(change) else f"{path}: "
 
 
-def _modified(decision: Decision) -> str:
+def outcome(decision: Decision) -> str:
+    """Return what will be done about a change, who decided it, and what else is to be known."""
     kind, how = decision.change.kind, decision.modifiers
-    if kind.endswith("removed") and kind.partition(".")[0] in ("schema", "table", "column"):
-        return "; what is there is kept" if how.removed == "retain" else "; what is there is dropped"
-    if kind == "column.added" and how.backfill != "none":
-        return f"; backfill: {how.backfill}"
-    return ""
+    done, _, more = decision.why.partition("; ")
+    if decision.applied:
+        done = _REMOVALS.get((kind, how.removed), f"will be {done}")
+        more = "; ".join(filter(None, (more, f"backfill: {how.backfill}" if _backfills(decision) else "")))
+    return f"{done} ({decision.rule}){'; ' * bool(more)}{more}"
+
+
+_REMOVALS = {
+    ("schema.removed", "retain"): "source schema dropped; the destination tables and their rows are kept",
+    ("schema.removed", "drop"): "source schema dropped; the destination tables are dropped too",
+    ("table.removed", "retain"): "source table dropped; the destination table and its rows are kept",
+    ("table.removed", "drop"): "source table dropped; the destination table is dropped too",
+    ("column.removed", "retain"): "source column dropped; the destination column and its values are kept",
+    ("column.removed", "drop"): "source column dropped; the destination column is dropped too",
+}
+
+
+def _backfills(decision: Decision) -> bool:
+    return decision.change.kind == "column.added" and decision.modifiers.backfill != "none"
 
 
 def _held(plan: Plan) -> Iterator[str]:
     held = [d for d in plan.decisions if not d.applied]
     if held:
-        yield "Held"
+        yield "Not applied"
     for d in held:
         yield f"  {symbol(d.change)} {_where(d.change)}{describe(d.change)}"
-        yield f"        {d.rule}: {d.why}"
+        yield f"        {outcome(d)}"
         if text := meanwhile(d):
             yield f"        meanwhile {text}"
 
@@ -108,27 +122,27 @@ def meanwhile(decision: Decision) -> str:
     if decision.action == "pause_connection":
         return "nothing is read"
     if decision.action == "pause_table":
-        return "the table is not read, the others go on"
-    misfit = {
-        "quarantine": "values that do not fit are held in quarantine",
-        "null": "values that do not fit land as NULL, the originals are held in quarantine",
+        return "the table is not read; the others continue"
+    invalid = {
+        "quarantine": "values that do not fit are quarantined",
+        "null": "values that do not fit become NULL, and their originals are quarantined",
         "fail": "a value that does not fit fails the table",
-    }[decision.modifiers.misfit]
+    }[decision.modifiers.on_invalid_value]
     return {
         "schema.added": "its tables are not read",
         "table.added": "it is not read",
         "column.added": "it is not read",
-        "schema.removed": "its tables are skipped with status missing, the others go on",
-        "table.removed": "it is skipped with status missing, the others go on",
+        "schema.removed": "its tables are skipped with status missing; the others continue",
+        "table.removed": "it is skipped with status missing; the others continue",
         "column.removed": "new rows have NULL in it",
         "table.renamed": "it is read under its accepted name",
         "column.renamed": "it is read under its accepted name",
-        "column.widened": f"values are cast to the accepted type; {misfit}",
+        "column.widened": f"values are cast to the accepted type; {invalid}",
         "column.narrowed": "the wider accepted type holds every value",
-        "column.retyped": f"values are cast to the accepted type; {misfit}",
+        "column.retyped": f"values are cast to the accepted type; {invalid}",
         "table.replaced": "the table is not read",
-        "name.collided": "what is new is not read, what was renamed keeps its accepted name",
-        "access.lost": "the table is in error, the others go on",
+        "name.collided": "the new object is not read; the renamed one keeps its accepted name",
+        "access.lost": "the table fails; the others continue",
     }.get(decision.change.kind, "")
 
 

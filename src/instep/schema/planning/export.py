@@ -68,7 +68,7 @@ def to_markdown(catalog: Catalog) -> str:
 
 
 def _page(table: Table) -> Iterator[str]:
-    yield f"## {_cell(table.path)}{' (kept after its removal)' if table.retained else ''}"
+    yield f"## {_cell(table.path)}{' (retained after its removal)' if table.retained else ''}"
     if table.comment:
         yield f"\n{_cell(table.comment)}"
     yield "\n| column | type | key | null | at the destination | notes |\n| --- | --- | --- | --- | --- | --- |"

@@ -158,4 +158,4 @@ def _uses(found: Iterable[LayoutGuard]) -> str:
 
 
 def _free(found: Iterable[LayoutGuard]) -> str:
-    return f"to let go of it: {' and '.join(dict.fromkeys(g.free for g in found))}"
+    return f"to free it: {' and '.join(dict.fromkeys(g.free for g in found))}"

@@ -17,7 +17,7 @@ from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, String
 from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableAdded
 from instep.schema.planning.hazard import Capabilities
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step, StepChange, step
+from instep.schema.planning.step import RewriteColumn, Step, StepChange, UndropColumn, step
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
         if isinstance(change, ColumnRenamed):
             work.rename(change.before.name, change.after.name)
     rewritten = {s.change.after.name: s.change for s in steps if isinstance(s.change, RewriteColumn)}
-    revived = {s.change.after.name: s.change for s in steps if isinstance(s.change, ReviveColumn)}
+    undropped = {s.change.after.name: s.change for s in steps if isinstance(s.change, UndropColumn)}
     for column in after.columns:
-        work.put(column, rewritten.get(column.name), revived.get(column.name))
+        work.put(column, rewritten.get(column.name), undropped.get(column.name))
     work.drop()
     steps_ = tuple(step(after.ref, change) for change in work.changes)
     return Joined(steps_, replace(scene.whole, columns=tuple(work.columns.values())), tuple(work.moves))
@@ -133,7 +133,7 @@ class _Work:
         self.columns[new] = replace(column, name=new, alias=self.after.by_name[new].alias)
         self.changes.append(ColumnRenamed(self.after.ref, column, self.columns[new]))
 
-    def put(self, wanted: Column, rewritten: RewriteColumn | None, revived: ReviveColumn | None) -> None:
+    def put(self, wanted: Column, rewritten: RewriteColumn | None, undropped: UndropColumn | None) -> None:
         """A column that this shard wants is there, with a type that holds its values and those of all others."""
         there = self.columns.get(wanted.name)
         if wanted.name in self.carried:
@@ -141,7 +141,7 @@ class _Work:
         if there is None:
             new = replace(wanted, nullable=True, key=0, id=None, retained=False)
             self.columns[new.name] = new
-            back = replace(revived, after=new) if revived else None
+            back = replace(undropped, after=new) if undropped else None
             self.changes.append(back or ColumnAdded(self.after.ref, new, len(self.columns) - 1))
             return
         others = self.scene.holders(wanted.name)

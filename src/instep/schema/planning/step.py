@@ -47,10 +47,10 @@ class RecordIdentity:
 
 
 @dataclass(frozen=True)
-class ReviveColumn:
+class UndropColumn:
     """A dropped column comes back with the values that its rows had: `before` is what it was, `after` what it is."""
 
-    kind: ClassVar[str] = "column.revived"
+    kind: ClassVar[str] = "column.undropped"
     table: Ref
     before: Column
     after: Column
@@ -66,9 +66,9 @@ class SetLayout:
     after: TableLayout
 
 
-Own = RewriteColumn | RecordIdentity | ReviveColumn
+Own = RewriteColumn | RecordIdentity | UndropColumn
 StepChange = Change | Own | SetLayout
-_OWN: dict[str, type[Own]] = {c.kind: c for c in (RewriteColumn, RecordIdentity, ReviveColumn)}
+_OWN: dict[str, type[Own]] = {c.kind: c for c in (RewriteColumn, RecordIdentity, UndropColumn)}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def describe_step(change: StepChange) -> str:
             return f"rewrite column {change.before.name}: {change.before.type} becomes {change.after.type}"
         case RecordIdentity():
             return f"record that column {change.after.name} comes from {change.after.alias}"
-        case ReviveColumn():
+        case UndropColumn():
             return f"bring back column {change.after.name} with its values"
         case SetLayout():
             return describe_layout(change.before, change.after)

@@ -67,14 +67,14 @@ class Applied:
 @dataclass(frozen=True)
 class UndoPreview:
     """What taking changes back leads to. `decisions` are the reverse changes, in an order that `accept` can follow;
-    `after` is the accepted catalog then, `done` the ids of the changes, in the same order. By id: `revived` are the
+    `after` is the accepted catalog then, `done` the ids of the changes, in the same order. By id: `undropped` are the
     (table, column) that were dropped and come back, a column of "" is the table itself; `narrowed` those whose type
     gets smaller; `left` says what stays applied and why."""
 
     decisions: tuple[Decision, ...] = ()
     after: Catalog = field(default_factory=Catalog)
     done: tuple[str, ...] = ()
-    revived: Mapping[str, tuple[Ref, str]] = field(default_factory=dict)
+    undropped: Mapping[str, tuple[Ref, str]] = field(default_factory=dict)
     narrowed: Mapping[str, tuple[Ref, str]] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ class _Back:
     change: Change
     removed: Removed = "retain"
     alias: str = ""
-    revives: bool = False
+    undrops: bool = False
     mapped: Column | None = None
 
 
@@ -134,7 +134,7 @@ def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> UndoPre
         decisions,
         assign(after, naming),
         done=tuple(ordered),
-        revived={i: _place(b.change) for i, b in ordered.items() if b.revives},
+        undropped={i: _place(b.change) for i, b in ordered.items() if b.undrops},
         narrowed={i: _place(b.change) for i, b in ordered.items() if isinstance(b.change, ColumnNarrowed)},
     )
 
@@ -143,14 +143,14 @@ def _finished(catalog: Catalog, back: _Back) -> Catalog:
     """With the earlier name at the destination where it is free, and what was dropped marked as retained."""
     ref, name = _place(back.change)
     table = catalog.get(ref)
-    if table is None or not (back.alias or back.revives or back.mapped):
+    if table is None or not (back.alias or back.undrops or back.mapped):
         return catalog
     if not name:
         alias = back.alias if back.alias not in {t.alias for t in catalog.tables if t.ref != ref} else ""
-        return catalog.put(replace(table, alias=alias, retained=table.retained or back.revives))
+        return catalog.put(replace(table, alias=alias, retained=table.retained or back.undrops))
     alias = back.alias if back.alias not in {c.alias for c in table.columns if c.name != name} else ""
     edited = replace(table.by_name[name], alias=alias)
-    edited = replace(edited, retained=True, key=0) if back.revives else edited
+    edited = replace(edited, retained=True, key=0) if back.undrops else edited
     if (was := back.mapped) is not None:
         edited = replace(edited, id=was.id, retained=was.retained)
     return catalog.put(replace(table, columns=tuple(edited if c.name == name else c for c in table.columns)))
@@ -243,7 +243,7 @@ def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) ->
         raise _since(one, f"table {change.before.path} is not in the accepted schema before it")
     if (other := now.get(ref)) is not None or any(t.alias == table.alias for t in now.tables):
         raise _since(one, f"the name {(other or table).path} has been used again since")
-    return _Back(TableAdded(replace(table, alias="")), alias=table.alias, revives=True)
+    return _Back(TableAdded(replace(table, alias="")), alias=table.alias, undrops=True)
 
 
 def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _Back:
@@ -298,7 +298,7 @@ def _column_removed(one: Applied, change: ColumnRemoved, table: Table, ref: Ref)
         raise _since(one, f"nothing was taken away: column {old.name} of {table.path} keeps its values")
     if any(old.name == c.name or old.alias == c.alias for c in table.columns):
         raise _since(one, f"a column {old.name} has been added to {table.path} since")
-    return _Back(ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, revives=True)
+    return _Back(ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True)
 
 
 def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _Back:
@@ -336,9 +336,9 @@ def _column_added(one: Applied, table: Table, ref: Ref, column: Column) -> _Back
         part = "key" if column.key else "cursor"
         raise _since(one, f"column {column.name} is part of the {part} of {table.path}")
     was = one.before.get(ref)
-    revived = bool(was and any(c.retained and c.alias == column.alias for c in was.columns))
+    undropped = bool(was and any(c.retained and c.alias == column.alias for c in was.columns))
     back = ColumnRemoved(ref, replace(column, key=0), table.columns.index(column))
-    return _Back(back, "retain" if revived else one.removed)
+    return _Back(back, "retain" if undropped else one.removed)
 
 
 def _fact(one: Applied, change: Any, ref: Ref, at: Column, name: str) -> Change:

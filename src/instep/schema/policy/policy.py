@@ -52,7 +52,7 @@ OPTION = "option "
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "backfill": get_args(Backfill),
     "removed": get_args(Removed),
-    "misfit": get_args(InvalidValue),
+    "on_invalid_value": get_args(InvalidValue),
 }
 
 
@@ -63,7 +63,7 @@ class Modifiers:
 
     backfill: Backfill = "none"
     removed: Removed = "retain"
-    misfit: InvalidValue = "quarantine"
+    on_invalid_value: InvalidValue = "quarantine"
     rename_threshold: float = 0.8
 
     def over(self, changes: Mapping[str, Any]) -> Modifiers:

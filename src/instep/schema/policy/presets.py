@@ -29,8 +29,8 @@ class PresetCell:
 
 APPLY, REVIEW, IGNORE = PresetCell("apply"), PresetCell("review"), PresetCell("ignore")
 RETAIN, DROP = PresetCell("apply", modifiers={"removed": "retain"}), PresetCell("apply", modifiers={"removed": "drop"})
-HOLD = PresetCell("review", modifiers={"misfit": "quarantine"})
-KEEP = PresetCell("ignore", modifiers={"misfit": "null"})
+HOLD = PresetCell("review", modifiers={"on_invalid_value": "quarantine"})
+KEEP = PresetCell("ignore", modifiers={"on_invalid_value": "null"})
 PENDING = PresetCell("ignore", "pending")
 TABLE, STOP = PresetCell("pause_table"), PresetCell("pause_connection")
 

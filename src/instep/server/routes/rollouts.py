@@ -248,7 +248,7 @@ def _draft(the: ServerContext, who: Caller, asked: NewRollout) -> RolloutDraft:
 
 def _patch(the: ServerContext, who: Caller, asked: NewRollout, names: list[str]) -> Patch:
     if sum((bool(asked.selection), asked.change is not None, asked.preset is not None)) != 1:
-        raise InstepError("a rollout is of one thing", hint="send one of selection, change and preset")
+        raise InstepError("a rollout carries one thing", hint="send one of selection, change and preset")
     if asked.change is not None:
         sees = partial(the.sees, who)
         return change_patch(the.store, asked.change.verdict, asked.change.change, names, sees)

@@ -35,7 +35,7 @@ class ConnectorConfig:
     `name` is that of the connection. `python` is the interpreter of its virtual environment ("": the one that runs
     now), `environments` the folder where environments are kept ("": in the user's cache). `environment` are variables
     that the connector may read beside the few that it always gets. With `sandbox` it runs in a bubblewrap of its own.
-    In tables that match one of `keeps_misfits` a value that does not fit its declared DECIMAL or SHORT is kept as its
+    In tables that match one of `keep_invalid_values` a value that does not fit its declared DECIMAL or SHORT is kept as
     text instead of refused.
     """
 
@@ -46,9 +46,9 @@ class ConnectorConfig:
     environments: str = ""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     sandbox: bool = False
-    keeps_misfits: tuple[str, ...] = ()
+    keep_invalid_values: tuple[str, ...] = ()
     limits: ConnectorLimits = field(default_factory=ConnectorLimits)
 
     def is_lenient(self, table: str) -> bool:
-        """Whether misfits of the table (`name` or `schema.name`) are kept as texts."""
-        return any(p.matches(table) for p in patterns(self.keeps_misfits))
+        """Whether invalid values of the table (`name` or `schema.name`) are kept as texts."""
+        return any(p.matches(table) for p in patterns(self.keep_invalid_values))

@@ -274,7 +274,7 @@ class _Ahead:
 
     def close(self) -> None:
         """The thread closes what it reads, or is over before that is closed here: a descriptor that is closed under it
-        may be somebody else's by then. One that does not end leaves what the next run sweeps."""
+        may be somebody else's by then. One that does not end leaves what the next run removes."""
         self._stop.set()
         self._segments.stop()
         self._thread.join(_ENDING)

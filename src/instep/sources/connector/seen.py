@@ -153,7 +153,7 @@ def _heard(before: SeenColumn | None, column: SeenColumn, now: SeenColumn | None
 
 def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
     """A declared type is what it says; one that is inferred never becomes narrower. Integers fit into floats as long as
-    they are small: one that does not is a misfit, which is better than a column of texts."""
+    they are small: one that does not is an invalid value, which is better than a column of texts."""
     if before is None or now.declared:
         return now
     if isinstance(before.type, Float) and isinstance(now.type, Int):

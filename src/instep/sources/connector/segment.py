@@ -41,8 +41,8 @@ def stored_name(column: str) -> str:
 
 @dataclass(frozen=True)
 class SegmentColumn:
-    """`declared`: its type was. A key without a value and a declaration is `unknown`. With `misfits` (values of that
-    number do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several.
+    """`declared`: its type was. A key without a value and a declaration is `unknown`. With `invalid_values` (as many
+    values do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several.
     `empty`: no value of it came."""
 
     name: str
@@ -50,14 +50,14 @@ class SegmentColumn:
     declared: bool = False
     key: bool = False
     nullable: bool = True
-    misfits: int = 0
+    invalid_values: int = 0
     met: tuple[DataType, ...] = ()
     empty: bool = False
 
     @property
     def stored(self) -> DataType:
         """The type in the files."""
-        return String() if self.misfits else self.type
+        return String() if self.invalid_values else self.type
 
 
 @dataclass(frozen=True)

@@ -69,14 +69,14 @@ class _Seen:
     """What is known of a column of the segment."""
 
     type: DataType
-    misfits: int = 0
+    invalid_values: int = 0
     wide: bool = False
     came: bool = False
     met: dict[DataType, None] = field(default_factory=dict)
 
     @property
     def stored(self) -> DataType:
-        return String() if self.misfits else self.type
+        return String() if self.invalid_values else self.type
 
 
 class TableSpool:
@@ -143,7 +143,7 @@ class TableSpool:
         for name, seen in later._seen.items():
             known = self._seen.setdefault(name, _Seen(seen.type))
             known.type = seen.type if isinstance(known.type, Unknown) else known.type
-            known.misfits, known.wide = known.misfits + seen.misfits, known.wide or seen.wide
+            known.invalid_values, known.wide = known.invalid_values + seen.invalid_values, known.wide or seen.wide
             known.came, known.met = known.came or seen.came, known.met | seen.met
         self._waiting += later._waiting
         self._counts += later._counts
@@ -163,7 +163,7 @@ class TableSpool:
 
     def _step(self) -> SegmentTable:
         """The table as it was told by this part alone, without its rows."""
-        columns = tuple(replace(c, misfits=0, met=()) for c in self._described())
+        columns = tuple(replace(c, invalid_values=0, met=()) for c in self._described())
         said, counts = self._said, self._counts
         return SegmentTable(
             said.schema, said.name, said.declared, said.key, columns, upserts=int(counts[UPSERT] > 0),
@@ -178,7 +178,7 @@ class TableSpool:
             if name not in self._said.types:
                 seen.type, seen.wide = join(seen.type, seen.wide, values.type, values.wide)
                 seen.met |= dict.fromkeys(map(type_of, values.kinds))
-            seen.misfits += values.misfits
+            seen.invalid_values += values.invalid_values
             seen.came = True
         self._waiting.append(batch)
         self._counts += counts
@@ -256,7 +256,7 @@ class TableSpool:
             seen = self._seen.get(name, _Seen(Unknown()))
             met = tuple(seen.met) if len(seen.met) > 1 else ()
             yield SegmentColumn(
-                name, seen.type, name in types, name in key, name not in key, seen.misfits, met, not seen.came
+                name, seen.type, name in types, name in key, name not in key, seen.invalid_values, met, not seen.came
             )
 
 

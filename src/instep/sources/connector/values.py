@@ -59,18 +59,18 @@ _ARROW: dict[DataType, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Values:
-    """A column of a batch. `misfits` of its values are texts that do not fit the declared type; then all are texts.
+    """A column of a batch. If `invalid_values` of its values do not fit the declared type, all of them are texts.
     `wide`: some integer has more than 53 bits. `kinds` are those of its parts."""
 
     type: DataType
     array: pa.Array
-    misfits: int = 0
+    invalid_values: int = 0
     wide: bool = False
     kinds: tuple[str, ...] = ()
 
     @property
     def stored(self) -> DataType:
-        return String() if self.misfits else self.type
+        return String() if self.invalid_values else self.type
 
 
 def type_of(kind: str) -> DataType:
@@ -120,7 +120,7 @@ def _part(kind: str, data: Iterable[memoryview], declared: DataType | None) -> V
         array = pa.Array.from_buffers(_VARYING[kind], len(offsets) // 4 - 1, buffers)
         array.validate(full=True)
     if kind == "m" and declared is not None:
-        return Values(declared, array, misfits=len(array))
+        return Values(declared, array, invalid_values=len(array))
     return Values(declared, _typed(array, declared)) if declared is not None else _inferred(kind, array)
 
 
@@ -157,10 +157,10 @@ def _joined(parts: Sequence[Values], declared: DataType | None) -> Values:
     wide = False
     for part in parts:
         kind, wide = join(kind, wide, part.type, part.wide)
-    misfits = sum(part.misfits for part in parts)
-    target = String() if misfits else kind
+    invalid_values = sum(part.invalid_values for part in parts)
+    target = String() if invalid_values else kind
     arrays = [settled(part.array, part.stored, target) for part in parts]
-    return Values(declared or kind, pa.concat_arrays(arrays), misfits, wide)
+    return Values(declared or kind, pa.concat_arrays(arrays), invalid_values, wide)
 
 
 def join(a: DataType, a_wide: bool, b: DataType, b_wide: bool) -> tuple[DataType, bool]:

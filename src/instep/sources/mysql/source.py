@@ -181,7 +181,7 @@ class MySqlSnapshot:
         query = f"SELECT CAST(CAST({moved} AS {kind}) AS CHAR)"
         back = first(self._connection, query)[0]
         if back is None:
-            raise ReadError(f"{where}: {after!r} is no date", hint="run a full sync of this table")
+            raise ReadError(f"{where}: {after!r} is not a date", hint="run a full sync of this table")
         return str(back)
 
 

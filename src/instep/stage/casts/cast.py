@@ -1,7 +1,7 @@
 """Casts whole columns in Arrow compute; only values that do not fit are looked at one by one.
 
 A cast never changes a value silently: it is exact, or counted under a reason (a time zone assumed or
-dropped, digits below a microsecond cut), or the value is a misfit, NULL in the result.
+dropped, digits below a microsecond cut), or the value is invalid, NULL in the result.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MIN_MICRO, _MAX_MICRO = _MIN_DAY * 86_400_000_000, (_MAX_DAY + 1) * 86_400_000_
 
 @dataclass(frozen=True)
 class Cast:
-    """`values` has exactly the target type; `misfits` (position to reason) are NULL in it; `lossy` counts by reason."""
+    """`values` has exactly the target type; `invalid_values` (reason by position) are NULL; `lossy` counts reasons."""
 
     values: pa.Array
-    misfits: Mapping[int, str] = field(default_factory=dict)
+    invalid_values: Mapping[int, str] = field(default_factory=dict)
     lossy: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -43,7 +43,7 @@ def cast(values: pa.Array, source: DataType, target: pa.DataType, accepted: Data
     out = work.in_range(out)
     if isinstance(target, pa.BaseExtensionType):
         out = pa.ExtensionArray.from_storage(target, out)
-    return Cast(out, work.misfits, work.lossy)
+    return Cast(out, work.invalid_values, work.lossy)
 
 
 class _Work:
@@ -52,7 +52,7 @@ class _Work:
     def __init__(self, source: DataType, target: pa.DataType, accepted: DataType) -> None:
         self.source, self.target, self.accepted = source, target, accepted
         self.parts: list[pa.Array] = []
-        self.misfits: dict[int, str] = {}
+        self.invalid_values: dict[int, str] = {}
         self.lossy: Counter[str] = Counter()
 
     def run(self, values: pa.Array, start: int) -> None:
@@ -84,9 +84,9 @@ class _Work:
         for at in range(len(values)):
             try:
                 out.append(self.one(values.slice(at, 1)))
-            except InvalidValue as misfit:
+            except InvalidValue as error:
                 out.append(pa.nulls(1, self.target))
-                self.misfits[start + at] = str(misfit)
+                self.invalid_values[start + at] = str(error)
         return pa.concat_arrays(out) if out else pa.nulls(0, self.target)
 
     def one(self, value: pa.Array) -> pa.Array:
@@ -118,7 +118,7 @@ class _Work:
             raise InvalidValue("not valid UTF-8" if is_text(value.type) else "has no text form") from None
 
     def in_range(self, values: pa.Array) -> pa.Array:
-        """Dates and instants outside the years 0001 to 9999 become misfits."""
+        """Dates and instants outside the years 0001 to 9999 become invalid values."""
         if pa.types.is_date32(self.target):
             numbers, low, high = values.view(pa.int32()), _MIN_DAY, _MAX_DAY
         elif pa.types.is_timestamp(self.target) and self.target.unit == "us":
@@ -129,14 +129,14 @@ class _Work:
         if not ends["min"].is_valid or (ends["min"].as_py() >= low and ends["max"].as_py() <= high):
             return values
         outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
-        self.misfits.update(dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), OUT_OF_RANGE))
+        self.invalid_values.update(dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), OUT_OF_RANGE))
         return pc.if_else(outside, pa.scalar(None, values.type), values)
 
 
 def _inner(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
     """A part of a nested value: the same rules, all or nothing."""
     done = cast(values, source, target, source)
-    if done.misfits:
+    if done.invalid_values:
         raise pa.ArrowInvalid("an element does not fit")
     return done.values
 

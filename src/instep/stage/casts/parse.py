@@ -25,7 +25,7 @@ class InvalidValue(Exception):
 
 
 def parse(text: str, target: pa.DataType) -> tuple[Any, str]:
-    """(the value for Arrow, a note if something was assumed); raises Misfit."""
+    """(the value for Arrow, a note if something was assumed); raises InvalidValue."""
     for applies, convert in _PARSERS:
         if applies(target):
             return convert(text, target), _note(text, target)
@@ -190,7 +190,7 @@ def _nested(text: str, target: pa.DataType) -> Any:
 
 
 def _element(value: Any, target: pa.DataType) -> Any:
-    """A part of a JSON document as Arrow takes it for `target`; ValueError or Misfit if it is no exact value of it."""
+    """A part of a JSON document as Arrow takes it for `target`; raises ValueError or InvalidValue if it is none."""
     match value:
         case None:
             return None

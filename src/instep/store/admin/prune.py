@@ -35,7 +35,7 @@ LOGGED = (
 RECURRING = ("sync", "detect", "backfill", "maintain")
 """Kinds of runs that come again and again; what a person asked for stays on record."""
 NEWEST = 200
-"""The last runs of a connection stay, whatever their age: leftovers of dead ones are still to be swept."""
+"""The last runs of a connection stay, whatever their age: leftovers of dead ones are still to be removed."""
 
 
 class Prune:
@@ -90,7 +90,7 @@ def _needed() -> ColumnElement[bool]:
     named = [exists().where(table.c.run == c.id) for table in (accepted, schemas, plans, cursors, backfills)]
     rolled = exists().where(rollout_members.c.connection == c.connection, rollout_members.c.run == c.id)
     altered = exists().where(accepted.c.connection == c.connection, accepted.c.at.between(c.started, c.ended))
-    held = exists().where(table_runs.c.run == c.id, table_runs.c.misfits > 0)
+    held = exists().where(table_runs.c.run == c.id, table_runs.c.invalid_values > 0)
     return or_(last, newest, *named, rolled, altered, held, _last_of_a_table())
 
 

@@ -162,14 +162,14 @@ table_runs = Table(
     count_column("inserted"),
     count_column("updated"),
     count_column("deleted"),
-    count_column("misfits"),
+    count_column("invalid_values"),
     count_column("bytes"),
     Column("seconds", Float, nullable=False, server_default="0"),
     error_column(),
 )
 
-HELD = "table_runs.misfits > 0"
-some_while("ix_table_runs_held", table_runs, ("run",), "misfits > 0")
+HELD = "table_runs.invalid_values > 0"
+some_while("ix_table_runs_held", table_runs, ("run",), "invalid_values > 0")
 
 cursors = Table(
     "cursors",

@@ -7,7 +7,7 @@ write is refused by its fence.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -126,6 +126,12 @@ class Runs:
             if len(rows) != 1:
                 raise InstepError(f"no run {run_id!r} is known", hint="see `instep history`")
             return run_of(rows[0])
+
+    def several(self, ids: Collection[str]) -> dict[str, Run]:
+        """Return the runs with these whole ids, by id; unknown ids are skipped."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(runs).where(runs.c.id.in_(ids))).all()
+            return {row.id: run_of(row) for row in rows}
 
     def running(self, connection: str) -> Run | None:
         """The run that is under way, dead or alive."""

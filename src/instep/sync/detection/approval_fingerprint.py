@@ -103,7 +103,7 @@ def asked_again(decisions: Sequence[Decision], answers: dict[str, Review]) -> tu
         review = answers.get(key(decision.change))
         if review is None or review.status != "open" or not review.decided_by or decision.action != "ignore":
             return decision
-        why = f"{review.decided_by} approved it, and its table has moved since: waits for a review"
+        why = f"{review.decided_by} approved it, but its table has changed since: waits for a review"
         return replace(decision, action="review", effect="", why=why)
 
     return tuple(map(one, decisions))

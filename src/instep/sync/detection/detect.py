@@ -177,7 +177,7 @@ class DetectionResult:
         held = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
         keyed = [d for d in held if (t := self.accepted.get(places.before(d.change))) and t.key]
         place = places.after if moved else places.before
-        return {place(d.change): f"{describe(d.change)}: it is not let in, {self.state_of(d)}" for d in keyed}
+        return {place(d.change): f"{describe(d.change)}: not applied, {self.state_of(d)}" for d in keyed}
 
     def state_of(self, decision: Decision) -> str:
         """Say how a change stands that is not let in."""

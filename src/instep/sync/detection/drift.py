@@ -16,7 +16,7 @@ from instep.schema.changes.describe import Change, ColumnAdded, DestinationDrift
 from instep.schema.changes.drift import LOADABLE, Difference, detail, differences
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan
-from instep.schema.planning.step import RecordIdentity, ReviveColumn, Step, step
+from instep.schema.planning.step import RecordIdentity, Step, UndropColumn, step
 from instep.schema.policy.policy import Decision
 from instep.sync.context import Ref, SyncContext
 from instep.sync.journal import touched, unborn
@@ -99,20 +99,20 @@ def repaired(pipe: SyncContext, made: Plan, drift: Drift, decisions: Iterable[De
     if not refs:
         return made
     gone = {(at.ref, d.column) for ref in refs if (at := drift.left[ref]) for d in drift.found[ref] if d.what == "gone"}
-    steps = [_revived(pipe, s, gone) for s in made.steps]
+    steps = [_undropped(pipe, s, gone) for s in made.steps]
     for ref in refs:
         steps += _recorded(drift.left[ref], drift.found[ref], steps)
     order = {ref: place for place, ref in enumerate(dict.fromkeys(s.table for s in steps))}
     return replace(made, steps=tuple(sorted(steps, key=lambda s: order[s.table])))
 
 
-def _revived(pipe: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> Step:
+def _undropped(pipe: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> Step:
     change = one.change
     if not isinstance(change, ColumnAdded) or (one.table, change.after.name) not in gone:
         return one
-    if pipe.destination.revival(one.table, change.after.name).why_not:
+    if pipe.destination.undrop_report(one.table, change.after.name).why_not:
         return one
-    return step(one.table, ReviveColumn(one.table, change.after, change.after))
+    return step(one.table, UndropColumn(one.table, change.after, change.after))
 
 
 def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> list[Step]:
@@ -150,5 +150,5 @@ def reloads(pipe: SyncContext, made: Plan, review: Review, ref: Ref) -> bool:
     """Whether it is."""
     table = made.after.get(ref) if review.kind == KIND else None
     at = destination_ref(table, pipe.naming) if table else None
-    kinds = ("column.revived", "column.added", "column.rewritten", "column.recorded")
+    kinds = ("column.undropped", "column.added", "column.rewritten", "column.recorded")
     return any(s.table == at and s.change.kind in kinds for s in made.steps)

@@ -86,7 +86,7 @@ def second_person(
     def one(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))
         if review is not None and own_word(pipe, decision.change.kind, review):
-            return _held(decision, f"approved by {review.decided_by}: with four_eyes somebody else has to apply it")
+            return _held(decision, f"approved by {review.decided_by}: with four_eyes another person has to apply it")
         lets_in = decision.applied or decision.effect == "waiting"
         if lets_in and held_before(pipe, decision.change.kind, review):
             return _held(decision, OLDER)
@@ -107,6 +107,6 @@ def check_second_person(pipe: SyncContext, made: Plan, reviews: Mapping[str, Rev
         review, kind = reviews.get(key(decision.change)), decision.change.kind
         if decision.applied and own_word(pipe, kind, review):
             said = f"{describe(decision.change)}: {pipe.who} has approved this, and four_eyes is on"
-            raise Blocked(said, hint="let somebody else apply the plan, or approve the change")
+            raise Blocked(said, hint="ask another person to apply the plan, or to approve the change")
         if decision.applied and decision.rule != "review" and held_before(pipe, kind, review):
             raise Blocked(f"{describe(decision.change)}: {OLDER}", hint="approve the change, and plan again")

@@ -41,17 +41,17 @@ def _of_table(table: Table, settled: Catalog, settings: TableSettings, columns: 
         if name not in own:
             yield f"{table.path}: `columns` names {name}, which the table does not have{_meant(name, own)}"
     for name in unknown_names(table, settings.types):
-        yield f"{table.path}: `types` names {name}, which is no column and no type of it{_meant(name, own)}"
+        yield f"{table.path}: `types` names {name}, which is neither a column nor a type of it{_meant(name, own)}"
     now: Mapping[Ref, Table] = settled.by_ref
     if (read := now.get(table.ref)) is None:
         return
     if settings.cursor and settings.cursor not in own and read.cursor is None:
-        yield f"{table.path}: `cursor: {settings.cursor}` is no column of it{_meant(settings.cursor, own)}"
+        yield f"{table.path}: `cursor: {settings.cursor}` is not a column of it{_meant(settings.cursor, own)}"
     if settings.key and table.key and sorted(settings.key) != sorted(table.key):
         yield f"{table.path}: `key` is not used, the source has a primary key: {', '.join(table.key)}"
     elif settings.key and not read.key:
         lost = next((k for k in settings.key if k not in own), settings.key[0])
-        yield f"{table.path}: `key` names {lost}, which is no column of it{_meant(lost, own)}"
+        yield f"{table.path}: `key` names {lost}, which is not a column of it{_meant(lost, own)}"
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
@@ -89,7 +89,7 @@ def missing_includes(
     found = dict.fromkeys(theirs, f"`include` of source {pipe.scope.source}")
     found |= dict.fromkeys(lost, f"`include` of connection {pipe.name}")
     own = {*(p.text for p in pipe.said.include), *pipe.scope.include}
-    told = {text: f"no table of the source fits '{one_line(text)}' in {where}: {_included_meant(text, seen, own)}"
+    told = {text: f"'{one_line(text)}' in {where} matches no table of the source: {_included_meant(text, seen, own)}"
             for text, where in found.items()}  # fmt: skip
     return told | dict(_excluded(pipe, discovery, {**known, **every}))
 
@@ -145,7 +145,7 @@ def missing_columns(pipe: SyncContext, discovery: Discovery) -> Mapping[str, str
             return {}
     known = sorted(shown)
     return {
-        text: f"no column of the source fits '{one_line(text)}' in `{key}` of connection {pipe.name}: "
+        text: f"'{one_line(text)}' in `{key}` of connection {pipe.name} matches no column of the source: "
         + _of_columns(text, known)
         for text, key in lost.items()
     }

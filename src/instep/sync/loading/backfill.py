@@ -34,7 +34,7 @@ from instep.sync.context import SyncContext
 from instep.sync.detection.detect import DetectionResult, detect
 from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
-from instep.sync.loading.plan_loads import holds_of, misfits_of
+from instep.sync.loading.plan_loads import holds_of, on_invalid_value_of
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_columns
@@ -42,7 +42,7 @@ from instep.sync.loading.unique_keys import check_unique
 from instep.sync.progress import Progress
 from instep.sync.schema_changes.backfill_plan import PendingBackfill, fill_size, gone, whole_tables, wishes
 from instep.sync.schema_changes.selected import selected_reads
-from instep.sync.staging_cleanup import dead_runs, sweep
+from instep.sync.staging_cleanup import dead_runs, remove_uncommitted_files
 from instep.sync.table_mode import choose
 
 MODE = "column"
@@ -96,7 +96,7 @@ class Filling:
         for number, work in works.items():
             files = staged[number]
             if work.load.read.source.ref in moved:
-                files = Conflict(f"table {work.wish.table.path}: its schema moved while it was read: sync again")
+                files = Conflict(f"table {work.wish.table.path}: its schema changed during the read: sync again")
             if self._is_wanted(work.wish):
                 self._carry_out(work, files)
             else:
@@ -172,7 +172,7 @@ class Filling:
                 works[number] = self._work(number, wish, read, detection, snapshot)
                 ref = works[number].ref
                 self.pipe.destination.claim(ref, self.run.fence)
-                sweep(self.pipe, dead, ref, self.pipe.destination.state(ref))
+                remove_uncommitted_files(self.pipe, dead, ref, self.pipe.destination.state(ref))
         return works
 
     def _work(
@@ -185,15 +185,17 @@ class Filling:
         columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
         names = {*(c.name for c in columns), meta}
         schema = pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None])
-        misfit = (
-            settings.misfit if settings.misfit != "quarantine" else misfits_of(detection).get(table.ref, "quarantine")
+        on_invalid_value = (
+            settings.on_invalid_value
+            if settings.on_invalid_value != "quarantine"
+            else on_invalid_value_of(detection).get(table.ref, "quarantine")
         )
         folder = f"{self.run.id}-values-{number}"
         spec = StageSpec(
             table=str(number), columns=columns, system=SystemColumns(meta=meta),
             schema=schema, location=f"{target.location}/{folder}",
             quarantine=target.quarantine, run=self.run.id, synced=int(self.run.started.timestamp() * 1_000_000),
-            misfit=misfit, io=target.io, salt=pipe.salt, path=table.path,
+            on_invalid_value=on_invalid_value, io=target.io, salt=pipe.salt, path=table.path,
             holds=holds_of(pipe, detection).get(table.ref, {}),
         )  # fmt: skip
         return _Work(wish, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref)
@@ -255,7 +257,9 @@ class Filling:
         for backfill in wish.backfills:
             pipe.store.backfills.start(backfill.number, self.run.id)
         keys = tuple(wish.table.by_name[k].alias or k for k in wish.table.key)
-        fill = Fill(keys, wish.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.misfits))
+        fill = Fill(
+            keys, wish.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.invalid_values)
+        )
 
         def told(rows: int, size: int) -> None:
             self.told.table(wish.table.path, rows=rows, bytes=size, step="writing")
@@ -275,11 +279,13 @@ class Filling:
     def _tell(self, work: _Work, staged: Staged, done: Filled, seconds: float) -> None:
         wish = work.wish
         text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
-        then = "the next sync goes on" if self._is_wanted(wish) else "then it was cancelled"
+        then = "the next sync continues" if self._is_wanted(wish) else "then it was cancelled"
         self._note(wish, text if done.whole else f"{text} so far: {then}")
         self.told.table(wish.table.path, step="done")
         size = sum(f.bytes for f in staged.files)
-        result = self._result(wish, "done", read=staged.read, updated=done.rows, misfits=staged.misfits, bytes=size)
+        result = self._result(
+            wish, "done", read=staged.read, updated=done.rows, invalid_values=staged.invalid_values, bytes=size
+        )
         self.outcome.filled.setdefault(wish.table.ref, replace(result, seconds=seconds))
 
     def _result(self, wish: PendingBackfill, status: str, **more: object) -> TableRun:

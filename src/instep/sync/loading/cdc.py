@@ -1,4 +1,4 @@
-"""Tables in `mode: log`: what their log says changed, where each stands in it, and when the server may forget.
+"""Tables in `mode: cdc`: what their log says changed, where each stands in it, and when the server may forget.
 
 The position of a table is part of the commit that brought its rows. A table in which nothing changed is not committed
 to: how far its log was looked through is noted in the store, beside the commit's position that this rests on. The
@@ -111,7 +111,7 @@ class Following:
         mine = [r for r in reads if self._is_mine(r)]
         for read in mine:
             if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
-                self.note(f"{read.table.path} does not run: when it goes on, it may have to be read as a whole")
+                self.note(f"{read.table.path} is not syncing: when it continues, the whole table may have to be read")
         self._reads = {r.table.ref: r for r in mine if r.table.ref not in stopped}
         if self.log is None or self._trouble is not None or not self._reads:
             return
@@ -155,7 +155,7 @@ class Following:
 
     def _is_mine(self, read: TableRead) -> bool:
         try:
-            return choose(read.table, settings_of(self.pipe, read.table)).mode == "log"
+            return choose(read.table, settings_of(self.pipe, read.table)).mode == "cdc"
         except ProjectError:
             return False
 
@@ -222,9 +222,9 @@ class Following:
             place = ", a column's type or its place in the publication" if self._state.ours else " or a column's type"
             return None, f"its key{place} is another one"
         if not said.parts_hold(last["shape"]):
-            return None, "a partition was attached, detached, dropped, truncated or written anew, which is in no log"
+            return None, "a partition was attached, detached, dropped, truncated or rewritten, which no log records"
         if said.is_rewritten(last["shape"]):
-            return None, "ALTER TABLE has written its rows anew, which is in no log"
+            return None, "ALTER TABLE has rewritten its rows, which no log records"
         seen = self._seen(state.cursor)
         at = max(last["at"], seen, key=self.log.order)
         return self._checked(ref, at, whole=whole)
@@ -307,7 +307,7 @@ class Following:
         late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
         self._left |= late
         for ref in late if self._state.ours else ():
-            self.note(f"{'.'.join(ref)} is far behind the log, which is let go: its next load reads it as a whole")
+            self.note(f"{'.'.join(ref)} is far behind the log, which is released: its next load reads the whole table")
         lowest = min([reached, *(at for ref, at in behind.items() if ref not in late)], key=order)
         try:
             self.log.release(lowest)

@@ -99,7 +99,7 @@ class Streaming:
         """The connector runs inside."""
         if self.alone and not self.anew:
             raise Blocked(
-                f"connection {self.pipe.name} brings all of its tables together: one alone would lose what comes for "
+                f"connection {self.pipe.name} syncs all of its tables together: one alone would lose the rows of "
                 "the others",
                 hint="`instep sync` without --table, or with --full to have these tables sent again from the start",
             )
@@ -247,7 +247,7 @@ class Streaming:
         self._complete |= {d.load.table.ref for d in done if d.load.complete}
 
     def _remember(self, loads: Sequence[Load]) -> None:
-        """What a group has brought, and how, before the next one: what is decided otherwise by then asks for it, in
+        """What a group has brought, and how, before the next one: what is decided differently by then asks for it, in
         this run or behind a crash."""
         if not loads:
             return

@@ -79,7 +79,7 @@ class TableResult:
 
     load: Load
     result: TableRun
-    misfits: int = 0
+    invalid_values: int = 0
     casts: Mapping[str, int] | None = None
     error: InstepError | None = None
     unread: int = 0
@@ -100,7 +100,7 @@ class Staged:
     keys: tuple[StagedFile, ...] = ()
     altered: tuple[StagedFile, ...] = ()
     read: int = 0
-    misfits: int = 0
+    invalid_values: int = 0
     rejected: int = 0
     casts: Mapping[str, int] | None = None
     folder: str = ""
@@ -148,7 +148,7 @@ def verify(
         keys=tuple(f for r in keys for f in r.files),
         altered=tuple(f for r in altered for f in r.files),
         read=sum(r.read for r in (*rows, *altered)),
-        misfits=sum(r.misfits for r in (*rows, *altered)),
+        invalid_values=sum(r.invalid_values for r in (*rows, *altered)),
         rejected=sum(r.rejected for r in (*rows, *altered)),
         casts=casts,
     )
@@ -161,8 +161,8 @@ def _held_key(load: Load, rows: int) -> KeyHeld | None:
     if not rows or not held or load.brought is not None:
         return None
     return KeyHeld(
-        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {held[0]} is not let in",
-        hint=f"decide it: `instep changes approve {held[0]}`, or take it back at the source",
+        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {held[0]} is not approved",
+        hint=f"run `instep changes approve {held[0]}`, or revert the change at the source",
     )
 
 
@@ -207,10 +207,10 @@ def _commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: 
     crashpoint("sync.cleared")
     result = TableRun(
         run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
-        outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),
+        outcome.deleted, staged.invalid_values + staged.rejected, sum(f.bytes for f in staged.files),
         time.monotonic() - begun,
     )  # fmt: skip
-    return TableResult(load, result, staged.misfits + staged.rejected, staged.casts, unread=load.unread(outcome))
+    return TableResult(load, result, staged.invalid_values + staged.rejected, staged.casts, unread=load.unread(outcome))
 
 
 def clear(load: Load, staged: Staged) -> None:

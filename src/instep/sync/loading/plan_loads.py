@@ -32,7 +32,7 @@ from instep.sync.schema_changes.history_tables import rekeyed
 from instep.sync.schema_changes.overflow_columns import extra_reads, held_columns, only_copies
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 from instep.sync.schema_changes.selection_change import owes_versions, want_again
-from instep.sync.staging_cleanup import dead_runs, folder, sweep
+from instep.sync.staging_cleanup import dead_runs, folder, remove_uncommitted_files
 
 _SENT_AGAIN = "the next sync lets the connector send everything again"
 
@@ -70,7 +70,7 @@ class LoadPass:
         if self.follow is not None:
             self.follow.look(self.snapshot, found, stopped)
         waiting = whole_tables(self.pipe)
-        dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
+        dead, actions = dead_runs(self.pipe, self.run), on_invalid_value_of(self.detection)
         holds, extras = holds_of(self.pipe, self.detection), held_columns(self.pipe, self.detection)
         on = sides_now(self.pipe).now if extras else self.pipe.selection
         loads = []
@@ -90,13 +90,13 @@ class LoadPass:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
                 continue
             if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
-                self._leave(ref, "paused", f"it is built anew: {_SENT_AGAIN}")
+                self._leave(ref, "paused", f"it is rebuilt: {_SENT_AGAIN}")
                 continue
             if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.anew):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
                 load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
-                sweep(self.pipe, dead, load.ref, state)
+                remove_uncommitted_files(self.pipe, dead, load.ref, state)
             except InstepError as error:
                 self._leave(ref, "failed", str(error))
                 continue
@@ -106,10 +106,14 @@ class LoadPass:
             if self.follow is not None and self.follow.is_idle(load) and ref not in owing:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "done", load.choice.mode)
                 continue
-            misfit = self._misfit(load, misfits.get(ref, "quarantine"))
+            on_invalid_value = self._on_invalid_value(load, actions.get(ref, "quarantine"))
             extra = extra_reads(on, read, extras.get(ref, ()))
             copies = only_copies(self.pipe, read)
-            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {}), extra=extra, only_copies=copies))
+            loads.append(
+                replace(
+                    load, on_invalid_value=on_invalid_value, holds=holds.get(ref, {}), extra=extra, only_copies=copies
+                )
+            )
         return loads
 
     def _is_wanted(self, path: str, ref: Ref) -> bool:
@@ -157,7 +161,7 @@ class LoadPass:
             load = self.follow.planned(load, state, self.snapshot, rebuild=rebuild)
             return replace(load, folder=folder(self.run.id, self.attempt), read_at=self.read_at), state
         whole = rebuild or self.wanted.kind == "backfill"
-        if load.choice.mode == "log" and self.follow is not None:
+        if load.choice.mode == "cdc" and self.follow is not None:
             load = self.follow.planned(load, state, whole=whole or full or bool(cursors))
         if whole:
             load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
@@ -174,16 +178,16 @@ class LoadPass:
         """The tables whose last load is on record."""
         return self.pipe.store.loaded.of(self.pipe.name).keys()
 
-    def _misfit(self, load: Load, decided: InvalidValue) -> InvalidValue:
+    def _on_invalid_value(self, load: Load, decided: InvalidValue) -> InvalidValue:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
-        said = self.pipe.settings(load.table).misfit
+        said = self.pipe.settings(load.table).on_invalid_value
         return said if said != "quarantine" else decided
 
 
-def misfits_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
+def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
     """What is done with values that do not fit a column whose new type was not let in."""
     places = TableRenames.of(detection.decisions)
-    return {places.after(d.change): d.modifiers.misfit for d in _held(detection)}
+    return {places.after(d.change): d.modifiers.on_invalid_value for d in _held(detection)}
 
 
 def _held(detection: DetectionResult) -> list[Decision]:

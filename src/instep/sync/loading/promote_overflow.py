@@ -77,8 +77,8 @@ def _table(pipe: SyncContext, run: Run, table: Table, backfills: Collection[Back
     names = ", ".join(b.column for b in backfills)
     if done.rows:
         outcome.note(f"{table.path}: {names} taken out of {extra} in {done.rows:,} rows")
-    if done.misfits:
-        outcome.note(f"{table.path}: {done.misfits:,} values of {names} do not fit and stay in {extra}")
+    if done.invalid_values:
+        outcome.note(f"{table.path}: {done.invalid_values:,} values of {names} do not fit and stay in {extra}")
         return
     _end(pipe, backfills, "done")
     crashpoint("promote.done")

@@ -49,7 +49,9 @@ class RunOutcome:
             done[one.load.table.ref] = _together(before, one.result) if before and more else one.result
         for ref, filled in self.filled.items():
             both = ref in done and filled.status != "failed"
-            done[ref] = replace(done[ref], misfits=done[ref].misfits + filled.misfits) if both else filled
+            done[ref] = (
+                replace(done[ref], invalid_values=done[ref].invalid_values + filled.invalid_values) if both else filled
+            )
         done |= self.late
         others = {**self.missing, **self.others}
         return (*done.values(), *(t for ref, t in others.items() if ref not in done))
@@ -61,5 +63,5 @@ class RunOutcome:
 
 def _together(before: TableRun, after: TableRun) -> TableRun:
     """Both of one table, one behind the other."""
-    counts = ("read", "inserted", "updated", "deleted", "misfits", "bytes", "seconds")
+    counts = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes", "seconds")
     return replace(after, **{name: getattr(before, name) + getattr(after, name) for name in counts})

@@ -31,7 +31,7 @@ class Load:
     """One table's part of a sync. `cursor` is the JSON to record with the data, `keys` asks for a second read
     of the key columns of the whole table (finding deletes), `since` replaces the destination's rows from that
     cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
-    table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
+    table's location. `on_invalid_value` is what the decisions about the table say to such values, `holds` the
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
     are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
     JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
@@ -51,7 +51,7 @@ class Load:
     since: str | None = None
     notes: tuple[str, ...] = ()
     folder: str = ""
-    misfit: InvalidValue = "quarantine"
+    on_invalid_value: InvalidValue = "quarantine"
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     extra: tuple[ColumnRead, ...] = ()
     serves: tuple[int, ...] = ()
@@ -262,8 +262,8 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
     if undecided:
         raise Blocked(
             f"a full refresh of {load.table.path} would lose the values of {', '.join(undecided)}, which the source "
-            "dropped, and nobody has decided yet what becomes of them",
-            hint="a removal is believed when it is seen again; one that waits for a person: `instep changes list`",
+            "dropped and whose removal is not decided yet",
+            hint="a removal counts once it is seen again; for one under review run `instep changes list`",
         )
     if kept and not drop_retained:
         raise Blocked(

@@ -73,7 +73,7 @@ def stage_spec(
         quarantine=target.quarantine,
         run=run,
         synced=synced,
-        misfit=load.misfit,
+        on_invalid_value=load.on_invalid_value,
         read_at=load.read_at,
         io=target.io,
         salt=pipe.salt,

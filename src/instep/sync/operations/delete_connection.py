@@ -140,7 +140,7 @@ def _clear(pipe: SyncContext, run: Run, there: Belongings, fate: Fate, left: Del
     runs = {r.id: r.fence for r in pipe.store.runs.history(pipe.name, limit=10_000) if r.id != run.id}
     for table in pipe.destination.inspect(there.tables).tables:
         pipe.destination.claim(table.ref, run.fence)
-        pipe.destination.sweep(table.ref, runs)
+        pipe.destination.remove_uncommitted_files(table.ref, runs)
         if fate == "keep":
             left.kept.append(table.ref)
             continue

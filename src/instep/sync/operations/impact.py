@@ -112,7 +112,7 @@ def _outcome(one: ChangeImpact, verdicts: Iterable[ModelVerdict]) -> ChangeImpac
 
 
 class _Edits:
-    """The tables of the lake as their readers see them today, and what is going to happen to them.
+    """The tables of the destination as their readers see them today, and what is going to happen to them.
 
     A held change is taken as if it were approved: that is the question that people have.
     """

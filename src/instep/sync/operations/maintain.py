@@ -20,7 +20,6 @@ from instep.events import RunEnded, RunStarted, TableMaintained
 from instep.model import Run
 from instep.operations.kinds import RunStatus
 from instep.schema.catalog.catalog import Table
-from instep.schema.planning.explain import size
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import Pattern
 from instep.sync.claim import status_by
@@ -205,8 +204,8 @@ def maintain_loaded(pipe: SyncContext, run: Run, outcome: RunOutcome, engine: En
         if why := kept.error or kept.left:
             outcome.note(f"{path} was not maintained: {why}")
         elif kept.done.rewritten:
-            done, all_bytes = kept.done, size(kept.done.bytes_rewritten)
-            outcome.note(f"{path}: {done.rewritten:,} files ({all_bytes}) were put together, {done.files:,} are left")
+            done = kept.done
+            outcome.note(f"compacted {path}: {done.files_before:,} files → {done.files:,}")
 
 
 def _due(pipe: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, MaintainedTable]:

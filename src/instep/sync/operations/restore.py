@@ -58,7 +58,7 @@ class RestorePreview:
     def lines(self) -> tuple[str, ...]:
         """For people, before it happens."""
         if self.interrupted:
-            back = f"{self.table.path} was put back to snapshot {self.point.id} by run {self.interrupted}"
+            back = f"{self.table.path} was restored to snapshot {self.point.id} by run {self.interrupted}"
             return (f"{back}, which was interrupted: its record is completed",)
         path, made = self.table.path, f" (run {self.point.run})" if self.point.run else ""
         found = [
@@ -105,7 +105,7 @@ def _keeper(pipe: SyncContext) -> HasSavepoints:
         return pipe.destination
     if isinstance(pipe.destination, Shared):
         raise InstepError(
-            "a table that connections share is not put back: its snapshots have the rows of all of them",
+            "a shared table cannot be restored: its snapshots have the rows of all its connections",
             hint="`instep sync --full` loads the rows of this connection again",
         )
     raise InstepError(f"a destination of type {pipe.destination.kind} keeps no snapshots", hint="restore a backup")
@@ -127,7 +127,7 @@ def prepare(pipe: SyncContext, path: str, snapshot: int | None = None, at: datet
     table, points = savepoints(pipe, path)
     point = _point(path, points, snapshot, at)
     if point.why_not:
-        raise Blocked(f"{path} cannot be put back to snapshot {point.id}: {point.why_not}", hint=_LIST.format(path))
+        raise Blocked(f"{path} cannot be restored to snapshot {point.id}: {point.why_not}", hint=_LIST.format(path))
     if point.current and (run := _interrupted(pipe, destination_ref(table, pipe.naming))):
         before = next((p for p in points if not p.current), point)
         return RestorePreview(table, destination_ref(table, pipe.naming), before, point, point.rows, 0, interrupted=run)
@@ -189,7 +189,7 @@ def restore(pipe: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()
     whole."""
     path = made.table.path
     if not any(fnmatchcase(path, pattern) for pattern in allowed):
-        raise Blocked(f"the rows of {path} are put back", hint=f"name it: --allow-destructive '{path}'")
+        raise Blocked(f"the rows of {path} are restored", hint=f"name it: --allow-destructive '{path}'")
     what = f"{path}: rows as of snapshot {made.point.id}"
     agreed = nullcontext() if made.interrupted else two_people(pipe, "restore", what)
     with agreed, claimed(pipe, "restore", paused_too=True) as run:
@@ -214,7 +214,7 @@ def _go_back(pipe: SyncContext, run: Run, made: RestorePreview) -> None:
     rows."""
     with pipe.transaction():
         for name in (*made.again, *([""] if made.whole else [])):
-            why = f"{made.table.path} was put back to what it was on {made.point.at:%Y-%m-%d %H:%M} UTC"
+            why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"
             pipe.store.backfills.want(pipe.name, made.table.ref, column=name, why=why)
         cursor = {made.table.ref: made.point.cursor}
         pipe.store.cursors.save(pipe.name, cursor, run=run.id, fence=run.fence)
@@ -258,4 +258,4 @@ class Restore(Work):
 
 
 def _moved(made: RestorePreview) -> Conflict:
-    return Conflict(f"table {made.table.path} has moved since it was looked at", hint="look again, then restore")
+    return Conflict(f"table {made.table.path} has changed since it was shown", hint="look again, then restore")

@@ -65,7 +65,7 @@ class NewCursor:
 
 
 def prepare(pipe: SyncContext, path: str, column: str | None, start: str = "") -> NewCursor:
-    """What it does; asks the source for the column's newest value and its NULLs, and writes nothing.
+    """What the change does; asks the source for the column's newest value and its NULLs, and writes nothing.
 
     Raises InstepError for a table, column or value that is not there or cannot be one, Blocked if the project file
     names the table's cursor, or rows would be missed.
@@ -122,7 +122,7 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
             datetime.fromisoformat(text)
     except (ValueError, InvalidOperation):
         raise InstepError(
-            f"{text!r} is no value of {name} ({kind})", hint="write 42, 2026-03-31 or 2026-03-31T12:00:00"
+            f"{text!r} is not a value of {name} ({kind})", hint="write 42, 2026-03-31 or 2026-03-31T12:00:00"
         ) from None
 
 

@@ -37,8 +37,8 @@ Way = Literal["rekey", "rebuild", "clear"]
 WAYS: tuple[Way, ...] = ("rekey", "rebuild", "clear")
 MEANS = {
     "rekey": "the rows stay and are found by the new key from now on",
-    "rebuild": "the next sync reads the table anew; until then its rows stay, and afterwards in a copy",
-    "clear": "the table is emptied now and read anew by the next sync, without a copy",
+    "rebuild": "reloads the table at the next sync; the old rows are kept as a copy",
+    "clear": "empties the table now and reloads it at the next sync, without a copy",
 }
 BYTES = 230
 """Of a copy's name, which is longer than its table's."""
@@ -107,7 +107,7 @@ def _numbers(count: RowCounts) -> dict[str, int]:
 
 
 def prepare(pipe: SyncContext, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
-    """What it does; reads the key's columns on both sides and writes nothing.
+    """What the change does; reads the key's columns on both sides and writes nothing.
 
     Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
     if something else about the table has to be decided first.
@@ -183,7 +183,7 @@ def carry_out(pipe: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) ->
     with two_people(pipe, "table set-key", what), claimed(pipe, "apply", paused_too=True) as run:
         pipe = replace(pipe, run=run)
         if fingerprint(pipe.store.accepted.catalog(pipe.name)) != made.plan.base_accepted:
-            raise StalePlan("the accepted schema has moved since this was looked at", hint="run the command again")
+            raise StalePlan("the accepted schema has changed since this was shown", hint="run the command again")
         ref = destination_ref(made.table, pipe.naming)
         pipe.destination.claim(ref, run.fence)
         place, rows = _keep(pipe, run, made, ref)
@@ -199,7 +199,7 @@ def carry_out(pipe: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) ->
 def _instead(made: Rekeying) -> str:
     if made.counts.source.duplicates:
         return "name more columns, or correct the rows at the source"
-    return f"read the table anew instead: `instep table set-key {made.table.path} {','.join(made.key)} --rebuild`"
+    return f"reload the table instead: `instep table set-key {made.table.path} {','.join(made.key)} --rebuild`"
 
 
 def _keep(pipe: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:

@@ -32,6 +32,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import KEYS, DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
+from instep.sync.loading.row_comparison import EXTRA, row_comparison
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_spec
 from instep.sync.named_tables import unknown_table
@@ -173,12 +174,6 @@ OnQuarantined = Callable[[Sequence[QuarantinedValue]], None]
 __all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_held", "held_values"]
 
 
-SHOWN = 5
-"""Keys shown of rows that differ."""
-_EXTRA = "only in the destination"
-_TWINS = "in more rows on one side than on the other"
-
-
 @dataclass(frozen=True)
 class VerifyResult:
     """What the comparison of one table has found."""
@@ -233,7 +228,7 @@ def verify(
         detection = detect(pipe, snapshot.discover())
         found, missing = selected_reads(pipe, detection)
         closed = {**faulty_filters(pipe, snapshot, found), **detection.denied}
-        waiting = _waiting(pipe, detection)
+        waiting = waiting_tables(pipe, detection)
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
             if skipped := waiting.get(read.table.ref):
                 verdicts.append(_skipped(read.table.path, skipped))
@@ -255,11 +250,11 @@ def verify(
     return verdicts
 
 
-def _waiting(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
+def waiting_tables(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
     """Accepted tables that are not loaded because a change of theirs is held, and which."""
     places = TableRenames.of(detection.decisions)
     paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
-    found = {ref: f"held change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
+    found = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
     stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.held(detection.decisions)}
     kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
     for one in detection.decisions:
@@ -268,7 +263,9 @@ def _waiting(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
         if one.applied or one.change.kind not in kinds or not stops:
             continue
         review = detection.reviews.get(key(one.change))
-        found.setdefault(ref, f"held change {review.id if review else ''}: {describe(one.change)}".replace(" :", ":"))
+        found.setdefault(
+            ref, f"pending change {review.id if review else ''}: {describe(one.change)}".replace(" :", ":")
+        )
     return found
 
 
@@ -280,28 +277,26 @@ def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int,
     ref = destination_ref(read.table, pipe.naming)
     state = pipe.destination.state(ref)
     if not state:
-        return VerifyResult(
-            read.table.path, False, snapshot.count(read), 0, ("it was never loaded: run `instep sync`",)
-        )
+        return VerifyResult(read.table.path, False, snapshot.count(read), 0, ("not loaded yet: run `instep sync`",))
     columns = [c.column.alias or c.column.name for c in read.columns if c.source is not None]
     if not columns:
         count = snapshot.count(read)
         same = (f"{count:,} rows in the source and {state.rows:,} in the destination",) if count != state.rows else ()
         return VerifyResult(read.table.path, not same, count, state.rows, same)
     with held_values(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
-        source = _checksum(_source_rows(pipe, snapshot, read, number, unfit.add), columns)
+        source = _checksum(source_rows(pipe, snapshot, read, number, unfit.add), columns)
         held = count_held(pipe, read.table, unfit)
-    destination = _checksum(_destination_rows(pipe, read, columns), columns)
+    destination = _checksum(destination_rows(pipe, read, columns), columns)
     found = _compared(pipe, snapshot, read, number, columns, source, destination, keys=keys)
-    return _with_held(found, unfit.rejected, held)
+    return with_held(found, unfit.rejected, held)
 
 
-def _with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> VerifyResult:
+def with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> VerifyResult:
     """Count what does not fit: a row that is refused is one of the source."""
     lines = found.differences
     if held.absent:
         way = f"`instep sync --full --table {found.table}` holds them again"
-        lines = (*lines, f"values that do not fit are missing, and not in quarantine ({held.absent:,}): {way}")
+        lines = (*lines, f"values that do not fit are neither loaded nor in quarantine ({held.absent:,}): {way}")
     return replace(
         found, equal=found.equal and not held.absent, source_rows=found.source_rows + rejected, differences=lines,
         held=held.values, held_rows=held.rows, discarded=held.discarded, stale=held.stale,
@@ -316,11 +311,11 @@ def _compared(
     if source == destination:
         return VerifyResult(read.table.path, True, source.rows, destination.rows)
     found = _differing(pipe, snapshot, read, number, columns) if read.table.key else {}
-    kept = found.pop(_EXTRA, (0, []))[0] if _keeps(pipe, read) else 0
+    kept = found.pop(EXTRA, (0, []))[0] if keeps_rows(pipe, read) else 0
     if kept and not found:
         return VerifyResult(read.table.path, True, source.rows, destination.rows, kept=kept)
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
-    lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values stand in other rows"]
+    lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values are in other rows"]
     lines = [] if kept else lines  # every column differs by the rows that are kept
     for what, (count, some) in found.items():
         told = f"{what} ({count:,} rows)"
@@ -328,13 +323,13 @@ def _compared(
     return VerifyResult(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
 
 
-def _keeps(pipe: SyncContext, read: TableRead) -> bool:
+def keeps_rows(pipe: SyncContext, read: TableRead) -> bool:
     """Whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
     choice = choose(read.table, pipe.settings(read.table))
-    return bool(read.table.key) and choice.mode in ("upsert", "log") and choice.deletes == "ignore"
+    return bool(read.table.key) and choice.mode in ("upsert", "cdc") and choice.deletes == "ignore"
 
 
-def _source_rows(
+def source_rows(
     pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: OnQuarantined = lambda held: None
 ) -> pa.RecordBatchReader:
     """The table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
@@ -343,7 +338,7 @@ def _source_rows(
     target = pipe.destination.target(ref)
     spec = stage_spec(pipe, load, target, snapshot.yields(read), "verify", 0)
     names = [c.name for c in spec.columns if c.source is not None]
-    spec = replace(spec, misfit="null")
+    spec = replace(spec, on_invalid_value="null")
 
     def batches() -> Iterator[pa.RecordBatch]:
         with giving_way(snapshot.reader) as session:
@@ -362,7 +357,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _destination_rows(pipe: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
+def destination_rows(pipe: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
     """The rows that stand: those marked as deleted are left out, and versions that have ended."""
     mark = f"{pipe.naming.prefix}{'current' if read.table.history else 'deleted'}"
     ref = destination_ref(read.table, pipe.naming)
@@ -397,31 +392,8 @@ def _differing(
 ) -> dict[str, tuple[int, list[str]]]:
     """How many rows are on one side only, differ, or are not as many on both sides, and the first keys of them. Without
     any of these, but for rows that are only in the destination, both sides hold the same rows of the same keys."""
-    aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
-    key = [quote(aliases[k], "ansi") for k in read.table.key]
-    same = " and ".join(f"s.{k} is not distinct from d.{k}" for k in key)
-    differ = " or ".join(f"s.{c} is distinct from d.{c}" for c in (quote(c, "ansi") for c in columns))
-    shown = ", ".join(f"coalesce(s.{k}, d.{k})::varchar" for k in key)
-    with in_duckdb() as connection:
-        connection.register("source_rows", _source_rows(pipe, snapshot, read, number).read_all())
-        connection.register("destination_rows", _destination_rows(pipe, read, columns).read_all())
-        found = connection.execute(
-            f"select case when s._instep_there is null then '{_EXTRA}' when d._instep_there is null then 'missing' "  # noqa: S608
-            f"else 'differs' end as _instep_found, count(*) over (partition by _instep_found), "
-            f"concat_ws(', ', {shown}) "
-            f"from (select *, true as _instep_there from source_rows) s full join "
-            f"(select *, true as _instep_there from destination_rows) d on {same} "
-            f"where s._instep_there is null or d._instep_there is null or {differ} "
-            f"qualify row_number() over (partition by _instep_found order by {shown}) <= {SHOWN} order by 1, 3"
-        ).fetchall()
-        counted = f"select {', '.join(key)}, count(*) as _instep_times from"
-        found += connection.execute(
-            f"select '{_TWINS}', sum(greatest(s._instep_times, d._instep_times)) over (), "  # noqa: S608
-            f"concat_ws(', ', {shown}) from ({counted} source_rows group by all) s "
-            f"join ({counted} destination_rows group by all) d on {same} "
-            f"where s._instep_times <> d._instep_times order by 3 limit {SHOWN}"
-        ).fetchall()
-    out: dict[str, tuple[int, list[str]]] = {}
-    for what, count, values in found:
-        out.setdefault(what, (count, []))[1].append(values)
-    return out
+    with row_comparison(read, columns) as found:
+        found.load("source", source_rows(pipe, snapshot, read, number))
+        found.load("destination", destination_rows(pipe, read, columns))
+        found.compare()
+        return {what: (count, found.examples(what)) for what, count in found.counts().items()}

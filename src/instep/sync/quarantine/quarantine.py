@@ -1,4 +1,4 @@
-"""What is held in quarantine, across the tables of a connection: found, let go, erased, swept when it is old.
+"""What is held in quarantine, across the tables of a connection: found, discarded, erased, removed when it is old.
 
 What a run held that has committed nothing does not count. Values of columns that are hashed or switched off by now
 are never told in clear, and leave the files in clear at the next rewrite.
@@ -27,7 +27,7 @@ from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import is_first_today
 from instep.sync.named_tables import unknown_table
-from instep.sync.staging_cleanup import dead_runs, sweep, uncommitted
+from instep.sync.staging_cleanup import dead_runs, remove_uncommitted_files, uncommitted
 from instep.sync.two_people import two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -52,7 +52,7 @@ def holdings(
     pipe: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
 ) -> Iterator[Holding]:
     """The quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks, for
-    which what dead runs left is swept first. `idle`: no run is alive, so that one that has not ended is dead. Raises
+    which what dead runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead. Raises
     InstepError for an unknown table."""
     known = pipe.store.runs.history(pipe.name, limit=KEPT_RUNS)
     running = {r.id for r in known if r.status == "running" and not idle}
@@ -62,7 +62,7 @@ def holdings(
         state = pipe.destination.state(ref)
         if run is not None:
             pipe.destination.claim(ref, run.fence)
-            sweep(pipe, dead, ref, state)
+            remove_uncommitted_files(pipe, dead, ref, state)
         ignored = {*uncommitted(ended_badly, state), *running}
         target = pipe.destination.target(ref)
         found = read_entries(target.quarantine, target.io, ignored)
@@ -184,7 +184,7 @@ def resolved(found: Sequence[Holding], ids: Collection[str]) -> list[str]:
         same = [k for k in known if k == id] or [k for k in known if k.startswith(id)]
         if len(same) != 1:
             what = "no entry" if not same else f"{len(same)} entries"
-            raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --rows 100`")
+            raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --limit 100`")
         whole += same
     return whole
 

@@ -137,7 +137,7 @@ class _Columns:
         return self.numbers[same]
 
     def value(self, name: str, text: str, *, key: bool = False) -> pa.Array:
-        """One value as the column holds it; raises Misfit with the reason."""
+        """One value as the column holds it; raises InvalidValue with the reason."""
         column, field = self.accepted[name], self.schema.field(name)
         if not key:
             self.check_open(column)
@@ -146,8 +146,8 @@ class _Columns:
         if isinstance(column.type, Binary) and text.startswith("\\x"):
             source, kind = pa.array([bytes.fromhex(text[2:])], pa.binary()), Binary()
         done = limited(cast(source, kind, field.type, column.type), field)
-        if done.misfits:
-            raise StillInvalid(f"{column.name}: {done.misfits[0]}" if key else done.misfits[0])
+        if done.invalid_values:
+            raise StillInvalid(f"{column.name}: {done.invalid_values[0]}" if key else done.invalid_values[0])
         return done.values
 
     def check_open(self, column: Column) -> None:

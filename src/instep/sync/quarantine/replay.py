@@ -94,7 +94,7 @@ def _record(pipe: SyncContext, table: Table, done: Replayed, run: Run) -> None:
     status, held = "failed" if done.error else "done", len(done.held)
     result = TableRun(
         run.id, table.ref, status, "", len(done.replayed) + len(done.superseded) + held, done.inserted, done.updated,
-        misfits=held, error=done.error,
+        invalid_values=held, error=done.error,
     )  # fmt: skip
     with pipe.transaction():
         pipe.store.runs.record_tables(result)

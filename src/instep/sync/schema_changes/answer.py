@@ -69,8 +69,8 @@ def check_approvals(pipe: SyncContext, made: Plan) -> None:
         review = now.reviews.get(key(decision.change))
         if review is None or review.status != "approved":
             raise StalePlan(
-                f"{describe(decision.change)}: its approval does not count any more, the table has moved since",
-                hint="plan again, look at the change and approve it anew",
+                f"{describe(decision.change)}: its approval has expired: the table has changed since",
+                hint="plan again, review the change and approve it again",
             )
 
 
@@ -79,7 +79,7 @@ def refuse_stale(detection: DetectionResult) -> None:
     stale = [detection.reviews[k] for k in sorted(detection.stale)]
     if stale:
         raise StalePlan(
-            f"change {stale[0].id} was approved, and its table has moved since: {stale[0].summary}",
+            f"change {stale[0].id} was approved, but its table has changed since: {stale[0].summary}",
             hint=f"look again: `instep changes show {stale[0].id}`, then approve or reject it",
         )
 
@@ -93,7 +93,7 @@ def _check(review: Review, now: Review | None) -> None:
     if side:
         table = ".".join(filter(None, review.table))
         raise StalePlan(
-            f"table {table} has moved since change {review.id} was found ({side}): {review.summary}",
+            f"table {table} has changed since change {review.id} was found ({side}): {review.summary}",
             hint=f"look again: `instep changes show {review.id}`, `instep plan`",
         )
 

@@ -390,7 +390,7 @@ def _lose(
     """Each column that goes is a change on record, approved by whoever has named it and told when it is applied."""
     wanted = _desired(pipe, after)
     there = pipe.destination.inspect(sorted(t.ref for t in wanted.tables))
-    why = f"let go by {pipe.who}"
+    why = f"dropped by {pipe.who}"
     consent = [Decision(c, "apply", rule, why, Modifiers(removed="drop")) for c in gone]
     made = plan(consent, before, after, there, wanted, pipe.destination.capabilities, prefix=pipe.naming.prefix)
     with pipe.transaction():

@@ -166,7 +166,7 @@ def _check_held(pipe: SyncContext, table: Table, old: Column) -> None:
     if isinstance(pipe.source, Streams) and pipe.source.waits(table.ref):
         raise Blocked(
             f"operations on {table.path} wait that may have values of {old.name}",
-            hint="let the table go on first, so that a sync carries them out",
+            hint="resume the table first, so that a sync carries them out",
         )
 
 

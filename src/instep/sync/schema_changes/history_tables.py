@@ -49,7 +49,7 @@ def goes_on(pipe: SyncContext, after: Catalog) -> list[str]:
     """One sentence for each table that keeps its history although the settings say so no more."""
     left = [t for t in after.tables if t.history and not t.retained and not pipe.settings(t).history]
     way = "take it out of the connection and load it through another one to have current rows only"
-    return [f"{t.path}: it goes on keeping its history, which `history: false` does not take away: {way}" for t in left]
+    return [f"{t.path}: it continues to keep its history, which `history: false` does not remove: {way}" for t in left]
 
 
 def rekeyed(pipe: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
@@ -76,7 +76,7 @@ def _comes_in_part(pipe: SyncContext, table: Table) -> bool:
 
 
 def _why(table: Table) -> str:
-    way = f"`instep table set-key {table.path} KEY --rebuild` keeps them in a copy and begins anew"
+    way = f"`instep table set-key {table.path} KEY --rebuild` keeps them in a copy and starts over"
     return f"its key is another one, and its versions have the old one: {way}"
 
 

@@ -24,15 +24,15 @@ from instep.sync.schema_changes.lossy_casts import accepted_column
 
 @dataclass(frozen=True)
 class InvalidValues:
-    """Of `sampled` source values (not counting NULL) `misfits` do not fit `type`, which is the accepted one. `change`
-    is the content key of the retype. `why_not` says why nothing was sampled."""
+    """Of `sampled` source values (not counting NULL) `invalid_values` do not fit `type`, the accepted one. `change` is
+    the content key of the retype. `why_not` says why nothing was sampled."""
 
     change: str
     table: str
     column: str
     type: str
     sampled: int = 0
-    misfits: int = 0
+    invalid_values: int = 0
     why_not: str = ""
 
     def __str__(self) -> str:
@@ -41,12 +41,11 @@ class InvalidValues:
             return f"{where}: no source values were tried: {self.why_not}"
         if not self.sampled:
             return f"{where}: the source has no values to try"
-        if not self.misfits:
+        if not self.invalid_values:
             return f"{where}: all of {self.sampled:,} sampled source values fit {self.type}, the accepted type"
-        fit = "does not fit" if self.misfits == 1 else "do not fit"
-        return (
-            f"{where}: {self.misfits:,} of {self.sampled:,} sampled source values {fit} {self.type}, the accepted type"
-        )
+        fit = "does not fit" if self.invalid_values == 1 else "do not fit"
+        counted = f"{self.invalid_values:,} of {self.sampled:,} sampled source values"
+        return f"{where}: {counted} {fit} {self.type}, the accepted type"
 
 
 @dataclass(frozen=True)
@@ -98,12 +97,12 @@ def _tried(pipe: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _P
         target = pipe.destination.target(destination_ref(pair.table, pipe.naming)).schema
         kind = target.field(pair.old.alias or pair.old.name).type
         yields = snapshot.yields(alone(pair.source, pair.new))[pair.new.name]
-        sampled = misfits = 0
+        sampled = invalid_values = 0
         for some in values(pipe, snapshot, session, pair.source, pair.new, rows):
             sampled += len(some)
-            misfits += len(set(cast(some, yields, kind, pair.old.type).misfits))
+            invalid_values += len(set(cast(some, yields, kind, pair.old.type).invalid_values))
     except InstepError as error:
         return replace(pair.untried, why_not=error.message.splitlines()[0])
     except (pa.ArrowException, KeyError) as error:
         return replace(pair.untried, why_not=type(error).__name__)
-    return replace(pair.untried, sampled=sampled, misfits=misfits)
+    return replace(pair.untried, sampled=sampled, invalid_values=invalid_values)

@@ -20,23 +20,25 @@ SAMPLE = 1000
 
 @dataclass(frozen=True)
 class Lossy:
-    """Of `sampled` values of a column (not counting NULL) `misfits` do not fit `type`, `changed` would come back as
+    """Of `sampled` values of a column (not counting NULL) `invalid_values` do not fit `type`, `changed` would be
     another value. `key` names a row of them; empty if there is none, or if the key is hashed."""
 
     table: str
     column: str
     type: str
     sampled: int
-    misfits: int
+    invalid_values: int
     changed: int
     key: str = ""
 
     def __str__(self) -> str:
         where = f"{self.table}.{self.column}"
-        if not self.misfits and not self.changed:
+        if not self.invalid_values and not self.changed:
             return f"{where}: all of {self.sampled:,} sampled values fit {self.type}"
         parts = (
-            f"{self.misfits:,} of {self.sampled:,} sampled values do not fit {self.type}" if self.misfits else "",
+            f"{self.invalid_values:,} of {self.sampled:,} sampled values do not fit {self.type}"
+            if self.invalid_values
+            else "",
             f"{self.changed:,} of {self.sampled:,} sampled values are others as {self.type}" if self.changed else "",
         )
         row = f", e.g. in the row with key {self.key}" if self.key else ""
@@ -75,7 +77,7 @@ def _tried(pipe: SyncContext, table: Table, column: Column, kind: DataType, rows
     ref, keys = destination_ref(table, pipe.naming), [k.alias or k.name for k in _key(table)]
     if pipe.destination.state(ref) is None:
         return CastSample()
-    return pipe.destination.trial(ref, column.alias or column.name, kind, keys, rows)
+    return pipe.destination.sample_cast(ref, column.alias or column.name, kind, keys, rows)
 
 
 def _key(table: Table) -> list[Column]:
@@ -85,4 +87,4 @@ def _key(table: Table) -> list[Column]:
 def _entry(pipe: SyncContext, table: Table, column: Column, kind: DataType, found: CastSample) -> Lossy:
     hidden = any(hashed(pipe.selection, table.ref, c.name) for c in _key(table))
     row = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
-    return Lossy(table.path, column.name, str(kind), found.sampled, found.misfits, found.changed, row)
+    return Lossy(table.path, column.name, str(kind), found.sampled, found.invalid_values, found.changed, row)

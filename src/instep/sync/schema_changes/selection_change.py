@@ -100,7 +100,7 @@ def owes_versions(pipe: SyncContext, reads: Sequence[TableRead]) -> frozenset[Re
 
 def _follows_log(pipe: SyncContext, table: Table) -> bool:
     try:
-        return choose(table, pipe.settings(table)).mode == "log"
+        return choose(table, pipe.settings(table)).mode == "cdc"
     except ProjectError:
         return False
 
@@ -203,7 +203,7 @@ def _text(pipe: SyncContext, one: ReselectedColumn) -> str:
     if one.what == "hashed":
         return f"it is hashed now, so a sync reads the whole table; {_LATER} keep it in clear"
     if one.what == "waiting":
-        return "it is to be hashed; rows loaded before have it in clear until its change of type is let in"
+        return "it will be hashed; existing rows stay in clear until its change of type is approved"
     if one.what == "clear":
         return f"it is not hashed any more, so a sync reads the whole table; {_LATER} keep the hashes"
     if not _has_cursor(pipe, one):

@@ -60,7 +60,7 @@ class SettingTable:
         added = next((r for r in self.reviews if r.column == name and r.kind == "column.added"), None)
         if added is not None and name in self.source.by_name:
             return Blocked(
-                f"column {self.table.path}.{name} is not let in yet ({added.id})",
+                f"column {self.table.path}.{name} is not approved yet ({added.id})",
                 hint=f"`instep changes approve {added.id}`, then `instep apply`, then this again",
             )
         columns = [c.name for c in self.table.live]
@@ -88,7 +88,7 @@ def find_table(pipe: SyncContext, path: str) -> SettingTable:
     if table.ref in detection.replaced:
         raise Blocked(
             f"table {path} was replaced by another one of that name",
-            hint="`instep changes approve` its replacement: the new table is read anew",
+            hint="`instep changes approve` its replacement: the new table is reloaded",
         )
     standing = tuple(reviews.values())
     settled = pair_tables(detection.accepted.tables, detection.source).get(table.ref, source)

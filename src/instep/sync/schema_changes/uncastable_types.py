@@ -32,10 +32,10 @@ def unfit_columns(pipe: SyncContext, made: Plan, guards: Mapping[Ref, Guards]) -
     values. A new generation of a table has none of them."""
     held = [*column_offences(made, guards)]
     known = {(ref, column.name) for ref, column, _ in held}
-    return [*held, *(u for u in _misfits(pipe, made) if (u[0], u[1].name) not in known)]
+    return [*held, *(u for u in _unfit(pipe, made) if (u[0], u[1].name) not in known)]
 
 
-def _misfits(pipe: SyncContext, made: Plan) -> Iterator[Unfit]:
+def _unfit(pipe: SyncContext, made: Plan) -> Iterator[Unfit]:
     for group in made.groups():
         changes = [s.change for s in group.steps]
         rewritten = [c for c in changes if isinstance(c, RewriteColumn) and not widens(c.before.type, c.after.type)]
@@ -45,14 +45,14 @@ def _misfits(pipe: SyncContext, made: Plan) -> Iterator[Unfit]:
             continue
         for change in rewritten:
             name, kind = change.before.name, change.after.type
-            if count := pipe.destination.misfits(change.table, name, kind).count:
+            if count := pipe.destination.count_invalid_values(change.table, name, kind).count:
                 values = "1 value" if count == 1 else f"{count:,} values"
                 yield (
                     group.ref,
                     change.after,
                     (
                         f"{name} keeps its type: {values} of rows loaded before would not fit {kind} "
-                        "(reject the change, or read the table anew beside a copy: `table set-key TABLE KEY --rebuild`)"
+                        "(reject the change, or reload the table and keep a copy: `table set-key TABLE KEY --rebuild`)"
                     ),
                 )
 

@@ -36,7 +36,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
-from instep.schema.planning.step import ReviveColumn, RewriteColumn, Step, step
+from instep.schema.planning.step import RewriteColumn, Step, UndropColumn, step
 from instep.schema.planning.undo import Applied, UndoPreview, undo
 from instep.schema.policy.policy import Modifiers, Removed, decide
 from instep.store.catalogs.undos import Undo
@@ -51,13 +51,13 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class UndoPlan:
-    """What an undo does. `revived` are accepted tables that come back whole, `limits` what cannot be restored, `left`
+    """What an undo does. `undropped` are accepted tables that come back whole, `limits` what cannot be restored, `left`
     which of the changes stay applied and why, by id."""
 
     reviews: tuple[Review, ...]
     undoing: UndoPreview
     plan: Plan
-    revived: tuple[Table, ...] = ()
+    undropped: tuple[Table, ...] = ()
     limits: tuple[str, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class UndoPlan:
     @property
     def does(self) -> tuple[str, ...]:
         """One line for each thing that is done at the destination and in the accepted schema."""
-        back = (f"bring back table {t.path} with its rows" for t in self.revived)
+        back = (f"bring back table {t.path} with its rows" for t in self.undropped)
         steps = (f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps)
         return (*(describe(d.change) for d in self.undoing.decisions), *back, *steps)
 
@@ -178,16 +178,16 @@ def _prepare(pipe: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     if made.refused:
         ref, why = next(iter(made.refused.items()))
         raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
-    revived = tuple(_tables(pipe, undoing))
+    undropped = tuple(_tables(pipe, undoing))
     columns, limits = _columns(pipe, undoing, made, there)
     return UndoPlan(
-        tuple(r for r in reviews if r.id in undoing.done), undoing, _with(made, columns), revived,
+        tuple(r for r in reviews if r.id in undoing.done), undoing, _with(made, columns), undropped,
         (*limits, *_limits(undoing)), undoing.left,
     )  # fmt: skip
 
 
 def _tables(pipe: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
-    for change, (ref, name) in undoing.revived.items():
+    for change, (ref, name) in undoing.undropped.items():
         table = undoing.after.by_ref[ref]
         if name:
             continue
@@ -233,7 +233,7 @@ def _columns(pipe: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog
     """The steps that no plan makes by itself, by destination table: dropped columns come back, wider ones narrow."""
     extra: Extra = {}
     limits: list[str] = []
-    for change, (ref, name) in undoing.revived.items():
+    for change, (ref, name) in undoing.undropped.items():
         table = undoing.after.by_ref[ref]
         if not name:
             continue
@@ -242,7 +242,7 @@ def _columns(pipe: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog
         if found is not None and column.name in found.by_name:
             continue
         limits += _back(pipe, change, found.ref if found else at, table, column)
-        extra.setdefault(at, []).append((step(at, ReviveColumn(at, column, column)), column))
+        extra.setdefault(at, []).append((step(at, UndropColumn(at, column, column)), column))
     for change, (ref, name) in undoing.narrowed.items():
         table = undoing.after.by_ref[ref]
         at, column = _desired_column(pipe, table, name)
@@ -279,7 +279,7 @@ def _held(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
 
 
 def _back(pipe: SyncContext, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:
-    back = pipe.destination.revival(ref, column.name)
+    back = pipe.destination.undrop_report(ref, column.name)
     path = f"{table.path}.{column.alias}"
     if back.why_not:
         raise _Refused(change, f"column {path} is gone: {back.why_not}", hint="restore a backup")
@@ -293,7 +293,7 @@ def _back(pipe: SyncContext, change: str, ref: Ref, table: Table, column: Column
 
 
 def _check_fits(pipe: SyncContext, change: str, ref: Ref, old: Column, column: Column) -> None:
-    wide = pipe.destination.misfits(ref, old.name, column.type)
+    wide = pipe.destination.count_invalid_values(ref, old.name, column.type)
     if wide.count:
         raise _Refused(
             change,
@@ -330,7 +330,7 @@ def _limits(undoing: UndoPreview) -> Iterator[str]:
                 yield f"{describe(change)}: it comes back as kept, nothing at the source feeds it"
 
 
-def takeback(pipe: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
+def apply_undo(pipe: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
     """Does it, as one run; returns the accepted version.
 
     Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
@@ -346,7 +346,7 @@ def takeback(pipe: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> 
         resume_undos(pipe, run, but=made.changes)
         again = prepare(pipe, made.reviews)
         if (again.plan, again.undoing) != (made.plan, made.undoing):
-            raise StalePlan("the schemas have moved since this undo was looked at", hint="look at it again")
+            raise StalePlan("the schemas have changed since this undo was shown", hint="look at it again")
         wanted = pipe.store.undos.want(pipe.name, made.changes, (s.object for s in made.drops), pipe.who)
         return _carry_out(pipe, run, made, wanted)
 
@@ -376,10 +376,10 @@ def resume_undos(pipe: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None
 
 
 def _carry_out(pipe: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int:
-    for table in made.revived:
+    for table in made.undropped:
         ref = destination_ref(table, pipe.naming)
         pipe.destination.claim(ref, run.fence)
-        pipe.destination.revive(ref, table, Commit(run.id, run.fence))
+        pipe.destination.undrop_table(ref, table, Commit(run.id, run.fence))
         crashpoint("undo.table")
     with journal(pipe, run, made.plan) as record:
         for group in made.plan.groups():
@@ -388,7 +388,7 @@ def _carry_out(pipe: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int
                 commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
                 pipe.destination.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("undo.table")
-        for at, column in _revived_columns(pipe, made.undoing):
+        for at, column in _undropped_columns(pipe, made.undoing):
             pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
         crashpoint("undo.committed")
         version = _accept(replace(pipe, who=wanted.who), made, record, wanted)
@@ -396,8 +396,8 @@ def _carry_out(pipe: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int
     return version
 
 
-def _revived_columns(pipe: SyncContext, undoing: UndoPreview) -> Iterator[tuple[Ref, Column]]:
-    for ref, name in undoing.revived.values():
+def _undropped_columns(pipe: SyncContext, undoing: UndoPreview) -> Iterator[tuple[Ref, Column]]:
+    for ref, name in undoing.undropped.values():
         if name:
             yield _desired_column(pipe, undoing.after.by_ref[ref], name)
 
@@ -444,7 +444,7 @@ def _names(rename: Change) -> tuple[object, ...]:
     return rename.table, rename.before.name, rename.after.name
 
 
-__all__ = ["UndoPlan", "find", "prepare", "resume_undos", "takeback"]
+__all__ = ["UndoPlan", "apply_undo", "find", "prepare", "resume_undos"]
 
 
 class UndoChanges(Work):
@@ -457,7 +457,7 @@ class UndoChanges(Work):
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Take the changes back; return the accepted version."""
-        return {"version": takeback(context, preview.prepared, allow)}
+        return {"version": apply_undo(context, preview.prepared, allow)}
 
     def already(self, context: SyncContext, request: UndoRequest) -> Mapping[str, Any] | None:
         """Return the version that has taken the change back already: an attempt that died, or somebody else, did so."""

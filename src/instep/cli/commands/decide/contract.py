@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Connection, OfConnection, TablePattern
 from instep.cli.context import CHANGES, emit, fail, one_connection, open_app, say
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -16,23 +18,30 @@ if TYPE_CHECKING:
     from instep.schema.catalog.catalog import Catalog
     from instep.schema.contracts.compliance import ContractDifference
 
-Of = Annotated[str | None, typer.Option("--connection", "-c", help="Not needed when there is only one.")]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A contract of the Open Data Contract Standard, version 3.")]
-contract = typer.Typer(help="Data contracts (ODCS): export, check, import.", no_args_is_help=True)
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A data contract: Open Data Contract Standard (ODCS), version 3.")
+]
+contract = typer.Typer(
+    help="Export, check and import data contracts (ODCS).",
+    epilog=examples("instep contract export shop -o contracts/shop.odcs.yaml"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(contract, name="contract")
 
 
-@contract.command(epilog="Examples: instep contract export · instep contract export shop -o contracts/shop.odcs.yaml")
+@contract.command(epilog=examples("instep contract export", "instep contract export shop -o contracts/shop.odcs.yaml"))
 def export(
-    connection: Annotated[str | None, typer.Argument(help="Its name; not needed when there is only one.")] = None,
-    table: Annotated[str, typer.Option("--table", "-t", metavar="PATTERN", help="Only these (schema.table).")] = "",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write this file, replacing it.")] = None,
+    connection: Connection = None,
+    table: TablePattern = "",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file, replacing it.")] = None,
 ) -> None:
-    """The accepted schema as a contract of the Open Data Contract Standard 3.1. It holds no times: commit it, and its
-    diff is the schema's."""
+    """Export the accepted schema as an ODCS 3.1 data contract.
+
+    The file has no timestamps: commit it, and its diff is the diff of the schema.
+    """
     from instep.control.contracts import exported
     from instep.project.files.contract import contract_text
 
@@ -47,14 +56,19 @@ def export(
     emit(data, lambda _: None if out else typer.echo(text, nl=False))
 
 
-@contract.command(epilog="Examples: instep contract check shop.odcs.yaml · instep contract check shop.yaml --recorded")
+@contract.command(epilog=examples("instep contract check shop.odcs.yaml", "instep contract check shop.yaml --recorded"))
 def check(
     file: File,
-    connection: Of = None,
-    recorded: Annotated[bool, typer.Option("--recorded", help="What is accepted, without reading the source.")] = False,
+    connection: OfConnection = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Check the accepted schema instead of reading the source.")
+    ] = False,
 ) -> None:
-    """Whether what the source has now is within a contract; exit with 2 if it is not. Columns that the contract does
-    not name are noted. Narrower types of the same kind are within it."""
+    """Check that the source still satisfies a data contract.
+
+    Exits with 2 if it does not. Columns that the contract does not name are noted. Narrower types of the same kind
+    satisfy it.
+    """
     from instep.control.contracts import checked
 
     with open_app() as app:
@@ -84,26 +98,34 @@ def _show(out: Screen, file: Path, found: tuple[ContractDifference, ...]) -> Non
         said = "" if one.breach else "note: "
         out.write(f"{file.name}:{one.line}: {said}{one.text}", "red" if one.breach else "dim")
     breaches = sum(one.breach for one in found)
-    out.write(f"{breaches} breach{'es' * (breaches != 1)}" if breaches else "within the contract")
+    out.write(f"{breaches} violation{'s' * (breaches != 1)}" if breaches else "the contract is satisfied")
 
 
-@contract.command("import", epilog="Example: instep contract import shop.odcs.yaml --hold pause_table")
+@contract.command("import", epilog=examples("instep contract import shop.odcs.yaml --action pause_table"))
 def take_over(
     file: File,
-    connection: Of = None,
-    hold: Annotated[str, typer.Option("--hold", help="review, pause_table or pause_connection.")] = "review",
+    connection: OfConnection = None,
+    action: Annotated[
+        str,
+        typer.Option(
+            "--action", help="The action for changes that break the contract: review, pause_table or pause_connection."
+        ),
+    ] = "review",
 ) -> None:
-    """The keys of instep.yml that hold a connection to a contract: its tables, and rules that hold what breaks it.
-    instep.yml is not touched; what the keys cannot say is noted."""
+    """Print the instep.yml keys that hold a connection to a data contract.
+
+    They select the contract's tables and add policy rules for changes that break it. instep.yml is not changed; parts
+    of the contract that no key expresses are noted.
+    """
     from typing import cast, get_args
 
     from instep.control.contracts import Hold, held_to
 
-    if hold not in get_args(Hold):
-        raise typer.BadParameter(f"{hold!r} is none of {', '.join(get_args(Hold))}", param_hint="--hold")
+    if action not in get_args(Hold):
+        raise typer.BadParameter(f"{action!r} is none of {', '.join(get_args(Hold))}", param_hint="--action")
     with open_app() as app:
         name = one_connection(app, connection)
-        found = held_to(app.project, app.store, name, file, cast("Hold", hold))
+        found = held_to(app.project, app.store, name, file, cast("Hold", action))
     for note in found.notes:
         say(f"note: {note}")
     data: dict[str, Any] = {"connection": name, "keys": found.keys, "notes": found.notes}

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Connection
 from instep.cli.backend import open_backend
 from instep.cli.context import CHANGES, emit, fail
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -17,22 +19,26 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples: instep impact --manifest target/manifest.json · instep impact --sql views --dialect trino"
+        epilog=examples("instep impact --manifest target/manifest.json", "instep impact --sql views --dialect trino")
     )(impact)
 
 
 def impact(
-    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml.")] = None,
-    manifest: Annotated[Path | None, typer.Option("--manifest", help="dbt's manifest.json.")] = None,
-    sql: Annotated[list[Path] | None, typer.Option("--sql", help="A folder of .sql files, or a file.")] = None,
-    dialect: Annotated[str, typer.Option("--dialect", help="Of the SQL; else dbt's adapter tells, or spark.")] = "",
-    change: Annotated[str, typer.Option("--change", help="Only this change, whatever was decided.")] = "",
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when something breaks.")] = False,
+    connection: Connection = None,
+    manifest: Annotated[Path | None, typer.Option("--manifest", help="The manifest.json of a dbt project.")] = None,
+    sql: Annotated[
+        list[Path] | None, typer.Option("--sql", help="A folder of .sql files, or one file; repeatable.")
+    ] = None,
+    dialect: Annotated[
+        str, typer.Option("--dialect", help="The SQL dialect; the default is that of the dbt adapter, or spark.")
+    ] = "",
+    change: Annotated[str, typer.Option("--change", help="Only this change, whatever was decided about it.")] = "",
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 2 if something breaks.")] = False,
 ) -> None:
-    """Say which views and models the open and planned changes break, change silently or leave alone.
+    """Show which downstream views and models the open changes break.
 
-    Held changes are judged as if they were approved. Without --manifest and --sql, `downstream` of the connection in
-    instep.yml says where the models are; over a server, that of its project.
+    Changes under review are judged as if they were approved. Without --manifest and --sql the models come from
+    `downstream` of the connection in instep.yml; with --server, from the server's project.
     """
     from instep.plans.downstream import Downstream, read_models
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import BLOCKED, CHANGES, emit, fail, open_app, options
+from instep.cli.help import examples
 from instep.errors import InstepError, ProjectError
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def scripts(given: Sequence[Path], base: str = "") -> list[tuple[str, str]]:
     if base:
         return [(name, _text(Path(name))) for name in _changed(given, base)]
     if not given:
-        raise InstepError("which migration?", hint="name its files or folders, - for stdin, or --git-diff main")
+        raise InstepError(
+            "no migration is named", hint="name its files or folders, - for standard input, or pass --git-diff main"
+        )
     return [script for path in given for script in _scripts(path)]
 
 
@@ -61,7 +64,7 @@ def _order(path: Path) -> list[tuple[int, str]]:
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InstepError(f"{path} is larger than {MAX_BYTES >> 20} MB", hint="a dump of data is no migration")
+            raise InstepError(f"{path} is larger than {MAX_BYTES >> 20} MB", hint="a data dump is not a migration")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InstepError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
@@ -70,7 +73,7 @@ def _text(path: Path) -> str:
 def _changed(given: Sequence[Path], base: str) -> list[str]:
     """The scripts that git finds added or modified between where `base` was left and the files as they are."""
     if base.startswith("-"):
-        raise InstepError(f"{base!r} is no commit", hint="write --git-diff origin/main")
+        raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
     start = _git("merge-base", base, "HEAD").strip()
     names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
     found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
@@ -91,7 +94,11 @@ def _git(*words: str) -> str:
 LEVELS = ("review", "breaks", "loses", "never")
 _LOSES = ("loses data", "cannot be undone")
 _BREAKS = ("breaks readers", *_LOSES)
-migration = typer.Typer(help="Migrations of the sources: what they will lead to.", no_args_is_help=True)
+migration = typer.Typer(
+    help="Predict what a source's migration SQL will change here.",
+    epilog=examples("instep migration check V7__orders.sql"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +107,7 @@ def register(app: typer.Typer) -> None:
 
 @migration.callback()
 def _room() -> None:
-    """Migrations of the sources: what they will lead to."""
+    """Predict what a source's migration SQL will change here."""
 
 
 @dataclass
@@ -130,24 +137,38 @@ class Checked:
 
 
 @migration.command(
-    epilog="Examples: instep migration check V7__orders.sql · instep migration check db/migrations --git-diff "
-    "origin/main --output github"
+    epilog=examples(
+        "instep migration check V7__orders.sql",
+        "instep migration check db/migrations --git-diff origin/main --output github",
+    )
 )
 def check(
-    files: Annotated[list[Path] | None, typer.Argument(help="SQL files or folders, in order; - for stdin.")] = None,
-    connection: Annotated[
-        list[str] | None, typer.Option("--connection", "-c", help="Only these; else all that have the tables.")
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="SQL files or folders, in order; - for standard input.")
     ] = None,
-    dialect: Annotated[str, typer.Option("--dialect", help="postgres, mysql or sqlite; else the source tells.")] = "",
-    base: Annotated[str, typer.Option("--git-diff", metavar="BASE", help="Only .sql files changed since BASE.")] = "",
+    connection: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--connection", "-c", help="Only this connection; repeatable. The default is all that have the tables."
+        ),
+    ] = None,
+    dialect: Annotated[
+        str, typer.Option("--dialect", help="postgres, mysql or sqlite; the default is the source's.")
+    ] = "",
+    base: Annotated[
+        str, typer.Option("--git-diff", metavar="BASE", help="Only .sql files that changed since BASE.")
+    ] = "",
     fail_on: Annotated[
         list[str] | None, typer.Option("--fail-on", help="review (the default), breaks, loses or never; repeatable.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a statement is not understood.")] = False,
 ) -> None:
-    """What migration SQL will lead to: each change with its class, the action and the rule behind it, what a sync reads
-    again, and what breaks downstream. It is carried out in memory on the source as of the last detection; neither
-    source nor destination is opened. Exit with 3 if a person has to decide, 2 for --fail-on breaks and loses."""
+    """Predict what migration SQL will change here, before it runs.
+
+    Shows each change with its class, action and rule, what a sync reads again, and what breaks downstream. The SQL runs
+    in memory on the source's schema as last detected; neither source nor destination is opened. Exits with 3 if a
+    person has to decide, with 2 for --fail-on breaks and loses.
+    """
     levels = tuple(fail_on or ("review",))
     if wrong := [w for w in levels if w not in LEVELS]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(LEVELS)}", param_hint="--fail-on")
@@ -188,7 +209,7 @@ def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migratio
         from instep.lineage.migration.read import read_migration
         from instep.lineage.migration.script import DIALECTS
     if dialect and dialect not in (*DIALECTS, "mariadb"):
-        raise InstepError(f"migrations in the dialect {dialect!r} are not read", hint=f"use {', '.join(DIALECTS)}")
+        raise InstepError(f"migrations in the dialect {dialect!r} are not supported", hint=f"use {', '.join(DIALECTS)}")
     return read_migration
 
 
@@ -209,7 +230,7 @@ def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
         elif named:
             raise InstepError(f"the source of {name} speaks {spoken}, not {dialect}", hint="leave --dialect out")
     if not found:
-        raise InstepError("no connection has a source that the SQL could be for", hint="name one with --connection")
+        raise InstepError("no connection has a source for this SQL", hint="name one with --connection")
     return found
 
 
@@ -308,8 +329,10 @@ def _places(change: Consequence) -> str:
 
 
 def _decided(change: Consequence) -> str:
+    from instep.schema.planning.explain import outcome
+
     doubt = ", and a person says whether it is a rename" if change.waits and not change.decision.needs_review else ""
-    return f"{change.decision.action} by {change.decision.rule}: {change.decision.why}{doubt}; {change.level}"
+    return f"{outcome(change.decision)}{doubt}; {change.level}"
 
 
 def _beside(one: Checked, change: Consequence) -> Iterator[str]:

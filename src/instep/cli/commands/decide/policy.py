@@ -8,54 +8,62 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Connection, OfConnection, OnlyConnection
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, one_connection, open_app, say
+from instep.cli.help import examples
 from instep.operations.queries.policy import ExplainDecision, GetPolicy
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
 
-Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
-Of = Annotated[str | None, typer.Option("--connection", "-c", help="Not needed when there is only one.")]
-policy = typer.Typer(help="Policies: show, explain, test, simulate, import.", no_args_is_help=True)
+policy = typer.Typer(
+    help="Show, explain, test and simulate policies.",
+    epilog=examples("instep policy show", "instep policy explain public.order.note column.removed"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(policy, name="policy")
 
 
-@policy.command(epilog="Examples: instep policy show · instep policy show shop --output json")
+@policy.command(epilog=examples("instep policy show", "instep policy show shop --output json"))
 def show(connection: Connection = None) -> None:
-    """A connection's preset, rules in their order, modifiers and tables that differ; what the preset says."""
+    """Show a connection's preset, rules, modifiers and per-table policies."""
     with open_backend() as backend:
         found = backend.query(GetPolicy(backend.connection(connection)))
     emit(found, lambda out: _show_policy(out, found))
 
 
 @policy.command(
-    epilog="Examples: instep policy explain public.order.note column.removed · "
-    "instep policy explain public.order.id column.retyped --from int32 --to uuid"
+    epilog=examples(
+        "instep policy explain public.order.note column.removed",
+        "instep policy explain public.order.id column.retyped --from int32 --to uuid",
+    )
 )
 def explain(
-    path: Annotated[str, typer.Argument(metavar="TABLE[.COLUMN]", help="schema.table or schema.table.column.")],
+    path: Annotated[str, typer.Argument(metavar="SCHEMA.TABLE[.COLUMN]", help="The object that would change.")],
     kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of change, such as column.removed.")],
-    connection: Of = None,
+    connection: OfConnection = None,
     before: Annotated[str, typer.Option("--from", help="The type that the column has.")] = "",
     after: Annotated[str, typer.Option("--to", help="The type that it gets; for a rename, the new name.")] = "",
 ) -> None:
-    """What is decided about such a change, by which rule, and why no earlier rule decided."""
+    """Explain which rule decides about a change, and why no earlier one does."""
     with open_backend() as backend:
         found = backend.query(ExplainDecision(backend.connection(connection), path, kind, before, after))
     emit(found, lambda out: _show_explanation(out, found))
 
 
-@policy.command("test", epilog="Example: instep policy test cases.yml --connection shop")
+@policy.command("test", epilog=examples("instep policy test cases.yml --connection shop"))
 def run(
-    file: Annotated[Path, typer.Argument(help="A list of sample changes with what is expected.")],
-    connection: Of = None,
+    file: Annotated[Path, typer.Argument(help="A list of sample changes with the expected decisions.")],
+    connection: OfConnection = None,
 ) -> None:
-    """Decide sample changes and compare with what is expected; exit with 1 if any differs. For the format see
-    docs/reference/commands.md."""
+    """Test a policy on sample changes with expected decisions.
+
+    Exits with 1 if a decision differs. docs/reference/commands.md describes the format.
+    """
     from instep.project.files.policy_files import read_cases, refuse_wrong
 
     with open_backend() as backend:
@@ -70,13 +78,18 @@ def run(
         raise fail(1)
 
 
-@policy.command(epilog="Example: instep policy simulate stricter.yml --since 2026-11-01")
+@policy.command(epilog=examples("instep policy simulate stricter.yml --since 2026-11-01"))
 def simulate(
-    file: Annotated[Path, typer.Argument(help="One policy, as under one name of policies: in instep.yml.")],
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Only this one, not all.")] = None,
-    since: Annotated[str, typer.Option("--since", metavar="DATE", help="First seen on this day (UTC) or later.")] = "",
+    file: Annotated[Path, typer.Argument(help="One policy, in the form of an entry of policies: in instep.yml.")],
+    connection: OnlyConnection = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="DATE", help="Only changes first seen on this day (UTC) or later.")
+    ] = "",
 ) -> None:
-    """What the policy in FILE would have decided on every recorded change, beside what was decided then."""
+    """Compare what another policy would have decided with what was decided.
+
+    Evaluates the policy in FILE against every recorded change.
+    """
     from instep.control.policy.simulation import moment
     from instep.project.files.policy_files import read_policy
 
@@ -87,14 +100,16 @@ def simulate(
     emit({"connections": found}, lambda out: _show_simulations(out, found))
 
 
-@policy.command("import", epilog="Example: instep policy import schema.json --connection shop --out keys.yml")
+@policy.command("import", epilog=examples("instep policy import schema.json --connection shop --out keys.yml"))
 def take_over(
     file: Annotated[Path, typer.Argument(help="A connector's schema config, as JSON or YAML.")],
-    connection: Of = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A new file for the keys.")] = None,
+    connection: OfConnection = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the keys to this new file.")] = None,
 ) -> None:
-    """The keys of instep.yml that mean the same as a tree of schemas, tables and columns; instep.yml is not touched.
-    What cannot be taken over is said. See docs/guides/other-products.md."""
+    """Convert a managed connector's schema config to keys of instep.yml.
+
+    Prints the keys; instep.yml is not changed. What has no equivalent is listed. See docs/guides/other-products.md.
+    """
     from instep.control.policy.policies import take_over as keys_of
 
     with open_app() as app:
@@ -103,7 +118,7 @@ def take_over(
     if out is not None:
         with out.open("x", encoding="utf-8") as written:
             written.write(found.text)
-        say(f"wrote {out}: put its keys into instep.yml, then `instep validate`")
+        say(f"wrote {out}: copy its keys into instep.yml, then run `instep validate`")
     for note in found.notes:
         say(f"note: {note}")
     data = {"connection": name, "keys": found.keys, "notes": found.notes, "file": str(out) if out else None}
@@ -193,7 +208,7 @@ def _show_simulation(out: Screen, s: Mapping[str, Any]) -> None:
     from instep.cli.screen import cell
 
     compared = s["recorded"] - len(s["unread"])
-    out.write(f"{s['connection']}: {compared} recorded change(s), {len(s['different'])} decided otherwise", "bold")
+    out.write(f"{s['connection']}: {compared} recorded change(s), {len(s['different'])} decided differently", "bold")
     if compared:
         grid = Grid("outcome", "then", f"under {s['policy']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
         for one in s["counts"]:

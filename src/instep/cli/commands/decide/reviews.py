@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import ChangeIds, ChangeKind, ChangeMatch, ChangeTable, OfConnection, OnlyConnection
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
+from instep.cli.help import examples
 from instep.cli.render.reviews import by_connection, show_changes
 from instep.errors import Blocked
 from instep.operations.decide.declare_rename import DeclareRenameRequest
@@ -22,41 +24,39 @@ if TYPE_CHECKING:
     from instep.model import Review
     from instep.sync.schema_changes.answer import AnswerOutlook
 
-Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
-Of = Annotated[str | None, typer.Option("--connection", "-c", help="With a filter: only changes of this connection.")]
-Match = Annotated[list[str] | None, typer.Option("--match", help="Open changes whose table.column or kind fits.")]
-Kind = Annotated[list[str] | None, typer.Option("--kind", help="Open changes of this kind or family (column.added).")]
-OfTable = Annotated[list[str] | None, typer.Option("--table", "-t", help="Open changes of this table (schema.table).")]
 
-
-def register(changes: typer.Typer) -> None:
+def add_answers(changes: typer.Typer) -> None:
     changes.command(
-        epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'"
+        epilog=examples("instep changes approve c-7f3a2b", "instep changes approve --match 'public.order.*'")
     )(approve)
     changes.command(
-        "map", epilog="Examples: instep changes map c-7f3a2b · instep changes map public.order.note public.order.remark"
+        "map",
+        epilog=examples("instep changes map c-7f3a2b", "instep changes map public.order.note public.order.remark"),
     )(map_columns)
-    changes.command(epilog="Example: instep changes reject c-7f3a2b")(reject)
-    changes.command(epilog="Examples: instep changes ignore c-7f3a2b · instep changes ignore --kind column.added")(
+    changes.command(epilog=examples("instep changes reject c-7f3a2b"))(reject)
+    changes.command(epilog=examples("instep changes ignore c-7f3a2b", "instep changes ignore --kind column.added"))(
         ignore
     )
     changes.command(
-        epilog="Examples: instep changes snooze c-7f3a2b --for 3d · instep changes snooze --kind key --until 2026-12-01"
+        epilog=examples(
+            "instep changes snooze c-7f3a2b --for 3d", "instep changes snooze --kind key --until 2026-12-01"
+        )
     )(snooze)
 
 
 def approve(
-    ids: Ids = None,
-    match: Match = None,
-    kind: Kind = None,
-    table: OfTable = None,
-    connection: Of = None,
-    hashed: Annotated[bool, typer.Option("--hash", help="Let their columns in as salted SHA-256.")] = False,
+    ids: ChangeIds = None,
+    match: ChangeMatch = None,
+    kind: ChangeKind = None,
+    table: ChangeTable = None,
+    connection: OnlyConnection = None,
+    hashed: Annotated[bool, typer.Option("--hash", help="Accept the columns as salted SHA-256 hashes.")] = False,
 ) -> None:
-    """Let changes in: the next plan, apply or sync carries them out. Shows first what that does.
+    """Approve changes: the next plan, apply or sync carries them out.
 
-    An approval is about the table as it was when the change was shown: it is refused (exit 5) if the table has moved
-    at the source or in the accepted schema since."""
+    Shows first what that does. An approval is bound to the table as it was shown: it is refused (exit 5) if the source
+    or the accepted schema has changed since.
+    """
     with open_backend() as backend:
         found, renames = _parted(_chosen(backend, ids, match, kind, table, connection), named=bool(ids))
         if renames:
@@ -70,9 +70,13 @@ def approve(
 
 
 def reject(
-    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+    ids: ChangeIds = None,
+    match: ChangeMatch = None,
+    kind: ChangeKind = None,
+    table: ChangeTable = None,
+    connection: OnlyConnection = None,
 ) -> None:
-    """Keep changes out: they are not asked about again while they stay the same."""
+    """Reject changes; you are not asked again while they stay the same."""
     with open_backend() as backend:
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "rejected") for name, group in by_connection(found)}
@@ -82,27 +86,38 @@ def reject(
 
 
 def ignore(
-    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+    ids: ChangeIds = None,
+    match: ChangeMatch = None,
+    kind: ChangeKind = None,
+    table: ChangeTable = None,
+    connection: OnlyConnection = None,
 ) -> None:
-    """Keep changes out and say no more about them until the change itself differs."""
+    """Reject and mute: no further notices unless the change itself changes."""
     with open_backend() as backend:
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "ignored") for name, group in by_connection(found)}
         _ask(found, outlooks, "Ignore")
         done = backend.answer(found, "ignored", hashed=False)
-    _finish(done, outlooks, "not asked again until the change itself differs; `changes approve ID` takes it back")
+    _finish(
+        done, outlooks, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
+    )
 
 
 def snooze(
-    ids: Ids = None,
-    match: Match = None,
-    kind: Kind = None,
-    table: OfTable = None,
-    connection: Of = None,
-    length: Annotated[str | None, typer.Option("--for", help="How long: 90m, 4h, 3d, 2w.")] = None,
-    date: Annotated[str | None, typer.Option("--until", help="Until when, UTC: 2026-12-01, 2026-12-01T08:00.")] = None,
+    ids: ChangeIds = None,
+    match: ChangeMatch = None,
+    kind: ChangeKind = None,
+    table: ChangeTable = None,
+    connection: OnlyConnection = None,
+    length: Annotated[str | None, typer.Option("--for", help="For this long: 90m, 4h, 3d, 2w.")] = None,
+    date: Annotated[
+        str | None, typer.Option("--until", help="Until this time (UTC): 2026-12-01, 2026-12-01T08:00.")
+    ] = None,
 ) -> None:
-    """Leave open changes alone for a while: not listed and not counted until then. Detections go on, pauses stay."""
+    """Hide open changes until a given time.
+
+    Detection continues; pauses stay in effect.
+    """
     from instep.control.reviews import until
 
     end = until(length, date, datetime.now(UTC))
@@ -116,16 +131,16 @@ def snooze(
 
 def map_columns(
     old: Annotated[
-        str, typer.Argument(help="The column that the source dropped (schema.table.column), or a proposal.")
+        str, typer.Argument(help="The dropped column (SCHEMA.TABLE.COLUMN), or the id of a suspected rename.")
     ],
-    new: Annotated[str | None, typer.Argument(help="The column that took its place: schema.table.column.")] = None,
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+    new: Annotated[str | None, typer.Argument(help="The column that replaces it (SCHEMA.TABLE.COLUMN).")] = None,
+    connection: OfConnection = None,
 ) -> None:
-    """Say that a removed column and an added one are one that was renamed: old rows keep their values.
+    """Declare that a dropped and an added column are one renamed column.
 
-    Two paths of tables (schema.table) say the same of two tables: the rows stay under the new name.
-
-    The id of a proposal (a suspected rename in `changes list`) stands for its two columns or tables."""
+    Old rows keep their values. Two tables (SCHEMA.TABLE) declare a renamed table: its rows stay under the new name. The
+    id of a suspected rename in `changes list` stands for both of its columns or tables.
+    """
     with open_backend() as backend:
         if new is None:
             data = _map_proposal(backend, backend.change(old, 0).review)
@@ -150,7 +165,7 @@ def _map(backend: Backend, connection: str, old: str, new: str) -> dict[str, Any
     for line in made.lines:
         console(stderr=True).write(f"  {line}")
     if _asks() and not confirm("Map them?"):
-        raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
+        raise Blocked("no rename was declared", hint="confirm, or pass --yes")
     return {**made.document, **backend.operations.execute(made)}
 
 
@@ -177,8 +192,8 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
     others = [r for r in found if r.rule != PROPOSAL]
     if named and renames and others:
         raise Blocked(
-            f"change {renames[0].id} proposes a rename, the others are changes of their own: {renames[0].summary}",
-            hint=f"answer it by itself: `instep changes map {renames[0].id}`, or reject it",
+            f"change {renames[0].id} is a suspected rename, the others are separate changes: {renames[0].summary}",
+            hint=f"answer it separately: `instep changes map {renames[0].id}`, or reject it",
         )
     return others, [] if others else renames
 
@@ -192,7 +207,7 @@ def _ask(found: Sequence[Review], outlooks: dict[str, AnswerOutlook], word: str)
         for line in outlook.lines:
             talk.write(line)
     if _asks() and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
-        raise Blocked("nothing was answered", hint="answer yes, or pass --yes")
+        raise Blocked("no change was decided", hint="confirm, or pass --yes")
 
 
 def _asks() -> bool:
@@ -209,4 +224,4 @@ def _finish(done: list[Review], outlooks: dict[str, AnswerOutlook], note: str) -
     emit({"changes": [asdict(r) for r in done], "outlook": outlook, "note": note}, render)
 
 
-__all__ = ["approve", "ignore", "register", "reject", "snooze"]
+__all__ = ["add_answers", "approve", "ignore", "reject", "snooze"]

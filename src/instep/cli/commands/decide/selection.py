@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Connection, DryRun, ObjectMatch, Objects, OfConnection
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
+from instep.cli.help import examples
 from instep.operations.queries.policy import GetSelection
 
 if TYPE_CHECKING:
@@ -17,29 +19,34 @@ if TYPE_CHECKING:
     from instep.control.selection.listing import Listed
     from instep.control.selection.selections import Verb
 
-Objects = Annotated[list[str] | None, typer.Argument(help="schema, schema.table or schema.table.column.")]
-Match = Annotated[list[str] | None, typer.Option("--match", help="Tables and columns that fit: a glob or re:REGEX.")]
-Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its connection; not needed if there is only one.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would follow.")]
-selection = typer.Typer(help="What is read: list it, switch it on and off, hash columns.", no_args_is_help=True)
+selection = typer.Typer(
+    help="Select the tables and columns that are replicated; hash columns.",
+    epilog=examples("instep selection show", "instep selection off public.order.note"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
-    selection.command(epilog="Examples: instep selection show · instep selection show shop --all-columns")(show)
-    selection.command(epilog="Examples: instep selection on public.audit · instep selection on 'public.order.note'")(on)
+    selection.command(epilog=examples("instep selection show", "instep selection show shop --all-columns"))(show)
+    selection.command(epilog=examples("instep selection on public.audit", "instep selection on 'public.order.note'"))(
+        on
+    )
     selection.command(
-        epilog="Examples: instep selection off public.order.note · instep selection off --match 'public.tmp_*'"
+        epilog=examples("instep selection off public.order.note", "instep selection off --match 'public.tmp_*'")
     )(off)
-    selection.command("hash", epilog="Example: instep selection hash public.customer.email")(hash_columns)
-    selection.command(epilog="Example: instep selection unhash public.customer.email --dry-run")(unhash)
+    selection.command("hash", epilog=examples("instep selection hash public.customer.email"))(hash_columns)
+    selection.command(epilog=examples("instep selection unhash public.customer.email --dry-run"))(unhash)
     app.add_typer(selection, name="selection")
 
 
 def show(
-    connection: Annotated[str | None, typer.Argument(help="Its name; not needed if there is only one.")] = None,
-    every: Annotated[bool, typer.Option("--all-columns", help="Every column, not only touched ones.")] = False,
+    connection: Connection = None,
+    every: Annotated[bool, typer.Option("--all-columns", help="List every column.")] = False,
 ) -> None:
-    """List schemas and tables with what is on and why, and touched columns. Nothing before a detection."""
+    """List what is selected and why.
+
+    Lists schemas and tables, and columns that are deselected or hashed. Empty before the first detection.
+    """
     with open_backend() as backend:
         name = backend.connection(connection)
         found = backend.query(GetSelection(name, every))
@@ -48,23 +55,37 @@ def show(
     emit(document, lambda out: _show(out, found.objects))
 
 
-def on(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
-    """Switch on, whatever policy says: a table gets its first load at the next sync, a column comes in as a new one."""
+def on(
+    objects: Objects = None, match: ObjectMatch = None, connection: OfConnection = None, dry_run: DryRun = False
+) -> None:
+    """Select tables or columns, whatever the policy.
+
+    A table gets its first load at the next sync; a column is added like a new one.
+    """
     _switch("on", objects, match, connection, dry_run)
 
 
-def off(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
-    """Switch off: nothing is read any more, nothing is dropped. Columns of the key and the cursor stay on."""
+def off(
+    objects: Objects = None, match: ObjectMatch = None, connection: OfConnection = None, dry_run: DryRun = False
+) -> None:
+    """Deselect tables or columns: they are not read, and nothing is dropped.
+
+    Columns of the key and the cursor stay selected.
+    """
     _switch("off", objects, match, connection, dry_run)
 
 
-def hash_columns(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
-    """Let columns reach the lake as salted SHA-256 only, also after they were renamed."""
+def hash_columns(
+    objects: Objects = None, match: ObjectMatch = None, connection: OfConnection = None, dry_run: DryRun = False
+) -> None:
+    """Replicate columns only as salted SHA-256 hashes, even after a rename."""
     _switch("hash", objects, match, connection, dry_run)
 
 
-def unhash(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
-    """Let hashed columns reach the lake in clear again."""
+def unhash(
+    objects: Objects = None, match: ObjectMatch = None, connection: OfConnection = None, dry_run: DryRun = False
+) -> None:
+    """Replicate hashed columns in clear again."""
     _switch("unhash", objects, match, connection, dry_run)
 
 
@@ -80,7 +101,7 @@ def _switch(
         if not dry_run and new:
             _tell(new)
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
-                raise Blocked("nothing was switched", hint="answer yes, or pass --yes")
+                raise Blocked("the selection was not changed", hint="confirm, or pass --yes")
             backend.selections.switch(made)
     emit(_document(made, dry_run), lambda out: _said(out, made, dry_run))
 
@@ -109,7 +130,7 @@ def _said(out: Screen, made: SelectionPreview, dry_run: bool) -> None:
 
     for one in made.objects:
         state = "would be" if dry_run else "is"
-        out.write(f"{one.object} {f'{state} {WORDS[made.verb]}' if one.changed else 'is so already'}")
+        out.write(f"{one.object} {f'{state} {WORDS[made.verb]}' if one.changed else 'is already so'}")
         for line in one.lines if dry_run and one.changed else ():
             out.write(f"  {line}")
 
@@ -120,7 +141,7 @@ def _show(out: Screen, found: list[Listed]) -> None:
     from instep.cli.screen import cell
 
     if not found:
-        out.print("nothing is listed before the first detection: run `instep detect`")
+        out.print("nothing has been detected yet: run `instep detect`")
         return
     grid = Grid("object", "read", "why", "since", "by", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for one in found:

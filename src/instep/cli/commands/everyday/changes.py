@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import AllowDestructive, Connection, ExitCode, OneTable
 from instep.cli.backend import open_backend
 from instep.cli.commands.decide import reviews
 from instep.cli.commands.everyday.history import show_check
@@ -25,6 +26,7 @@ from instep.cli.context import (
     options,
     say,
 )
+from instep.cli.help import examples
 from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
 
@@ -36,23 +38,25 @@ if TYPE_CHECKING:
     from instep.plans.planned import Planned
     from instep.schema.planning.plan import Plan
 
-Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when there are changes.")]
-changes = typer.Typer(help="Changes that were found: list, look at, decide.", no_args_is_help=True)
+changes = typer.Typer(
+    help="List, inspect, approve and reject schema changes.",
+    epilog=examples("instep changes list", "instep changes approve c-7f3a2b"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: instep detect shop --exit-code")(detect)
-    app.command(epilog="Examples: instep plan --ddl · instep plan -o plan.json · instep plan --check")(plan)
-    app.command(epilog="Examples: instep apply · instep apply plan.json")(apply)
-    reviews.register(changes)
+    app.command(epilog=examples("instep detect shop --exit-code"))(detect)
+    app.command(epilog=examples("instep plan --ddl", "instep plan -o plan.json", "instep plan --check"))(plan)
+    app.command(epilog=examples("instep apply", "instep apply plan.json"))(apply)
+    reviews.add_answers(changes)
     app.add_typer(changes, name="changes")
-    app.command(epilog="Example: instep pause shop --reason 'migration at the source'")(pause)
-    app.command(epilog="Example: instep resume shop --table public.order")(resume)
+    app.command(epilog=examples("instep pause shop --reason 'migration at the source'"))(pause)
+    app.command(epilog=examples("instep resume shop --table public.order"))(resume)
 
 
 def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
-    """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
+    """Detect schema changes in the source and evaluate them against the policy."""
     with open_backend() as backend:
         found = backend.detect(backend.connection(connection))
     document = {"changes": [asdict(r) for r in found.reviews], "counts": found.counts.to_dict()}
@@ -66,15 +70,22 @@ def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
 
 def plan(
     connection: Connection = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan for `apply FILE`.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to a file for `apply FILE`.")] = None,
     exit_code: ExitCode = False,
     every: Annotated[bool, typer.Option("--all", help="Show how every table is synced, not only new ones.")] = False,
-    sample: Annotated[int, typer.Option("--sample", min=0, help="Rows to try type changes on; 0: none.")] = 1000,
-    check: Annotated[bool, typer.Option("--check", help="Exit with 2 if accepted schema or lock is behind.")] = False,
-    ddl: Annotated[bool, typer.Option("--ddl", help="Show the steps as SQL too, as a person would write it.")] = False,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="Source rows to test type changes on; 0 tests none.")
+    ] = 1000,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 2 if the accepted schema or its lock file is behind.")
+    ] = False,
+    ddl: Annotated[bool, typer.Option("--ddl", help="Also show the steps as equivalent SQL.")] = False,
 ) -> None:
-    """Show what applying the open changes does: decisions, steps, impact, and how tables are synced. Over --server a
-    worker makes it, and `apply FILE` over the same server applies it."""
+    """Show what applying the open changes would do.
+
+    A plan lists decisions, steps, downstream impact and how each table is synced. With --server a worker makes the
+    plan, and `apply FILE` with the same server applies it.
+    """
     with open_backend() as backend:
         found = backend.planning.plan(backend.connection(connection), sample=sample, every=every)
         behind = plan_check(backend.folder, found) if check else []
@@ -83,7 +94,7 @@ def plan(
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     emit(document, lambda screen: show_plan(screen, found, ddl=ddl))
     if out is not None:
-        say(f"wrote {out}: apply it with `instep apply {out}`")
+        say(f"wrote {out}; apply it with `instep apply {out}`")
     if check:
         show_check(behind)
     _fail_missing(found.document.get("missing", ()), others=bool(found.document.get("others")))
@@ -92,12 +103,16 @@ def plan(
 
 
 def apply(
-    what: Annotated[str | None, typer.Argument(help="A plan file, or a connection.", metavar="[FILE|NAME]")] = None,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow-destructive", help="Objects that may be dropped; a pattern.")
+    what: Annotated[
+        str | None,
+        typer.Argument(help="A plan file, or a connection to plan and apply now.", metavar="FILE|CONNECTION"),
     ] = None,
+    allow: AllowDestructive = None,
 ) -> None:
-    """Apply a plan: the destination's schema changes now, rows at the next sync."""
+    """Apply a plan to the destination's schema.
+
+    The schema changes now; rows follow at the next sync.
+    """
     with open_backend() as backend:
         planned, made = _to_apply(backend, what)
         name = planned.connection
@@ -107,11 +122,11 @@ def apply(
             _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
             return
         if not confirm("Apply these changes?"):
-            raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
+            raise Blocked("nothing was applied", hint="confirm, or pass --yes")
         version, id = backend.planning.apply(planned, allow or ())
     emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
     if options.output == "table":
-        say(f"plan {id}: `instep undo {id}` takes it back")
+        say(f"plan {id}: run `instep undo {id}` to undo it")
     _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
 
 
@@ -131,7 +146,7 @@ def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
             document = {"connection": named, "plan": data["plan"], "id": _id(data), "job": job}
             return Planned(document), plan_from_dict(data["plan"])
         except SchemaError as error:
-            raise InstepError(f"{what}: {error.message}", hint="write it anew with `instep plan -o FILE`") from error
+            raise InstepError(f"{what}: {error.message}", hint="write a new one with `instep plan -o FILE`") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
@@ -149,24 +164,29 @@ def _id(data: dict[str, Any]) -> str:
     return id
 
 
-@changes.command("list", epilog="Examples: instep changes list · instep changes list --all --output json")
+@changes.command("list", epilog=examples("instep changes list", "instep changes list --all --output json"))
 def list_changes(
     connection: Connection = None,
-    every: Annotated[bool, typer.Option("--all", help="Also applied, rejected and switched-off ones.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list applied, rejected and deselected changes.")] = False,
 ) -> None:
-    """Changes that wait for a decision."""
+    """List changes that wait for a decision."""
     with open_backend() as backend:
         found = backend.changes(connection, every=every)
     emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
 
 
-@changes.command(epilog="Example: instep changes show c-7f3a2b")
+@changes.command(epilog=examples("instep changes show c-7f3a2b"))
 def show(
-    id: Annotated[str, typer.Argument(help="An id from `changes list`.")],
-    sample: Annotated[int, typer.Option("--sample", min=0, help="Source values to try; 0: none.")] = 1000,
+    id: Annotated[str, typer.Argument(help="A change's id from `changes list`.")],
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="Source rows to test type changes on; 0 tests none.")
+    ] = 1000,
 ) -> None:
-    """Everything about one change, as a plan tells it. For a key that changed: what shares the new one, counted on both
-    sides. For a type that waits: how many sampled source values do not fit the accepted one."""
+    """Show everything about one change.
+
+    For a changed key: how many rows share the new one, at source and destination. For a type under review: how many
+    sampled source values do not fit the accepted type.
+    """
     with open_backend() as backend:
         seen = backend.change(id, sample)
     lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.held))]
@@ -177,27 +197,27 @@ def show(
 
 def pause(
     connection: Connection = None,
-    table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")] = "paused by hand",
+    table: OneTable = None,
+    reason: Annotated[str, typer.Option("--reason", help="The reason that `status` shows.")] = "paused by a person",
 ) -> None:
-    """Stop syncing a connection, or one table of it, until it is resumed."""
+    """Stop syncing a connection, or one of its tables, until it is resumed."""
     with open_backend() as backend:
         name = backend.connection(connection)
         new = backend.pause(name, reason, _ref(backend, name, table))
     data = {"connection": name, "table": table, "paused": True, "changed": new}
-    emit(data, lambda out: out.write(f"{table or name} is paused" if new else f"{table or name} was paused already"))
+    emit(data, lambda out: out.write(f"paused {table or name}" if new else f"{table or name} is already paused"))
 
 
 def resume(
     connection: Connection = None,
-    table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
+    table: OneTable = None,
 ) -> None:
-    """Let a paused connection or table run again."""
+    """Resume a paused connection or table."""
     with open_backend() as backend:
         name = backend.connection(connection)
         ended = backend.resume(name, _ref(backend, name, table))
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
-    emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
+    emit(data, lambda out: out.write(f"resumed {table or name}" if ended else f"{table or name} is not paused"))
 
 
 def _fail_missing(missing: Sequence[str], *, others: bool) -> None:

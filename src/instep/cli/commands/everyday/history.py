@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from instep.cli.arguments import Connection, Limit, OfConnection
 from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.lock import lock_lines
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
+from instep.cli.help import examples
 from instep.cli.render.plan_history import show_plans
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, ListVersions
@@ -24,34 +26,45 @@ if TYPE_CHECKING:
 
 SideName = Literal["source", "accepted", "destination"]
 FormatName = Literal["table", "json", "sql", "markdown"]
-Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
-Side = Annotated[SideName, typer.Option("--side", help="Which of the three schemas.")]
-schema = typer.Typer(help="The schemas as they are and as they were.", no_args_is_help=True)
+Side = Annotated[SideName, typer.Option("--side", help="The source's, the accepted or the destination's schema.")]
+schema = typer.Typer(
+    help="Show, compare and lock a schema, as it is or as it was.",
+    epilog=examples("instep schema show", "instep schema diff --at 2026-03-31"),
+    no_args_is_help=True,
+)
 _AT = "A time (ISO 8601, UTC without a zone) or an accepted version: 7 or 2.1."
 
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples: instep history · instep history --runs · instep history --plans · instep history --schema · "
-        "instep history public.order.total"
+        epilog=examples(
+            "instep history",
+            "instep history --runs",
+            "instep history --plans",
+            "instep history --schema",
+            "instep history public.order.total",
+        )
     )(history)
     app.add_typer(schema, name="schema")
 
 
 def history(
     what: Annotated[
-        str | None, typer.Argument(help="A connection, or a table or column of it.", metavar="[NAME|TABLE[.COLUMN]]")
+        str | None,
+        typer.Argument(
+            help="A connection, or one of its tables or columns.", metavar="CONNECTION|SCHEMA.TABLE[.COLUMN]"
+        ),
     ] = None,
-    connection: Annotated[
-        str | None, typer.Option("--connection", "-c", help="Of which connection the table is.")
-    ] = None,
-    runs: Annotated[bool, typer.Option("--runs", help="Runs instead of events.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Versions of the accepted schema.")] = False,
-    plans: Annotated[bool, typer.Option("--plans", help="Applied plans with their steps.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 30,
+    connection: OfConnection = None,
+    runs: Annotated[bool, typer.Option("--runs", help="Show runs instead of events.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Show versions of the accepted schema.")] = False,
+    plans: Annotated[bool, typer.Option("--plans", help="Show applied plans with their steps.")] = False,
+    limit: Limit = 30,
 ) -> None:
-    """What happened, newest first: events, runs, plans, versions of the accepted schema, or all changes of one table
-    or column."""
+    """Show what happened: events, runs, plans and schema versions.
+
+    The newest comes first. Name a table or column to see all of its changes.
+    """
     with open_backend() as backend:
         if what is not None and (connection is not None or not backend.has_connection(what)):
             found = backend.query(GetObjectHistory(backend.connection(connection), what))
@@ -102,7 +115,7 @@ def _emit_trail(found: ObjectHistory, limit: int) -> None:
 
 def _show_trail(out: Screen, found: ObjectHistory, limit: int) -> None:
     path = ".".join(filter(None, (found.table, found.column)))
-    out.write(f"{path}{'  (not accepted any more)' if found.gone else ''}", "bold")
+    out.write(f"{path}{'  (no longer accepted)' if found.gone else ''}", "bold")
     if len(found.names) > 1:
         out.write(f"  was called {', '.join(n for n in found.names if n != path)}", "dim")
     for c in found.columns:
@@ -118,20 +131,20 @@ def _because(entry: HistoryEntry) -> str:
         f"by {entry.who}" if entry.who else "",
         f"in run {entry.run}" if entry.run else "",
         f"change {entry.change}" if entry.change else "",
-        f"{entry.rule}: {entry.why}" if entry.rule else entry.why,
+        f"{entry.why} ({entry.rule})" if entry.rule else entry.why,
         f"answered by {entry.decided_by}" if entry.decided_by else "",
     )
     return "; ".join(filter(None, parts))
 
 
-@schema.command(epilog="Examples: instep schema show · instep schema show --side source --at 2026-03-31 --format sql")
+@schema.command(epilog=examples("instep schema show", "instep schema show --side source --at 2026-03-31 --format sql"))
 def show(
     connection: Connection = None,
     side: Side = "accepted",
     at: Annotated[str | None, typer.Option("--at", help=_AT, metavar="TIME|VERSION")] = None,
-    form: Annotated[FormatName, typer.Option("--format", help="How it is written.")] = "table",
+    form: Annotated[FormatName, typer.Option("--format", help="The output format.")] = "table",
 ) -> None:
-    """A schema as it is, or as it was at any time."""
+    """Show a schema as it is, or as it was at any time."""
     from instep.schema.catalog.catalog import catalog_from_dict
 
     with open_backend() as backend:
@@ -173,7 +186,7 @@ def _show_tables(out: Screen, version: SchemaVersion, catalog: Catalog) -> None:
     out.write(_title(version), "bold")
     for table in catalog.tables:
         named = f"  at the destination: {table.alias}" if version.side == "accepted" and table.alias else ""
-        out.write(f"{table.path}{named}{'  (kept after its removal)' if table.retained else ''}", "bold")
+        out.write(f"{table.path}{named}{'  (retained after its removal)' if table.retained else ''}", "bold")
         grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
         for c in table.columns:
             alias = c.alias if c.alias != c.name else ""
@@ -183,15 +196,15 @@ def _show_tables(out: Screen, version: SchemaVersion, catalog: Catalog) -> None:
 
 
 @schema.command(
-    epilog="Examples: instep schema diff --at 1.0 --at 2.1 · instep schema diff --at 2026-03-31 --side source"
+    epilog=examples("instep schema diff --at 1.0 --at 2.1", "instep schema diff --at 2026-03-31 --side source")
 )
 def diff(
-    at: Annotated[list[str], typer.Option("--at", help=f"{_AT} Twice: from and to; once: from then to now.")],
+    at: Annotated[list[str], typer.Option("--at", help=f"{_AT} Twice: from and to; once: from then until now.")],
     connection: Connection = None,
     side: Side = "accepted",
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when they differ.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 2 if the two differ.")] = False,
 ) -> None:
-    """What changed between two times."""
+    """Show what changed in a schema between two times."""
     from instep.control.schema_history import compare, moment, version_at
     from instep.schema.changes.describe import change_to_dict
 
@@ -217,12 +230,15 @@ def _show_diff(out: Screen, first: SchemaVersion, last: SchemaVersion, lines: tu
         out.write(line)
 
 
-@schema.command(epilog="Examples: instep schema lock · instep schema lock --check")
+@schema.command(epilog=examples("instep schema lock", "instep schema lock --check"))
 def lock(
     connection: Connection = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 2 if the file is behind.")] = False,
 ) -> None:
-    """Write the accepted schema to schemas/CONNECTION.lock.yml, to be committed and reviewed."""
+    """Write the accepted schema to schemas/CONNECTION.lock.yml.
+
+    Commit the file, and review schema changes as its diff.
+    """
     from instep.project.files.lock import lock_file, write_lock
     from instep.schema.catalog.catalog import catalog_from_dict
     from instep.schema.contracts.lock import lock_document

@@ -7,29 +7,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import OfConnection, Table
 from instep.cli.context import emit, one_connection, open_app
+from instep.cli.help import examples
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.schema.planning.aliases import OldName
 
-EXAMPLES = "Examples: instep table old-names public.order total --keep 30d · instep table old-names public.order --drop"
+EXAMPLES = examples(
+    "instep table old-names public.order total --keep 30d", "instep table old-names public.order --drop"
+)
 
 
 def old_names(
-    path: Annotated[str, typer.Argument(metavar="TABLE", help="schema.table, by its name now.")],
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="One old name; without it all of the table.")] = "",
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+    path: Table,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One old name; the default is all of the table.")] = "",
+    connection: OfConnection = None,
     drop: Annotated[bool, typer.Option("--drop", help="End them now.")] = False,
-    keep: Annotated[str | None, typer.Option("--keep", help="Keep them for so long from now: 12h, 30d, 8w.")] = None,
+    keep: Annotated[str | None, typer.Option("--keep", help="Keep them for this long from now: 12h, 30d, 8w.")] = None,
 ) -> None:
-    """Old names of a table and its columns, the views that show them, and until when. Ends or extends them."""
+    """List a table's old names and their views; end or extend them."""
     from instep.control.reviews import until
     from instep.sync.aliases import of_table, settle_names
 
     if drop and keep is not None:
-        raise InstepError("--drop and --keep exclude each other", hint="give one of them")
+        raise InstepError("--drop and --keep cannot be combined", hint="give one of them")
     with open_app() as app:
         pipe = app.pipe(one_connection(app, connection))
         found = of_table(pipe, path, name)

@@ -1,4 +1,4 @@
-"""`instep status` and `query`: what stands, what is in the lake."""
+"""`instep status` and `query`: the state of the connections, and the rows at a destination."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Limit
 from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.old_names import old_name_line
 from instep.cli.commands.set_up.log import line
 from instep.cli.context import emit, open_app
+from instep.cli.help import examples
 from instep.cli.text import text_of
 
 if TYPE_CHECKING:
@@ -18,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: instep status --output json")(status)
-    app.command(epilog='Example: instep query "select status, count(*) from shop.order group by 1"')(query)
+    app.command(epilog=examples("instep status --output json"))(status)
+    app.command(epilog=examples('instep query "select status, count(*) from shop.order group by 1"'))(query)
 
 
 def status() -> None:
-    """Every connection: last run, pauses, waiting changes, tables in error."""
+    """Show each connection's last run, pauses, open changes and failed tables."""
     with open_backend() as backend:
         found = backend.status()
     emit({"connections": found}, lambda out: _show_status(out, found))
@@ -44,15 +46,18 @@ def _maintained(found: list[dict[str, Any]]) -> str:
     )
 
 
+_SWITCHED = {"on": "was re-enabled", "off": "was disabled"}
+
+
 def _then(one: dict[str, Any]) -> str:
     if one["is"] == "waiting":
-        return "is to be hashed: rows loaded before have it in clear until a sync lets its new type in"
-    then = "the next sync reads its whole table" if one["reads_table"] else "rows loaded before keep what they have"
-    return f"is {one['is']} since it was loaded: {then}"
+        return "will be hashed; existing rows stay in clear until its new type is approved and loaded"
+    then = "the next sync reloads its table" if one["reads_table"] else "existing rows were not backfilled"
+    return f"{_SWITCHED.get(one['is'], 'was ' + one['is'])} after the last load; {then}"
 
 
 def _lack(one: dict[str, Any]) -> str:
-    return f"rows loaded before it came lack its values until they change, or until `{one['command']}`"
+    return f"existing rows lack its values until they change; to backfill them run `{one['command']}`"
 
 
 def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
@@ -63,14 +68,16 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         label = f" ({c['schema_label']})" if c["schema_label"] else ""
         out.print(f"  schema version {c['schema_version']}{label}, {_tables(c)} tables, {last}")
         if c["waiting_changes"]:
-            out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
+            out.print(
+                f"  {c['waiting_changes']} change(s) wait for a review: run `instep changes list`", style="yellow"
+            )
         for pause in c["pauses"]:
             what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
             out.write(f"  paused: {what}: {pause['reason']}", "yellow")
         for b in c["backfills"]:
             what = ".".join(filter(None, (*b["table"], b["column"])))
             waits = f"; {b['waits']}" if b["waits"] else ""
-            out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
+            out.write(f"  pending backfill of {what}: {b['why']}{waits}", "yellow")
         for one in c["reselected"]:
             out.write(f"  {one['column']} {_then(one)}", "yellow")
         for one in c["partial"]:
@@ -80,7 +87,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         if c["log"]:
             out.write(f"  log: {line(c['log'])}", "yellow" if c["log"]["trouble"] else "dim")
         for copy in c["copies"]:
-            out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
+            out.write(f"  copy {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
         for one in c["old_names"]:
             out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
         for t in c["tables"]:
@@ -88,15 +95,23 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
                 why = "; ".join(line.strip() for line in t["error"].splitlines())
                 out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
         for table, held_there in c["quarantine"].items():
-            out.write(f"  {table}: {held_there:,} value(s) or rows in quarantine", "yellow")
+            out.write(
+                f"  {table}: {held_there:,} value(s) or rows in quarantine: run `instep quarantine list {table}`",
+                "yellow",
+            )
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="SQL over the tables of the lake, as namespace.table.")],
-    destination: Annotated[str | None, typer.Option("--destination", "-d", help="Its name in instep.yml.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 100,
+    sql: Annotated[str, typer.Argument(help="A SELECT over the destination's tables, named NAMESPACE.TABLE.")],
+    destination: Annotated[
+        str | None, typer.Option("--destination", "-d", help="The destination; optional if there is only one.")
+    ] = None,
+    limit: Limit = 100,
 ) -> None:
-    """Ask the lake in SQL (DuckDB over Arrow): only the tables that the query names are read."""
+    """Query a destination in SQL.
+
+    Only the tables that the query names are read (DuckDB over Arrow).
+    """
     from instep.sync.query import ask
 
     with open_app() as app:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import Connection, Tables
 from instep.cli.backend import open_backend, open_there
 from instep.cli.context import HELD, emit, fail, options
+from instep.cli.help import examples
 from instep.cli.render.run_report import end_as, show_report
 from instep.errors import InstepError
 from instep.operations.everyday.sync import SyncRequest
@@ -20,26 +22,29 @@ if TYPE_CHECKING:
     from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import SyncReport
 
-Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
-Tables = Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table (schema.table); repeatable.")]
-
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep sync · instep sync shop --table public.order · instep sync --full")(sync)
-    app.command(epilog="Example: instep verify shop --table public.order")(verify)
+    app.command(epilog=examples("instep sync", "instep sync shop --table public.order", "instep sync --full"))(sync)
+    app.command(epilog=examples("instep verify shop --table public.order"))(verify)
 
 
 def sync(
     connection: Connection = None,
     table: Tables = None,
-    full: Annotated[bool, typer.Option("--full", help="Read whole tables, whatever their cursors say.")] = False,
-    drop_retained: Annotated[
-        bool, typer.Option("--drop-retained", help="Let go of columns that the source dropped, where needed.")
+    full: Annotated[
+        bool, typer.Option("--full", help="Full refresh: read whole tables, whatever their cursors.")
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Over --server: do not wait for the end.")] = False,
+    drop_retained: Annotated[
+        bool, typer.Option("--drop-retained", help="Drop retained columns where a table cannot load with them.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="With --server: return at once instead of waiting for the end.")
+    ] = False,
 ) -> None:
-    """Bring the destination in step with the source, schema changes included. Over --server a worker does it; Ctrl-C
-    ends the waiting alone."""
+    """Load new rows, and apply the schema changes that the policy accepts.
+
+    With --server the sync runs on a worker; Ctrl-C stops waiting, not the sync.
+    """
     request = SyncRequest(tables=tuple(table or ()), full=full, drop_retained=drop_retained)
     if no_wait:
         _begin(connection, request)
@@ -51,15 +56,17 @@ def sync(
 
 def _begin(connection: str | None, request: SyncRequest) -> None:
     if not options.server:
-        raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
+        raise InstepError("--no-wait needs --server", hint="without --server the command runs the sync itself")
     backend = open_there()
     job = backend.begin_sync(backend.connection(connection), request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
 
 def verify(connection: Connection = None, table: Tables = None) -> None:
-    """Compare source and destination: counts and checksums of every column, and the keys that differ (over --server:
-    how many)."""
+    """Compare source and destination: row counts, checksums and keys.
+
+    Compares a checksum of every column and lists the keys that differ; with --server only their number.
+    """
     with open_backend() as backend:
         verdicts = backend.rows.verify(backend.connection(connection), table or ())
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
@@ -78,15 +85,15 @@ def _show_verdicts(out: Screen, verdicts: list[VerifyResult]) -> None:
     from instep.cli.screen import cell
 
     if not verdicts:
-        out.print("nothing to compare: no table has been synced yet")
+        out.print("nothing to compare: no table has been synced yet; run `instep sync`")
     for v in verdicts:
         found = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
-        text = f" {v.table}: {v.skipped or (found if v.compared else 'it could not be compared')}"
+        text = f" {v.table}: {v.skipped or (found if v.compared else 'could not be compared')}"
         out.print(_mark(v), cell(text), sep="")
         if v.stale:
-            out.write(f"         {v.stale:,} held in quarantine that the source does not have any more")
+            out.write(f"         {v.stale:,} quarantined that the source no longer has")
         if v.kept:
-            out.write(f"         {v.kept:,} of them only in the destination: kept, as `deletes: ignore` says")
+            out.write(f"         {v.kept:,} of them only in the destination: kept by `deletes: ignore`")
         for line in (part for said in v.differences for part in said.splitlines()):
             out.write(f"         {line}", "yellow")
 
@@ -100,7 +107,11 @@ def _mark(one: VerifyResult) -> Text:
         return cell("DIFFERS", "bold red")
     if not one.waits:
         return cell("equal  ", "green")
-    parts = [(one.held, "value", "held"), (one.held_rows, "row", "held"), (one.discarded, "entry", "let go")]
+    parts = [
+        (one.held, "value", "quarantined"),
+        (one.held_rows, "row", "quarantined"),
+        (one.discarded, "entry", "discarded"),
+    ]
     told = (f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
     return cell(f"equal, {', '.join(told)} ", "yellow")
 

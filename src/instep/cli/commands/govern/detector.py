@@ -7,25 +7,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Connection, OfConnection, TablePattern
 from instep.cli.backend import open_backend
 from instep.cli.context import emit
+from instep.cli.help import examples
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.detector import DetectorStatus
 
-detector = typer.Typer(help="Scheduled detection of schema changes.", no_args_is_help=True)
-Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+detector = typer.Typer(
+    help="Manage the scheduled detection of schema changes.",
+    epilog=examples("instep detector status shop"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(detector, name="detector")
 
 
-@detector.command(epilog="Example: instep detector status shop")
+@detector.command(epilog=examples("instep detector status shop"))
 def status(connection: Connection = None) -> None:
-    """Whether it runs, waits, is off, or has switched itself off and why."""
+    """Show whether scheduled detection runs, waits, is off, or failed."""
     with open_backend() as backend:
         found = backend.detectors.standing(backend.connection(connection))
     emit(_data(found), lambda out: _show(out, found))
@@ -39,7 +44,7 @@ def _show(out: Screen, found: DetectorStatus) -> None:
     out.write(f"{found.connection}: {found.state}, every {found.frequency:,} s", "bold")
     if found.internal_disabled:
         out.write(f"  switched itself off: {found.reason}", "yellow")
-        out.write(f"  resolve it, then `instep detector enable {found.connection}`", "dim")
+        out.write(f"  resolve the problem, then run `instep detector enable {found.connection}`", "dim")
     if found.next_due:
         out.write(f"  next at {found.next_due:%Y-%m-%d %H:%M:%S} UTC")
     if found.last and found.last.ended:
@@ -59,9 +64,9 @@ def _text(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list | tuple) else str(value)
 
 
-@detector.command(epilog="Example: instep detector enable shop")
+@detector.command(epilog=examples("instep detector enable shop"))
 def enable(connection: Connection = None) -> None:
-    """Switch it on again when what it was off for is resolved."""
+    """Enable scheduled detection again after its problem is resolved."""
     with open_backend() as backend:
         name = backend.connection(connection)
         done = backend.detectors.enable(name)
@@ -71,20 +76,24 @@ def enable(connection: Connection = None) -> None:
 
 @detector.command(
     "set",
-    epilog="Examples: instep detector set frequency=1800 unsync_deleted_tables=true --connection shop · "
-    "instep detector set propagate_column_creations=true --table 'public.*' · instep detector set frequency=",
+    epilog=examples(
+        "instep detector set frequency=1800 unsync_deleted_tables=true --connection shop",
+        "instep detector set propagate_column_creations=true --table 'public.*'",
+        "instep detector set frequency=",
+    ),
 )
 def set_options(
     options: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE...", help="Options and what they get; NAME= takes one away.")
+        list[str], typer.Argument(metavar="NAME=VALUE", help="Options with their values; NAME= resets one.")
     ],
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
-    table: Annotated[str, typer.Option("--table", "-t", help="Options of tables (schema.table) of this pattern.")] = "",
+    connection: OfConnection = None,
+    table: TablePattern = "",
 ) -> None:
-    """Change the options of scheduled detection of a connection on the server.
+    """Change a connection's detection options on the server.
 
-    docs/guides/other-products.md lists the options. For a connection of the project file the command shows what to
-    write there."""
+    See docs/guides/other-products.md for the options. For a connection of the project file the command prints the
+    lines to add there.
+    """
     values = dict(_option(text, of_table=bool(table)) for text in options)
     with open_backend() as backend:
         name = backend.connection(connection)
@@ -101,11 +110,11 @@ def _option(text: str, *, of_table: bool) -> tuple[str, Any]:
 
     name, equals, written = text.partition("=")
     if not equals:
-        raise InstepError(f"{text!r} sets nothing", hint="write NAME=VALUE, such as frequency=1800")
+        raise InstepError(f"{text!r} is not NAME=VALUE", hint="write for example frequency=1800")
     whole = option(name.strip(), of_table=of_table)
     try:
         value = yaml.safe_load(written)
     except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2026-13-45
-        raise InstepError(f"{name}: {written!r} is no value", hint="write true, 1800 or [a, b]") from None
+        raise InstepError(f"{name}: {written!r} is not a valid value", hint="write true, 1800 or [a, b]") from None
     is_list = whole.endswith(("_names", "_regexes"))
     return whole, [value] if is_list and value is not None and not isinstance(value, list) else value

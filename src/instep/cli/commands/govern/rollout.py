@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import DryRun
 from instep.cli.backend import open_backend
 from instep.cli.context import BLOCKED, PARTIAL, confirm, emit, fail, options, say
+from instep.cli.help import examples
 from instep.errors import Blocked, ChangeNotFound, InstepError
 
 if TYPE_CHECKING:
@@ -17,50 +19,78 @@ if TYPE_CHECKING:
     from instep.control.selection.selections import Verb
     from instep.model import Rollout
 
-rollout = typer.Typer(help="One change, policy or selection over many connections, in waves.", no_args_is_help=True)
-Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="w-...; not needed if only one is under way.")]
+rollout = typer.Typer(
+    help="Roll out a change, policy or selection to connections in waves.",
+    epilog=examples("instep rollout create --preset approve --match '*'", "instep rollout advance"),
+    no_args_is_help=True,
+)
+Id = Annotated[str | None, typer.Argument(metavar="ID", help="The rollout (w-...); optional if only one is active.")]
 Names = list[str] | None
-Every = Annotated[bool, typer.Option("--all", help="Wave after wave, as long as the gates let it.")]
-_OBJECT = "schema, schema.table or schema.table.column; repeatable."
-_CHANGE = "A change (c-...) or KIND:OBJECT, such as column.added:public.order.note."
+Every = Annotated[bool, typer.Option("--all", help="Wave after wave, as long as the gates pass.")]
 
 
 def register(app: typer.Typer) -> None:
-    for command, examples in (
-        (create, "rollout create --on public.refunds --tag shard · instep rollout create --preset approve --match '*'"),
-        (status, "rollout status · instep rollout status w-20260301-120000-a1b2c3 --all"),
-        (advance, "rollout advance · instep rollout advance --all"),
-        (resume, "rollout resume · instep rollout resume --accept 'rows were deleted on purpose'"),
-        (stop, "rollout stop · instep rollout stop --reason 'after the holidays'"),
-        (skip, "rollout skip shard_007 --reason 'it is being moved'"),
-        (rollback, "rollout rollback · instep rollout rollback --connection shard_007"),
+    for command, lines in (
+        (create, ("--on public.refunds --tag shard", "--preset approve --match '*'")),
+        (status, ("", "w-20260301-120000-a1b2c3 --all")),
+        (advance, ("", "--all")),
+        (resume, ("", "--accept 'rows were deleted on purpose'")),
+        (stop, ("", "--reason 'after the holidays'")),
+        (skip, ("shard_007 --reason 'it is being moved'",)),
+        (rollback, ("", "--connection shard_007")),
     ):
-        rollout.command(epilog=f"Examples: instep {examples}")(command)
+        shown = (f"instep rollout {command.__name__} {line}".rstrip() for line in lines)
+        rollout.command(epilog=examples(*shown))(command)
     app.add_typer(rollout, name="rollout")
 
 
 def create(
-    on: Annotated[Names, typer.Option("--on", help=f"Switch on: {_OBJECT}")] = None,
-    off: Annotated[Names, typer.Option("--off", help=f"Switch off: {_OBJECT}")] = None,
-    hashed: Annotated[Names, typer.Option("--hash", help="Hash a column: schema.table.column; repeatable.")] = None,
-    approve: Annotated[str | None, typer.Option("--approve", metavar="CHANGE", help=f"Let it in. {_CHANGE}")] = None,
-    reject: Annotated[str | None, typer.Option("--reject", metavar="CHANGE", help=f"Keep it out. {_CHANGE}")] = None,
-    preset: Annotated[str | None, typer.Option("--preset", help="Another preset for their policies.")] = None,
-    destination: Annotated[Names, typer.Option("--destination", help="Connections into it; repeatable.")] = None,
-    tag: Annotated[Names, typer.Option("--tag", help="Connections with it; repeatable.")] = None,
-    match: Annotated[Names, typer.Option("--match", help="Connections that fit: a glob or re:REGEX.")] = None,
-    connection: Annotated[Names, typer.Option("--connection", "-c", help="This connection; repeatable.")] = None,
-    waves: Annotated[str, typer.Option("--waves", help="Sizes: numbers or shares of all; the rest is last.")] = (
-        "1,10%,rest"
-    ),
-    canary: Annotated[Names, typer.Option("--canary", help="A connection that comes first; repeatable.")] = None,
-    gate: Annotated[
-        Names, typer.Option("--gate", help="failed=10%, quarantined=0.5%, nulls=3, rows=30%, NAME=off; repeatable.")
+    on: Annotated[
+        Names, typer.Option("--on", help="Select a schema, table or column (SCHEMA[.TABLE[.COLUMN]]); repeatable.")
     ] = None,
-    detect: Annotated[bool, typer.Option("--detect", help="Look at all their sources first.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the table.")] = False,
+    off: Annotated[
+        Names, typer.Option("--off", help="Deselect a schema, table or column (SCHEMA[.TABLE[.COLUMN]]); repeatable.")
+    ] = None,
+    hashed: Annotated[Names, typer.Option("--hash", help="Hash a column (SCHEMA.TABLE.COLUMN); repeatable.")] = None,
+    approve: Annotated[
+        str | None,
+        typer.Option(
+            "--approve",
+            metavar="CHANGE",
+            help="Approve a change (c-...) or KIND:OBJECT, such as column.added:public.order.note; repeatable.",
+        ),
+    ] = None,
+    reject: Annotated[
+        str | None,
+        typer.Option(
+            "--reject",
+            metavar="CHANGE",
+            help="Reject a change (c-...) or KIND:OBJECT, such as column.added:public.order.note; repeatable.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="Set this preset in the connections' policies.")
+    ] = None,
+    destination: Annotated[
+        Names, typer.Option("--destination", help="Connections into this destination; repeatable.")
+    ] = None,
+    tag: Annotated[Names, typer.Option("--tag", help="Connections with this tag; repeatable.")] = None,
+    match: Annotated[Names, typer.Option("--match", help="Connections that match a glob or re:REGEX.")] = None,
+    connection: Annotated[Names, typer.Option("--connection", "-c", help="This connection; repeatable.")] = None,
+    waves: Annotated[
+        str, typer.Option("--waves", help="Wave sizes: numbers or percentages; the last wave takes the rest.")
+    ] = ("1,10%,rest"),
+    canary: Annotated[Names, typer.Option("--canary", help="A connection of the first wave; repeatable.")] = None,
+    gate: Annotated[
+        Names, typer.Option("--gate", help="failed=10%, quarantined=0.5%, nulls=3, rows=30% or NAME=off; repeatable.")
+    ] = None,
+    detect: Annotated[bool, typer.Option("--detect", help="Detect changes of all the connections first.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Say what is rolled out over which connections: shows how it fits each and in which wave. Touches nothing yet."""
+    """Create a rollout: what changes, on which connections, in which waves.
+
+    Shows how it fits each connection. Nothing changes until `rollout advance`.
+    """
     from instep.backends.protocol import RolloutRequest
     from instep.cli.render.rollouts import draft_document, show_draft, show_rollout
     from instep.control.rollouts.waves import ConnectionGroup, sizes
@@ -82,7 +112,7 @@ def create(
             made = backend.rollouts.create(wanted)
         text, document = backend.rollouts.text(made), _document(backend, made, every=True)
     emit(document, lambda out: show_rollout(out, document, text))
-    say(f"nothing is touched yet: `instep rollout advance {made.id}` begins wave 1 of {made.of}")
+    say(f"nothing has changed yet: run `instep rollout advance {made.id}` to start wave 1 of {made.of}")
 
 
 @contextmanager
@@ -105,7 +135,7 @@ def _check_one(*sorts: object) -> None:
     """InstepError unless one thing is rolled out."""
     if sum(map(bool, sorts)) != 1:
         raise InstepError(
-            "a rollout is of one thing",
+            "a rollout carries one thing",
             hint="name --on, --off and --hash objects, or one change to --approve or --reject, or a --preset",
         )
 
@@ -119,7 +149,9 @@ def _id(backend: Backend, given: str | None) -> str:
     if len(open_) == 1:
         return open_[0].id
     names = ", ".join(r.id for r in open_)
-    raise InstepError("which rollout?", hint=f"name one: {names}" if names else "there is none yet")
+    raise InstepError(
+        "several rollouts are active: choose one", hint=f"name one: {names}" if names else "there is none yet"
+    )
 
 
 def _document(backend: Backend, made: Rollout, *, every: bool) -> dict[str, Any]:
@@ -130,9 +162,9 @@ def _document(backend: Backend, made: Rollout, *, every: bool) -> dict[str, Any]
 
 def status(
     id: Id = None,
-    every: Annotated[bool, typer.Option("--all", help="Every connection, not only those to look at.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every connection, not only those with problems.")] = False,
 ) -> None:
-    """How far rollouts are; of one the waves, and the connections that failed, do not fit, or tripped a gate."""
+    """Show the progress of rollouts, or the waves and problems of one."""
     from instep.cli.render.rollouts import list_document, show_list, show_rollout
 
     with open_backend() as backend:
@@ -146,8 +178,10 @@ def status(
 
 
 def advance(id: Id = None, every: Every = False) -> None:
-    """Begin the next wave, or go on with one that was left unfinished; ends at a gate that is not passed. Where a
-    worker lives it does the work, and this command follows."""
+    """Start the next wave, or continue an unfinished one.
+
+    Ends at a gate that does not pass. If a worker runs, it does the work and this command follows it.
+    """
     with open_backend() as backend:
         _finish(backend, backend.rollouts.advance(_id(backend, id), every=every))
 
@@ -155,42 +189,56 @@ def advance(id: Id = None, every: Every = False) -> None:
 def resume(
     id: Id = None,
     every: Every = False,
-    accept: Annotated[str, typer.Option("--accept", metavar="REASON", help="Let pass what the gates found.")] = "",
+    accept: Annotated[
+        str, typer.Option("--accept", metavar="REASON", help="Accept what the gates found, for this reason.")
+    ] = "",
 ) -> None:
-    """Go on after a stop, a halt or a crash. Touches only what is not done: what failed or did not fit is tried again,
-    then the wave goes on."""
+    """Resume a rollout after a stop, a halt or a crash.
+
+    Finishes only what was left undone: connections that failed or did not fit are tried again, then the wave continues.
+    """
     with open_backend() as backend:
         _finish(backend, backend.rollouts.resume(_id(backend, id), every=every, accept=accept))
 
 
-def stop(id: Id = None, reason: Annotated[str, typer.Option("--reason", help="Why.")] = "") -> None:
-    """Begin no connection any more; runs that are under way end."""
+def stop(
+    id: Id = None,
+    reason: Annotated[str, typer.Option("--reason", help="The reason that `rollout status` shows.")] = "",
+) -> None:
+    """Start no further connection; running ones finish."""
     with open_backend() as backend:
         _finish(backend, backend.rollouts.stop(_id(backend, id), reason), exits=False)
 
 
 def skip(
-    connections: Annotated[list[str], typer.Argument(metavar="CONNECTION...", help="Those that are left out.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")],
-    id: Annotated[str | None, typer.Option("--rollout", help="w-...; not needed if only one is under way.")] = None,
+    connections: Annotated[list[str], typer.Argument(metavar="CONNECTION", help="The connections to leave out.")],
+    reason: Annotated[str, typer.Option("--reason", help="The reason that is recorded.")],
+    id: Annotated[
+        str | None, typer.Option("--rollout", help="The rollout (w-...); optional if only one is active.")
+    ] = None,
 ) -> None:
-    """Leave connections out, for a reason. What reached one before it failed stays: `rollback --connection` takes that
-    back first."""
+    """Leave connections out of a rollout, for a reason.
+
+    What a connection already received stays; `rollback --connection` undoes it.
+    """
     with open_backend() as backend:
         _finish(backend, backend.rollouts.skip(_id(backend, id), connections, reason), exits=False)
 
 
 def rollback(
     id: Id = None,
-    wave: Annotated[int, typer.Option("--wave", min=0, help="Which; the last that has begun if not said.")] = 0,
-    connection: Annotated[Names, typer.Option("--connection", "-c", help="Only this one; repeatable.")] = None,
+    wave: Annotated[int, typer.Option("--wave", min=0, help="The wave; the default is the last that has started.")] = 0,
+    connection: Annotated[Names, typer.Option("--connection", "-c", help="Only this connection; repeatable.")] = None,
 ) -> None:
-    """Take back what reached a wave: choices are as before, applied changes are undone. The rollout is stopped."""
+    """Roll back a wave and stop the rollout.
+
+    Settings become what they were before; applied changes are undone.
+    """
     with open_backend() as backend:
         known = _id(backend, id)
         what = ", ".join(connection or ()) or f"wave {wave or backend.rollouts.get(known).wave}"
-        if _asks() and not confirm(f"Take {what} of {known} back?"):
-            raise Blocked("nothing was rolled back", hint="answer yes, or pass --yes")
+        if _asks() and not confirm(f"Roll back {what} of {known}?"):
+            raise Blocked("the rollout was not rolled back", hint="confirm, or pass --yes")
         _finish(backend, backend.rollouts.roll_back(known, wave=wave, connections=connection or ()), exits=False)
 
 

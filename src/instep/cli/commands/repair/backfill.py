@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import DryRun, OfConnection, Table
 from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.sync import finish
 from instep.cli.context import confirm, emit
+from instep.cli.help import examples
 from instep.errors import Blocked
 
 if TYPE_CHECKING:
@@ -20,25 +22,31 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples: instep backfill public.order · instep backfill public.order --column note --dry-run · "
-        "instep backfill public.order --cancel"
+        epilog=examples(
+            "instep backfill public.order",
+            "instep backfill public.order --column note --dry-run",
+            "instep backfill public.order --cancel",
+        )
     )(backfill)
 
 
 def backfill(
-    table: Annotated[str, typer.Argument(help="schema.table")],
+    table: Table,
     column: Annotated[
-        list[str] | None, typer.Option("--column", help="Fill only this column, where rows have NULL; repeatable.")
+        list[str] | None, typer.Option("--column", help="Fill only this column where rows have NULL; repeatable.")
     ] = None,
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it takes.")] = False,
-    now: Annotated[bool, typer.Option("--now", help="Whatever the window and the budget say.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End what waits or runs for it; what is filled stays.")] = (
-        False
-    ),
+    connection: OfConnection = None,
+    dry_run: DryRun = False,
+    now: Annotated[bool, typer.Option("--now", help="Ignore the backfill window and budget.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel the table's pending or running backfill; filled rows stay.")
+    ] = False,
 ) -> None:
-    """Bring values into rows that were loaded before: the whole table read again and swapped in at once, or, with
-    --column, just that column read and joined into the rows that have NULL in it."""
+    """Reload a table, or backfill single columns (--column).
+
+    With --column only that column is read and filled in where existing rows have NULL. Without it the whole table is
+    read again and swapped in at once.
+    """
     columns = tuple(column or ())
     with open_backend() as backend:
         name = backend.connection(connection)
@@ -51,8 +59,10 @@ def backfill(
                 data = {"connection": name, "estimate": asdict(found), "waits": waits}
                 emit(data, lambda out: _show(out, found, waits))
                 return
-            if not now and waits and not confirm(f"{table}: {waits}. Fill it now?"):
-                raise Blocked(f"table {table} was not filled: {waits}", hint="pass --now, or leave it to the syncs")
+            if not now and waits and not confirm(f"{table}: {waits}. Backfill it now?"):
+                raise Blocked(
+                    f"table {table} was not backfilled: {waits}", hint="pass --now, or let the syncs backfill it"
+                )
             columns = tuple(dict.fromkeys(columns))
         report = backend.rows.fill(name, table, columns)
     finish(report)
@@ -69,13 +79,13 @@ def _show(out: Screen, found: FillEstimate, waits: str) -> None:
     what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
     out.write(what, "bold")
     if found.whole:
-        out.write(f"  {found.whole}: no column is filled by itself", "yellow")
+        out.write(f"  {found.whole}: single columns cannot be backfilled", "yellow")
     from instep.schema.planning.explain import size
 
     about = "" if found.sure else " (the source has no statistics: sync or analyze it for a better guess)"
     out.write(f"  reads about {found.rows:,} rows, {size(found.read)} from the source{about}")
-    out.write(f"  writes {found.files:,} of {found.of:,} files again, {size(found.rewritten)} (from metadata, exact)")
+    out.write(f"  rewrites {found.files:,} of {found.of:,} files, {size(found.rewritten)} (from metadata, exact)")
     if found.why_not:
-        out.write(f"  cannot be done: {found.why_not}", "yellow")
+        out.write(f"  not possible: {found.why_not}", "yellow")
     if waits:
         out.write(f"  by itself: {waits}", "yellow")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from instep.cli.arguments import Connection, DryRun, TablePattern
 from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, emit, fail
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -17,17 +19,18 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep maintain --dry-run · instep maintain shop --table 'public.*'")(maintain)
+    app.command(epilog=examples("instep maintain --dry-run", "instep maintain shop --table 'public.*'"))(maintain)
 
 
 def maintain(
-    connection: Annotated[
-        str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")
-    ] = None,
-    table: Annotated[str, typer.Option("--table", "-t", help="Only tables (schema.table) of this pattern.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    connection: Connection = None,
+    table: TablePattern = "",
+    dry_run: DryRun = False,
 ) -> None:
-    """Keep tables fast and small. No row changes, undo stays possible, and a load that begins meanwhile wins."""
+    """Compact files, expire old snapshots and delete orphaned files.
+
+    No row changes, and undo stays possible. A load that starts meanwhile takes precedence.
+    """
     with open_backend() as backend:
         name = backend.connection(connection)
         done = backend.rows.maintain(name, table, dry_run=dry_run)
@@ -56,13 +59,13 @@ def _show(out: Screen, done: MaintenanceReport, dry_run: bool) -> None:
         if kept.error:
             out.write(f"{kept.table}: failed: {kept.error}", "red")
         elif kept.left:
-            out.write(f"{kept.table}: left alone: {kept.left}", "yellow")
+            out.write(f"{kept.table}: skipped: {kept.left}", "yellow")
         else:
             _table(out, kept, dry_run)
     for name in done.forgotten:
-        out.write(f"no longer kept for undoing: {name}", "dim")
+        out.write(f"can no longer be undone: {name}", "dim")
     if done.vacuumed:
-        out.write(f"the file: {size(done.vacuumed[0])} before, {size(done.vacuumed[1])} now")
+        out.write(f"file size: {size(done.vacuumed[0])} before, {size(done.vacuumed[1])} now")
 
 
 def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
@@ -70,7 +73,7 @@ def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
 
     done, would = kept.done, "would be " if dry_run else ""
     parts = [
-        f"{done.rewritten:,} files ({size(done.bytes_rewritten)}) {would}put together: "
+        f"{done.rewritten:,} files ({size(done.bytes_rewritten)}) {would}compacted: "
         f"{done.files_before:,} -> {done.files:,} files, {done.deletes_before:,} -> {done.deletes:,} delete files"
         if done.rewritten or done.deletes < done.deletes_before
         else "",
@@ -78,7 +81,7 @@ def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
         f"{done.snapshots:,} snapshots {would}expired" if done.snapshots else "",
         f"{done.orphans:,} orphaned files ({size(done.orphan_bytes)}) {would}deleted" if done.orphans else "",
     ]
-    text = "; ".join(p for p in parts if p) or f"in order: {done.files:,} files, {size(done.bytes)}"
+    text = "; ".join(p for p in parts if p) or f"nothing to do: {done.files:,} files, {size(done.bytes)}"
     out.write(f"{kept.table}: {text}")
     for note in done.notes:
         out.write(f"  {note}", "yellow")

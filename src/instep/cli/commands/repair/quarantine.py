@@ -1,4 +1,4 @@
-"""`instep quarantine ...`: values and rows that did not fit: look at them, put them back, let them go."""
+"""`instep quarantine ...`: values and rows that did not fit: list, replay, discard."""
 
 from __future__ import annotations
 
@@ -9,63 +9,78 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import DryRun, OfConnection, OnlyTable
 from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, confirm, emit, fail
+from instep.cli.help import examples
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
 
-Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its name; not needed when there is only one.")]
-Table = Annotated[str | None, typer.Argument(help="Only this table (schema.table).")]
 Column = Annotated[str, typer.Option("--column", help="Only values of this column.")]
-quarantine = typer.Typer(help="Values and rows that did not fit: look at them, replay, discard.", no_args_is_help=True)
+quarantine = typer.Typer(
+    help="List, replay and discard values and rows that do not fit.",
+    epilog=examples("instep quarantine list", "instep quarantine replay --dry-run"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(quarantine, name="quarantine")
 
 
-@quarantine.command("list", epilog="Examples: instep quarantine list · instep quarantine list public.order --rows 20")
+@quarantine.command("list", epilog=examples("instep quarantine list", "instep quarantine list public.order --limit 20"))
 def list_held(
-    table: Table = None,
-    connection: Of = None,
+    table: OnlyTable = None,
+    connection: OfConnection = None,
     column: Column = "",
-    run: Annotated[str, typer.Option("--run", help="Only what this run held last; its first characters do.")] = "",
-    every: Annotated[bool, typer.Option("--all", help="Also replayed, superseded and discarded ones.")] = False,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Entries to show below the counts.")] = 0,
+    run: Annotated[
+        str, typer.Option("--run", help="Only what this run quarantined last; the first characters are enough.")
+    ] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also replayed, superseded and discarded entries.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Entries to list below the counts.")] = 0,
 ) -> None:
-    """How much is held, by table, column and reason; then the entries themselves, newest first."""
+    """Count quarantined values and rows by table, column and reason.
+
+    With --limit also lists entries, newest first.
+    """
     with open_backend() as backend:
         found = backend.held(backend.connection(connection), table)
     kept = [
         e for e in _newest_first(found.entries)
         if (every or e["status"] == "held") and (not column or e["column"] == column) and e["run"].startswith(run)
     ]  # fmt: skip
-    groups, shown, broken = _groups(kept), kept[:rows], list(found.unreadable)
+    groups, shown, broken = _groups(kept), kept[:limit], list(found.unreadable)
     data = {"total": len(kept), "groups": groups, "entries": shown, "unreadable": broken}
     emit(data, lambda out: _show_list(out, data))
 
 
-@quarantine.command(epilog="Example: instep quarantine show q-3f9a")
+@quarantine.command(epilog=examples("instep quarantine show q-3f9a"))
 def show(
-    id: Annotated[str, typer.Argument(help="An id; its first characters are enough.")], connection: Of = None
+    id: Annotated[str, typer.Argument(help="An entry's id; the first characters are enough.")],
+    connection: OfConnection = None,
 ) -> None:
-    """Everything about one held value or row, its original included."""
+    """Show one quarantined value or row with its original."""
     with open_backend() as backend:
         data = _one(backend.held(backend.connection(connection), None).entries, id)
     emit(data, lambda out: _show_one(out, data))
 
 
-@quarantine.command(epilog="Examples: instep quarantine replay --dry-run · instep quarantine replay public.order --yes")
+@quarantine.command(
+    epilog=examples("instep quarantine replay --dry-run", "instep quarantine replay public.order --yes")
+)
 def replay(
-    table: Table = None,
-    connection: Of = None,
+    table: OnlyTable = None,
+    connection: OfConnection = None,
     column: Column = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Write what fits by now into its rows, unless a newer value is there. What does not fit stays held."""
+    """Write quarantined values that fit now back into their rows.
+
+    A newer value in the row is kept. What still does not fit stays quarantined.
+    """
     with open_backend() as backend:
         done = backend.rows.replay(backend.connection(connection), table, column, dry_run=dry_run)
     data = {"dry_run": dry_run, "tables": done}
@@ -76,15 +91,28 @@ def replay(
 
 
 @quarantine.command(
-    epilog="Examples: instep quarantine discard q-3f9a · instep quarantine discard public.order · "
-    """instep quarantine discard public.order --key '{"id": 7}'"""
+    epilog=examples(
+        "instep quarantine discard q-3f9a",
+        "instep quarantine discard public.order",
+        """instep quarantine discard public.order --key '{"id": 7}'""",
+    )
 )
 def discard(
-    what: Annotated[list[str], typer.Argument(help="Ids, or tables whose held values all go.", metavar="TABLE|ID...")],
-    connection: Of = None,
-    key: Annotated[str, typer.Option("--key", help="With one table: erase all traces of this row; JSON.")] = "",
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            help="Entry ids, or tables (SCHEMA.TABLE) whose entries are all deleted.", metavar="SCHEMA.TABLE|ID"
+        ),
+    ],
+    connection: OfConnection = None,
+    key: Annotated[
+        str, typer.Option("--key", help="With one table: erase all traces of the row with this key (JSON).")
+    ] = "",
 ) -> None:
-    """Delete held originals for good. Their rows stay as they are; the same value held again is not shown again."""
+    """Delete quarantined originals for good.
+
+    Their rows stay as they are; if the same value is quarantined again it is not shown again.
+    """
     with open_backend() as backend:
         if key:
             _erase(backend, connection, what, key)
@@ -99,18 +127,18 @@ def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
     if ids := [w for w in what if _is_id(w)]:
         every = backend.held(connection, None).entries
         chosen |= {str(_one(every, id)["id"]) for id in ids}
-    if chosen and not confirm(f"Delete the originals of {len(chosen):,} held values or rows for good?"):
-        raise Blocked("nothing was discarded", hint="answer yes, or pass --yes")
+    if chosen and not confirm(f"Permanently delete the originals of {len(chosen):,} quarantined values or rows?"):
+        raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
     gone = backend.rows.discard(connection, sorted(chosen)) if chosen else []
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
 def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
     if len(what) != 1 or _is_id(what[0]):
-        raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
+        raise InstepError("--key needs exactly one table", hint="name the table of the row (SCHEMA.TABLE)")
     name = backend.connection(connection)
     if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
-        raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
+        raise Blocked("nothing was erased", hint="confirm, or pass --yes")
     count = backend.rows.erase(name, what[0], _key(key))
     emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
 
@@ -121,7 +149,7 @@ def _key(text: str) -> dict[str, str | None]:
     except ValueError as error:
         raise InstepError(f"--key is not JSON: {error}", hint="""for example --key '{"id": 7}'""") from error
     if not isinstance(found, dict) or not found or any(isinstance(v, dict | list) for v in found.values()):
-        raise InstepError("--key is no object of columns and values", hint="""for example --key '{"id": 7}'""")
+        raise InstepError("--key is not an object of columns and values", hint="""for example --key '{"id": 7}'""")
     return {name: str(v).lower() if isinstance(v, bool) else v for name, v in found.items()}
 
 
@@ -146,7 +174,7 @@ def _one(entries: Sequence[dict[str, Any]], id: str) -> dict[str, Any]:
     same = [e for e in entries if e["id"] == id] or [e for e in entries if e["id"].startswith(id)]
     if len(same) != 1:
         what = "no entry" if not same else f"{len(same)} entries"
-        raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --rows 100`")
+        raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --limit 100`")
     return same[0]
 
 
@@ -158,7 +186,7 @@ def _show_list(out: Screen, data: dict[str, Any]) -> None:
     for name in data["unreadable"]:
         out.write(f"cannot be read: {name}", "yellow")
     if not data["groups"]:
-        out.print("nothing is held")
+        out.print("the quarantine is empty")
         return
     head = ("count", "table", "column", "reason", "change", "status")
     grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
@@ -181,7 +209,7 @@ def _show_one(out: Screen, data: dict[str, Any]) -> None:
 
 def _show_replay(out: Screen, done: Sequence[dict[str, Any]], *, dry_run: bool) -> None:
     if not done:
-        out.print("nothing is held")
+        out.print("the quarantine is empty")
     for d in done:
         if d["error"]:
             why = "; ".join(line.strip() for line in d["error"].splitlines())
@@ -190,7 +218,7 @@ def _show_replay(out: Screen, done: Sequence[dict[str, Any]], *, dry_run: bool) 
         verb = "would be replayed" if dry_run else "replayed"
         out.write(
             f"{d['table']}: {d['replayed']:,} {verb}, {d['superseded']:,} superseded by newer values, "
-            f"{d['held']:,} still held"
+            f"{d['held']:,} still quarantined"
         )
         for left in d["reasons"]:
             out.write(f"  {left['column'] or '(row)'}: {left['reason']}: {left['count']:,}", "dim")

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit
+from instep.cli.help import examples
 from instep.errors import Blocked
 from instep.operations.repair.restore import RestoreRequest
 
@@ -22,28 +24,32 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples: instep restore public.order --list · instep restore public.order --at 2026-11-21T08:00 "
-        "--dry-run · instep restore public.order --snapshot 4711 --allow-destructive public.order"
+        epilog=examples(
+            "instep restore public.order --list",
+            "instep restore public.order --at 2026-11-21T08:00 --dry-run",
+            "instep restore public.order --snapshot 4711 --allow-destructive public.order",
+        )
     )(restore)
 
 
 def restore(
-    table: Annotated[str, typer.Argument(help="schema.table")],
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
-    snapshot: Annotated[int | None, typer.Option("--snapshot", help="The snapshot, as --list shows it.")] = None,
+    table: Table,
+    connection: OfConnection = None,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", help="The snapshot's id, from --list.")] = None,
     at: Annotated[
-        str | None, typer.Option("--at", help="As it was at this time (ISO 8601; UTC without a zone).")
+        str | None, typer.Option("--at", help="The latest snapshot at this time (ISO 8601; UTC without a zone).")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Only list the snapshots.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow-destructive", help="Tables that may be put back; a pattern.")
-    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the snapshots; restore nothing.")] = False,
+    dry_run: DryRun = False,
+    allow: AllowDestructive = None,
 ) -> None:
-    """Put a table's rows back to a snapshot, cursor included. The schema and the source stay as they are."""
+    """Roll a table's rows (and cursor) back to an earlier snapshot.
+
+    The schema and the source stay as they are.
+    """
     moment = _moment(at)
     if not listed and (snapshot is None) == (moment is None):
-        raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")
+        raise typer.BadParameter("pass --snapshot ID or --at TIME; --list shows the snapshots")
     with open_backend() as backend:
         name = backend.connection(connection)
         if listed:
@@ -56,10 +62,13 @@ def restore(
             emit({**made.document, "run": None}, lambda out: _show(out, made))
             return
         _show(console(stderr=True), made)
-        if not confirm("Put the table back?"):
-            raise Blocked("nothing was restored", hint="answer yes, or pass --yes")
+        if not confirm("Restore the table?"):
+            raise Blocked("nothing was restored", hint="confirm, or pass --yes")
         run, rows = backend.operations.execute(made, allow or ())["run"], made.document["rows_then"]
-    emit({**made.document, "run": run}, lambda out: out.print(f"restored: {rows:,} rows; sync to read on from there"))
+    emit(
+        {**made.document, "run": run},
+        lambda out: out.print(f"restored: {rows:,} rows; the next sync continues from there"),
+    )
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -70,7 +79,7 @@ def _moment(text: str | None) -> datetime | None:
     try:
         return utc(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time", param_hint="--at") from None
+        raise typer.BadParameter(f"{text!r} is not a time", param_hint="--at") from None
 
 
 def _points(table: str, points: Sequence[Savepoint]) -> dict[str, Any]:
@@ -88,13 +97,13 @@ def _points(table: str, points: Sequence[Savepoint]) -> dict[str, Any]:
 
 def _list(out: Screen, table: str, points: Sequence[Savepoint]) -> None:
     if not points:
-        out.write(f"{table} was never loaded: it has no snapshots")
+        out.write(f"{table} has no snapshots: it was never loaded")
     for p in points:
         note = "  now" if p.current else f"  cannot be restored: {p.why_not}" if p.why_not else ""
         out.write(f"{p.id}  {p.at:%Y-%m-%d %H:%M:%S}  {p.run or '-'}  {p.rows:,} rows{note}")
 
 
 def _show(out: Screen, made: Preview) -> None:
-    out.write("What it does", "bold")
+    out.write("Effect", "bold")
     for line in made.lines:
         out.write(f"  {line}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.context import emit, open_app
+from instep.cli.help import examples
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
@@ -14,17 +15,21 @@ if TYPE_CHECKING:
     from instep.control.shards import SharedTable
     from instep.schema.planning.shards import ShardedColumn
 
-EXAMPLES = "Examples: instep table shards · instep table shards shop.orders --all"
+EXAMPLES = examples("instep table shards", "instep table shards shop.orders --all")
 SHOWN = 12
 """Shards up to which each gets a column; more are counted, and those that lack something named."""
 
 
 def shards(
-    path: Annotated[str, typer.Argument(metavar="[TABLE]", help="namespace.table at the destination.")] = "",
-    all_columns: Annotated[bool, typer.Option("--all", help="Columns that all shards have alike, too.")] = False,
+    path: Annotated[
+        str, typer.Argument(metavar="NAMESPACE.TABLE", help="A shared table, as NAMESPACE.TABLE at the destination.")
+    ] = "",
+    all_columns: Annotated[bool, typer.Option("--all", help="Also list columns that all shards have alike.")] = False,
 ) -> None:
-    """Tables that connections share: which shard has which column, of which type, and which one is behind. Asks no
-    source and no destination."""
+    """List shared tables: each shard's columns and types, and shards behind.
+
+    Opens neither source nor destination.
+    """
     from instep.control.shards import as_data, shared_tables
 
     with open_app() as app:
@@ -38,7 +43,7 @@ def shards(
 
 def _show(out: Screen, found: list[SharedTable], every: bool) -> None:
     if not found:
-        out.write("no table is shared: give connections a `shard`, see docs/guides/shards.md")
+        out.write("no shared tables: set `shard` on connections, see docs/guides/shards.md")
     for table in found:
         same = "" if table.differing else ": all columns alike"
         out.write(f"{table.name} ({table.destination}), {len(table.shards)} shards{same}", style="bold")

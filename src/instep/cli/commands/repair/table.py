@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table
 from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.old_names import EXAMPLES, old_names, say_old_names
 from instep.cli.commands.repair.maintain import layout_line
 from instep.cli.commands.repair.shards import EXAMPLES as SHARDS
 from instep.cli.commands.repair.shards import shards
 from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+from instep.cli.help import examples
 from instep.errors import Blocked, InstepError
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from instep.sync.operations.set_key import Way
     from instep.sync.status import TableStatus
 
-Path = Annotated[str, typer.Argument(metavar="TABLE", help="schema.table")]
-Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
-table = typer.Typer(help="How one table is synced: its key, its cursor, copies of it.", no_args_is_help=True)
+table = typer.Typer(
+    help="Set a table's key or cursor; manage its copies and old names.",
+    epilog=examples("instep table show public.order"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -38,9 +41,12 @@ def register(app: typer.Typer) -> None:
     app.add_typer(table, name="table")
 
 
-@table.command(epilog="Example: instep table show public.order")
-def show(path: Path, connection: Of = None) -> None:
-    """Mode, key and cursor with who named them, what is paused and why, how many files there are. Asks no source."""
+@table.command(epilog=examples("instep table show public.order"))
+def show(path: Table, connection: OfConnection = None) -> None:
+    """Show a table's mode, key, cursor, pauses and files.
+
+    Also shows who set the key and the cursor. Does not open the source.
+    """
     from instep.sync.operations.maintain import layout_of
     from instep.sync.status import standing
 
@@ -54,24 +60,28 @@ def show(path: Path, connection: Of = None) -> None:
 
 @table.command(
     "set-key",
-    epilog="Examples: instep table set-key public.order id,version --dry-run · "
-    "instep table set-key public.order id --rebuild",
+    epilog=examples(
+        "instep table set-key public.order id,version --dry-run", "instep table set-key public.order id --rebuild"
+    ),
 )
 def set_key(
-    path: Path,
-    columns: Annotated[str, typer.Argument(metavar="COL[,COL...]", help="The new key's columns, as accepted.")],
-    connection: Of = None,
-    rekey: Annotated[bool, typer.Option("--rekey", help="The rows stay. Refused with duplicates or NULLs.")] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Read anew; the old table is kept as a copy.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Emptied now and read anew, without a copy.")] = False,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow-destructive", help="Tables that may be emptied; a pattern.")
-    ] = None,
+    path: Table,
+    columns: Annotated[str, typer.Argument(metavar="COL[,COL...]", help="The new key's columns.")],
+    connection: OfConnection = None,
+    rekey: Annotated[bool, typer.Option("--rekey", help="Keep the rows; refused with duplicates or NULLs.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Reload the table; the old rows are kept as a copy.")
+    ] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Empty the table now and reload it, without a copy.")] = False,
+    allow: AllowDestructive = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a table another key. Counts first, at source and destination, what shares it or has NULL in it.
+    """Change a table's key.
 
-    Without --rekey, --rebuild or --clear it only counts and says which of them would do."""
+    Counts first, at source and destination, rows that share the new key or have NULL in it. --rebuild reloads the table
+    at the next sync; the old rows are kept as a copy. Without --rekey, --rebuild or --clear the command only counts,
+    and names the option to use.
+    """
     way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
     with open_backend() as backend:
         asked = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
@@ -90,20 +100,25 @@ def set_key(
 
 @table.command(
     "set-cursor",
-    epilog="Examples: instep table set-cursor public.order updated_at --from 2026-03-01 · "
-    "instep table set-cursor public.order --none",
+    epilog=examples(
+        "instep table set-cursor public.order updated_at --from 2026-03-01",
+        "instep table set-cursor public.order --none",
+    ),
 )
 def set_cursor(
-    path: Path,
-    column: Annotated[str | None, typer.Argument(help="The column that grows with every change.")] = None,
-    connection: Of = None,
-    none: Annotated[bool, typer.Option("--none", help="No cursor: each sync reads the whole table.")] = False,
-    start: Annotated[str, typer.Option("--from", help="Read only rows from this value on, the first time.")] = "",
+    path: Table,
+    column: Annotated[str | None, typer.Argument(help="A column that grows with every change.")] = None,
+    connection: OfConnection = None,
+    none: Annotated[bool, typer.Option("--none", help="Use no cursor: each sync reads the whole table.")] = False,
+    start: Annotated[str, typer.Option("--from", help="Start the first read at this value.")] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Read a table by another cursor, or by none. Checks its type and its NULLs; the next sync begins anew with it."""
+    """Change the cursor that a table is read by, or remove it.
+
+    Checks the column's type and NULLs. The next sync starts over with the new cursor.
+    """
     if (column is None) == (not none):
-        raise InstepError("which cursor?", hint="name a column, or say --none")
+        raise InstepError("no cursor is named", hint="name a column, or pass --none")
     if none and start:
         raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
     with open_backend() as backend:
@@ -119,9 +134,12 @@ def set_cursor(
     emit(data, lambda out: out.write(f"the cursor of {path} is {column or 'none'}: schema version {version}"))
 
 
-@table.command(epilog="Example: instep table purge public.order --yes")
-def purge(path: Path, connection: Of = None, dry_run: DryRun = False) -> None:
-    """Delete the copies that were kept of a table when it was read anew. Asks first; it cannot be undone."""
+@table.command(epilog=examples("instep table purge public.order --yes"))
+def purge(path: Table, connection: OfConnection = None, dry_run: DryRun = False) -> None:
+    """Delete the copies that were kept of a table when it was reloaded.
+
+    Asks first; this cannot be undone.
+    """
     from instep.sync.operations.drop_clones import purge as purge_copies
     from instep.sync.status import standing
 
@@ -132,8 +150,8 @@ def purge(path: Path, connection: Of = None, dry_run: DryRun = False) -> None:
         if copies and not dry_run:
             for name in names:
                 console(stderr=True).write(f"  {name}")
-            if not confirm("Delete these copies for good?"):
-                raise Blocked("nothing was deleted", hint="answer yes, or pass --yes")
+            if not confirm("Permanently delete these copies?"):
+                raise Blocked("nothing was deleted", hint="confirm, or pass --yes")
             purge_copies(pipe, copies)
     done = bool(copies) and not dry_run
     data = {"connection": pipe.name, "table": path, "copies": [asdict(c) for c in copies], "purged": done}
@@ -145,7 +163,7 @@ def _way(**given: bool) -> Way | None:
 
     chosen = [way for way in WAYS if given[way]]
     if len(chosen) > 1:
-        raise InstepError(f"{' and '.join(f'--{w}' for w in chosen)} exclude each other", hint="give one of them")
+        raise InstepError(f"{' and '.join(f'--{w}' for w in chosen)} cannot be combined", hint="give one of them")
     return chosen[0] if chosen else None
 
 
@@ -156,7 +174,7 @@ def _ask(lines: Sequence[str], question: str) -> None:
     for line in lines:
         console(stderr=True).write(f"  {line}")
     if options.interactive and not options.yes and sys.stdin.isatty() and not confirm(question):
-        raise Blocked("nothing was changed", hint="answer yes, or pass --yes")
+        raise Blocked("nothing was changed", hint="confirm, or pass --yes")
 
 
 def _lines(out: Screen, lines: Sequence[str]) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import AllowDestructive, DryRun, OfConnection
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit
+from instep.cli.help import examples
 from instep.errors import Blocked
 from instep.operations.repair.undo import UndoRequest
 
@@ -19,21 +21,22 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples: instep undo c-7f3a2b --dry-run · instep undo c-7f3a2b · instep undo r-20261121-101500"
+        epilog=examples("instep undo c-7f3a2b --dry-run", "instep undo c-7f3a2b", "instep undo r-20261121-101500")
     )(undo)
 
 
 def undo(
     what: Annotated[
-        str, typer.Argument(help="A change (c-...), a run (r-...) or a plan (p-...).", metavar="CHANGE|PLAN")
+        str, typer.Argument(help="A change (c-...), a run (r-...) or a plan (p-...).", metavar="CHANGE|RUN|PLAN")
     ],
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection, for a plan.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow-destructive", help="Objects that may be dropped; a pattern.")
-    ] = None,
+    connection: OfConnection = None,
+    dry_run: DryRun = False,
+    allow: AllowDestructive = None,
 ) -> None:
-    """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
+    """Undo applied changes: renames, drops, additions, wider types, comments.
+
+    Only the destination changes; the source is not touched.
+    """
     with open_backend() as backend:
         whole, owner = backend.planning.owner(what, connection)
         made = backend.operations.prepare(owner, UndoRequest(what=whole))
@@ -41,8 +44,8 @@ def undo(
             emit(_data(made, None), lambda out: _show(out, made.document))
             return
         _show(console(stderr=True), made.document)
-        if not confirm("Take this back?"):
-            raise Blocked("nothing was undone", hint="answer yes, or pass --yes")
+        if not confirm("Undo these changes?"):
+            raise Blocked("nothing was undone", hint="confirm, or pass --yes")
         version = backend.operations.execute(made, allow or ())["version"]
     emit(_data(made, version), lambda out: out.print(f"undone: schema version {version}"))
 
@@ -55,15 +58,15 @@ def _data(made: Preview, version: int | None) -> dict[str, Any]:
 
 
 def _show(out: Screen, found: Mapping[str, Any]) -> None:
-    out.write("This takes back", "bold")
+    out.write("This undoes", "bold")
     for id, summary in zip(found["changes"], found["summaries"], strict=True):
         out.write(f"  {id}  {summary}")
-    out.write("What it does", "bold")
+    out.write("Effect", "bold")
     for line in found["does"]:
         out.write(f"  {line}")
     for drop in found["drops"]:
         out.write(f"  drops {drop}: name it with --allow-destructive", "red")
     if found["limits"] or found["left"]:
-        out.write("What it cannot restore", "bold")
+        out.write("Cannot be restored", "bold")
     for line in (*found["limits"], *found["left"].values()):
         out.write(f"  {line}", "yellow")

@@ -9,23 +9,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import DryRun
 from instep.cli.context import confirm, emit, fail, open_app, options, say
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.store.engine.database import Database
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="The store: its version, backups and their return.", no_args_is_help=True)
-    group.command(epilog="Example: instep db upgrade")(upgrade)
-    group.command(epilog="Examples: instep db backup state.db · instep db backup state.jsonl.gz")(backup)
-    group.command(epilog="Example: instep db prune --dry-run")(prune)
-    group.command(epilog="Example: instep db restore state.jsonl.gz --replace")(restore)
+    group = typer.Typer(
+        help="Manage the state store: upgrade, back up, restore.",
+        epilog=examples("instep db backup state.db"),
+        no_args_is_help=True,
+    )
+    group.command(epilog=examples("instep db upgrade"))(upgrade)
+    group.command(epilog=examples("instep db backup state.db", "instep db backup state.jsonl.gz"))(backup)
+    group.command(epilog=examples("instep db prune --dry-run"))(prune)
+    group.command(epilog=examples("instep db restore state.jsonl.gz --replace"))(restore)
     app.add_typer(group, name="db")
 
 
 def upgrade() -> None:
-    """Bring the store to this version's tables. A SQLite file is copied first, beside itself."""
+    """Upgrade the store's tables to this version of instep.
+
+    A SQLite file is copied first, beside itself.
+    """
     from instep.store.admin.backup import upgrade as run_upgrade
 
     with _database() as database:
@@ -40,9 +49,14 @@ def upgrade() -> None:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="NAME.db: a SQLite database; NAME.jsonl or NAME.jsonl.gz: any store.")],
+    file: Annotated[
+        Path, typer.Argument(help="NAME.db for a SQLite database; NAME.jsonl or NAME.jsonl.gz for any store.")
+    ],
 ) -> None:
-    """Write a backup, while the store is in use. Secrets in it stay sealed: keep the master keys elsewhere."""
+    """Back up the store while it is in use.
+
+    Secrets in the backup stay encrypted: keep the master keys elsewhere.
+    """
     from instep.store.admin.backup import back_up
 
     with _database() as database:
@@ -51,10 +65,12 @@ def backup(
 
 
 def prune(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Forget runs, events, deliveries, jobs and rollouts that are older than `retention` in instep.yml says. What undo,
-    history and schemas need stays. Workers do this daily."""
+    """Delete runs, events, deliveries, jobs and rollouts that are too old.
+
+    `retention` in instep.yml sets the age. What undo, history and schemas need stays. Workers prune daily.
+    """
     from instep.monitoring.retention import forget
     from instep.store.store import utc_now
 
@@ -67,19 +83,24 @@ def prune(
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A backup of this store or of another one.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Also when the store is in use: it is lost.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a store that is in use; its state is lost.")
+    ] = False,
 ) -> None:
-    """Make the store what it was when a backup was made; also the way from SQLite to PostgreSQL, and back."""
+    """Restore the store from a backup.
+
+    This is also the way from SQLite to PostgreSQL, and back.
+    """
     from instep.store.admin.backup import bring_back
     from instep.store.store import utc_now
 
     with _database() as database:
-        if replace and not confirm(f"Replace all that the store {database.place} holds?"):
+        if replace and not confirm(f"Replace everything in the store {database.place}?"):
             say("nothing was changed")
             raise fail(1)
         counts = bring_back(database, file, utc_now, replace=replace)
     total = sum(counts.values())
-    emit({"rows": dict(counts)}, lambda out: out.write(f"restored {total} rows of {len(counts)} tables from {file}"))
+    emit({"rows": dict(counts)}, lambda out: out.write(f"restored {total} rows in {len(counts)} tables from {file}"))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What `instep server` and `instep worker` are told about their logs."""
+"""The logging options of `instep server` and `instep worker`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LogFormat = Annotated[
     str,
     typer.Option(
         "--log-format", envvar="INSTEP_LOG_FORMAT", callback=lambda value: _one_of(value, FORMATS),
-        help="json, text, or auto: text on a terminal, else JSON. On standard error.",
+        help="json, text, or auto: text on a terminal, else JSON (on standard error).",
     ),
 ]  # fmt: skip
 LogLevel = Annotated[
     str,
     typer.Option(
         "--log-level", envvar="INSTEP_LOG_LEVEL", callback=lambda value: _one_of(value, LEVELS),
-        help="debug, info, warning or error: the least that is logged.",
+        help="The lowest level that is logged: debug, info, warning or error.",
     ),
 ]  # fmt: skip

@@ -8,35 +8,44 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Grace, Lanes, Limit, OnlyConnection
 from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import emit, options
+from instep.cli.help import examples
 from instep.operations.queries.work import GetQueuedJob
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Job, JobStatus
 
-queue = typer.Typer(help="Jobs that wait for workers: list, look at, cancel, try again.", no_args_is_help=True)
-JobId = Annotated[str, typer.Argument(help="Its id, or how it begins.")]
+queue = typer.Typer(
+    help="List, show, cancel and retry jobs.",
+    epilog=examples("instep queue list --status failed"),
+    no_args_is_help=True,
+)
+JobId = Annotated[str, typer.Argument(help="A job's id; the first characters are enough.")]
 STATUSES = ("queued", "running", "done", "failed", "dead", "cancelled")
 _STYLES = {"done": "green", "running": "green", "failed": "bold red", "dead": "bold red", "cancelled": "yellow"}
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep worker --lanes 4 · instep worker --drain")(worker)
+    app.command(epilog=examples("instep worker --lanes 4", "instep worker --drain"))(worker)
     app.add_typer(queue, name="queue")
 
 
 def worker(
-    lanes: Annotated[int, typer.Option("--lanes", min=1, max=64, help="Jobs at a time.")] = 2,
-    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left that may begin now.")] = False,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that running jobs have at a stop.")] = 60,
+    lanes: Lanes = 2,
+    drain: Annotated[bool, typer.Option("--drain", help="Exit when no job is left that may start now.")] = False,
+    grace: Grace = 60,
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Run what waits in the queue and what schedules bring. A first SIGTERM or Ctrl-C lets running jobs end within
-    the grace time, a second one ends them at once; those that have not ended are given back."""
+    """Run queued and scheduled jobs.
+
+    The first SIGTERM or Ctrl-C gives running jobs the grace time to end; the second stops them at once. Jobs that did
+    not end return to the queue.
+    """
     import signal
     from functools import partial
 
@@ -54,14 +63,18 @@ def worker(
     found.run(drain=drain)
 
 
-@queue.command("list", epilog="Example: instep queue list --status dead --status failed")
+@queue.command("list", epilog=examples("instep queue list --status dead --status failed"))
 def list_jobs(
-    status: Annotated[list[str] | None, typer.Option("--status", help=", ".join(STATUSES) + "; repeatable.")] = None,
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Only of this connection.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 50,
+    status: Annotated[
+        list[str] | None, typer.Option("--status", help="queued, running, done, failed, dead or cancelled; repeatable.")
+    ] = None,
+    connection: OnlyConnection = None,
+    limit: Limit = 50,
 ) -> None:
-    """Jobs, newest first, with how many there are of each status and who works. What a job has answered: `queue
-    show`."""
+    """List jobs, newest first, with counts per status and the workers.
+
+    `queue show` shows a job's result.
+    """
     if wrong := [s for s in status or () if s not in STATUSES]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
     with open_backend() as backend:
@@ -89,12 +102,12 @@ def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int
     if found:
         out.print(grid)
     told = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-    out.print(f"{told or 'no jobs'}; {workers} worker(s) live", style="dim")
+    out.print(f"{told or 'no jobs'}; {workers} worker(s) alive", style="dim")
 
 
-@queue.command(epilog="Example: instep queue show j-20260301")
+@queue.command(epilog=examples("instep queue show j-20260301"))
 def show(job: JobId) -> None:
-    """One job with all that is known of it."""
+    """Show one job with its attempts and result."""
     with open_backend() as backend:
         found = backend.query(GetQueuedJob(job))
     emit({"job": asdict(found)}, lambda out: _show(out, found))
@@ -119,18 +132,18 @@ def _lines(job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@queue.command(epilog="Example: instep queue cancel j-20260301-120000-1a2b3c4d")
+@queue.command(epilog=examples("instep queue cancel j-20260301-120000-1a2b3c4d"))
 def cancel(job: JobId) -> None:
-    """End a job: at once if it waits, else as soon as its worker hears of it."""
+    """Cancel a job: at once if it is queued, else when its worker notices."""
     with open_backend() as backend:
         found = backend.cancel(job)
     said = "is cancelled" if found.over else "is asked to stop"
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {said}"))
 
 
-@queue.command(epilog="Example: instep queue retry j-20260301-120000-1a2b3c4d")
+@queue.command(epilog=examples("instep queue retry j-20260301-120000-1a2b3c4d"))
 def retry(job: JobId) -> None:
-    """Put a job that failed, died or was cancelled back into the queue."""
+    """Queue a job again that failed, died or was cancelled."""
     with open_backend() as backend:
         found = backend.retry(job)
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} waits"))

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import Grace, Lanes, Limit
 from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import confirm, emit, fail, open_app, options, say
+from instep.cli.help import examples
 from instep.errors import Blocked, InstepError, SetupError
 from instep.loopback import is_loopback
 
@@ -74,14 +76,22 @@ def share_arenas(count: int = 2) -> None:
 ADMIN_KEY_FILE = "admin.key"
 POLL = 0.2
 """Seconds between two looks at an empty queue: behind an API somebody waits for most of what comes."""
-keys = typer.Typer(help="API keys of the server: make, rotate, revoke.", no_args_is_help=True)
-audit = typer.Typer(help="The log of what was done by the API.", no_args_is_help=True)
-KeyId = Annotated[str, typer.Argument(help="A key's id, k-...")]
-Days = Annotated[int | None, typer.Option("--days", min=1, max=3650, help="How long it lasts; for ever if not given.")]
+keys = typer.Typer(
+    help="Create, rotate and revoke API keys.",
+    epilog=examples("instep keys create ci --role operator"),
+    no_args_is_help=True,
+)
+audit = typer.Typer(
+    help="List and check the audit log of the API.", epilog=examples("instep audit list"), no_args_is_help=True
+)
+KeyId = Annotated[str, typer.Argument(help="An API key's id (k-...).")]
+Days = Annotated[
+    int | None, typer.Option("--days", min=1, max=3650, help="Days until it expires; the default is never.")
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep server --with-worker · instep server --host 0.0.0.0 --behind-proxy 10.0.0.7")(
+    app.command(epilog=examples("instep server --with-worker", "instep server --host 0.0.0.0 --behind-proxy 10.0.0.7"))(
         server
     )
     app.add_typer(keys, name="keys")
@@ -90,31 +100,32 @@ def register(app: typer.Typer) -> None:
 
 def server(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")] = 8321,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
+    ] = 8321,
     behind_proxy: Annotated[
-        str, typer.Option("--behind-proxy", help="Addresses of the proxies that end TLS: 10.0.0.7, or several with ,")
+        str, typer.Option("--behind-proxy", help="Addresses of the proxies that terminate TLS, separated by commas.")
     ] = "",
-    rate: Annotated[int, typer.Option("--rate", min=1, help="Requests that a key may make within a minute.")] = 600,
-    with_worker: Annotated[
-        bool, typer.Option("--with-worker", help="Also run what waits in the queue and what schedules bring.")
-    ] = False,
-    lanes: Annotated[int, typer.Option("--lanes", min=1, max=64, help="Jobs at a time, under --with-worker.")] = 2,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that running jobs have at a stop.")] = 60,
+    rate: Annotated[int, typer.Option("--rate", min=1, help="Requests per key and minute.")] = 600,
+    with_worker: Annotated[bool, typer.Option("--with-worker", help="Also run queued and scheduled jobs.")] = False,
+    lanes: Lanes = 2,
+    grace: Grace = 60,
     insecure_dev: Annotated[
         bool,
         typer.Option(
             "--insecure-dev",
-            help="To try things out: no master key is needed, secrets are sealed with one that everybody knows, and "
-            "API keys may travel in clear.",
+            help="For trying out only: secrets are encrypted with a publicly known master key, and API keys may "
+            "travel without TLS.",
         ),
     ] = False,
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the API until it is interrupted: its own below /api/v1, and below /v1 the one that programs for managed
-    connectors speak. The first start makes an admin key: the terminal shows it once; without a terminal it is in the
-    file .instep/admin.key. SIGTERM or Ctrl-C lets requests and running jobs end;
-    a second one gives the jobs back."""
+    """Serve the instep API at /api/v1 and a Fivetran-compatible API at /v1.
+
+    The first start creates an admin key: it is shown once on a terminal, otherwise written to .instep/admin.key. The
+    first SIGTERM or Ctrl-C lets requests and running jobs end; the second returns the jobs to the queue.
+    """
     check_reach(host, behind_proxy, insecure_dev)
     try:
         import uvicorn
@@ -146,7 +157,7 @@ def server(
         with stopping(beside.stop if beside else _heard), beside or nullcontext(), FileFollower(app):
             say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
             uvicorn.Server(config).run(sockets=[taken])
-    say("the server has ended")
+    say("the server has stopped")
 
 
 def _heard() -> None:
@@ -166,8 +177,8 @@ def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
     if is_loopback(host.strip("[]")) or behind_proxy or insecure_dev:
         return
     raise Blocked(
-        f"{host} is reached from other machines, and API keys would travel in clear",
-        hint="put a proxy that ends TLS before it and name it with --behind-proxy, or listen on 127.0.0.1",
+        f"{host} accepts requests from other machines, and API keys would travel unencrypted",
+        hint="put a proxy that terminates TLS in front of it and name it with --behind-proxy, or listen on 127.0.0.1",
     )
 
 
@@ -207,13 +218,14 @@ def _first_key(app: App) -> None:
         typer.echo(issued.secret, err=True)
     else:
         say(
-            f"admin API key {issued.key.id} is in {file}, which only this account can read: take it and delete the file"
+            f"admin API key {issued.key.id} is in {file}, which only this account can read: "
+            "copy the key and delete the file"
         )
 
 
-@keys.command("list", epilog="Example: instep keys list --output json")
+@keys.command("list", epilog=examples("instep keys list --output json"))
 def list_keys() -> None:
-    """All keys, with when their secrets end and were last used."""
+    """List all API keys with their expiry and last use."""
     with open_backend() as backend:
         found = backend.keys()
     data = {"keys": [asdict(key) for key in found.keys]}
@@ -226,7 +238,7 @@ def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
     from instep.cli.screen import cell
 
     if not found:
-        out.print("no API keys; `instep server` makes the first one")
+        out.print("no API keys; `instep server` creates the first one")
         return
     head = ("id", "name", "role", "groups", "state", "secrets", "last used")
     grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
@@ -240,44 +252,46 @@ def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
     out.print(grid)
 
 
-@keys.command(epilog="Examples: instep keys create ci --role operator · instep keys create eu --role viewer --group eu")
+@keys.command(
+    epilog=examples("instep keys create ci --role operator", "instep keys create eu --role viewer --group eu")
+)
 def create(
-    name: Annotated[str, typer.Argument(help="What it is for.")],
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
     role: Annotated[str, typer.Option("--role", help="viewer, operator, approver or admin.")],
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="Only connections with this tag; may be given several times.")
+        list[str] | None, typer.Option("--group", help="Only connections with this tag; repeatable.")
     ] = None,
     days: Days = None,
 ) -> None:
-    """Make a key. Its secret is printed once."""
+    """Create an API key; its secret is printed once."""
     with open_backend() as backend:
         issued = backend.create_key(name, role, group or (), days)
     _show_issued(issued)
 
 
-@keys.command(epilog="Example: instep keys rotate k-3f9a21c07b11 --overlap-hours 24")
+@keys.command(epilog=examples("instep keys rotate k-3f9a21c07b11 --overlap-hours 24"))
 def rotate(
     key: KeyId,
     overlap_hours: Annotated[
-        int, typer.Option("--overlap-hours", min=0, max=2160, help="How long the old secret still works.")
+        int, typer.Option("--overlap-hours", min=0, max=2160, help="Hours that the old secret still works.")
     ] = 168,
     days: Days = None,
 ) -> None:
-    """Give a key another secret, which is printed once."""
+    """Give an API key a new secret, which is printed once."""
     with open_backend() as backend:
         issued = backend.rotate_key(key, timedelta(hours=overlap_hours), days)
     _show_issued(issued)
 
 
-@keys.command(epilog="Example: instep keys revoke k-3f9a21c07b11")
+@keys.command(epilog=examples("instep keys revoke k-3f9a21c07b11"))
 def revoke(key: KeyId) -> None:
-    """End a key at once."""
+    """Revoke an API key at once."""
     with open_backend() as backend:
         name = backend.key(key).name
-        if not confirm(f"Refuse the API key {name!r} ({key}) from now on?"):
-            raise Blocked("nothing was revoked", hint="answer yes, or pass --yes")
+        if not confirm(f"Revoke the API key {name!r} ({key})?"):
+            raise Blocked("nothing was revoked", hint="confirm, or pass --yes")
         ended = backend.revoke_key(key)
-    emit(asdict(ended), lambda out: out.write(f"{key} is refused from now on"))
+    emit(asdict(ended), lambda out: out.write(f"revoked {key}"))
 
 
 def _show_issued(issued: Issued) -> None:
@@ -288,11 +302,14 @@ def _show_issued(issued: Issued) -> None:
     emit({"key": asdict(issued.key), "secret": issued.secret}, show)
 
 
-@audit.command(epilog="Example: instep audit check")
+@audit.command(epilog=examples("instep audit check"))
 def check(
-    head: Annotated[str, typer.Option("--head", help="A digest that was noted earlier: it must be in the log.")] = "",
+    head: Annotated[str, typer.Option("--head", help="A digest that was noted earlier; it must be in the log.")] = "",
 ) -> None:
-    """Whether the log holds together: each entry has the digest of the one before it."""
+    """Check that the audit log is complete and unchanged.
+
+    Each entry holds the digest of the one before it. Exits with 1 if the chain is broken.
+    """
     with open_app() as app:
         found = app.store.audit.check()
         known = not head or app.store.audit.holds(head)
@@ -304,11 +321,11 @@ def check(
         raise fail(1)
 
 
-@audit.command("list", epilog="Example: instep audit list --rows 50")
-def list_audit(rows: Annotated[int, typer.Option("--rows", "-n", min=1, max=10_000, help="How many.")] = 20) -> None:
-    """The last entries, newest first."""
+@audit.command("list", epilog=examples("instep audit list --limit 50"))
+def list_audit(limit: Limit = 20) -> None:
+    """List the latest entries, newest first."""
     with open_app() as app:
-        found = app.store.audit.page(limit=rows)
+        found = app.store.audit.page(limit=limit)
 
     def show(out: Screen) -> None:
         for e in found:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.context import PARTIAL, emit, fail, open_app, options, say
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -17,27 +18,36 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="A connection as a whole.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Delete a connection.",
+        epilog=examples("instep connection delete shop --confirm shop"),
+        no_args_is_help=True,
+    )
     group.callback()(_group)
-    group.command(epilog="Example: instep connection delete shop --drop-tables --confirm shop")(delete)
+    group.command(epilog=examples("instep connection delete shop --drop-tables --confirm shop"))(delete)
     app.add_typer(group, name="connection")
 
 
 def _group() -> None:
-    """Keeps the group a group while it has one command."""
+    """Keep the group a group while it has one command."""
 
 
 def delete(
     name: Annotated[str, typer.Argument(help="The connection.")],
     drop_tables: Annotated[
-        bool, typer.Option("--drop-tables", help="Drop its tables at the destination, too.")
+        bool, typer.Option("--drop-tables", help="Also drop its tables at the destination.")
     ] = False,
-    confirm: Annotated[str, typer.Option("--confirm", help="Its name again; without it the name is asked for.")] = "",
+    confirm: Annotated[
+        str, typer.Option("--confirm", help="The connection's name again, instead of the question.")
+    ] = "",
     abandon: Annotated[
         bool, typer.Option("--abandon", help="Leave behind what is at a source or destination that cannot be reached.")
     ] = False,
 ) -> None:
-    """Delete a connection: its slot at the source, its records, and if asked for its tables. --yes does not do it."""
+    """Delete a connection with its records and its slot at the source.
+
+    Its tables stay unless --drop-tables is given. Asks for the connection's name; --yes does not answer.
+    """
     from instep.control.connectors import forget_operations
     from instep.crash import crashpoint
     from instep.sync.operations.delete_connection import belongings, leave
@@ -51,7 +61,7 @@ def delete(
         if name not in _of_file(app):
             app.objects.delete("connection", name)
         else:
-            say(f"next: take it out of {app.project.file.name}, or its next sync begins anew")
+            say(f"next: remove it from {app.project.file.name}, or its next sync starts over")
     emit(asdict(left), lambda out: _show(out, left))
     if left.behind:
         raise fail(PARTIAL)
@@ -75,7 +85,7 @@ def _asked(there: Belongings, drop: bool) -> str:
     if not (options.interactive and sys.stdin.isatty()):
         return ""
     say(f"slot at the source: {there.log or 'none'}")
-    say(f"tables at the destination, which are {'DROPPED' if drop else 'kept'}: {len(there.tables)}")
+    say(f"tables at the destination, which will be {'DROPPED' if drop else 'kept'}: {len(there.tables)}")
     say(f"copies beside them: {len(there.copies)}")
     return str(typer.prompt(f"Type {there.connection} to delete it", default="", show_default=False, err=True))
 

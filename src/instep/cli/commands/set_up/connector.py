@@ -9,39 +9,42 @@ from typing import Annotated
 import typer
 
 from instep.cli.context import confirm, emit, fail, options, say
+from instep.cli.help import examples
 from instep.errors import Blocked
 
-Folder = Annotated[Path, typer.Argument(metavar="[PATH]", help="The connector's folder, the one of connector.py.")]
 Configuration = Annotated[
     Path | None,
-    typer.Option("--configuration", help="By default configuration.json beside connector.py, if it is there."),
+    typer.Option("--configuration", help="The configuration; the default is configuration.json beside connector.py."),
 ]
 State = Annotated[
     Path | None,
-    typer.Option("--state", help="The state to begin from and to leave there, by default files/state.json."),
+    typer.Option("--state", help="The state to start from and to update; the default is files/state.json."),
 ]
 Policy = Annotated[
     str,
     typer.Option(
-        "--policy", help="What decides about schema changes: a preset, or a file as under one name of policies:."
+        "--policy", help="The policy for schema changes: a preset, or a file in the form of an entry of policies:."
     ),
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option(
-        "--env", metavar="NAME", help="A variable of your environment that the connector may read; give one each."
-    ),
+    typer.Option("--env", metavar="NAME", help="An environment variable that the connector may read; repeatable."),
 ]
-connector = typer.Typer(help="Write and try a connector of your own: docs/guides/connectors.md.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(metavar="PATH", help="The folder of connector.py.")]
+connector = typer.Typer(
+    help="Write and test a connector of your own.\n\nSee docs/guides/connectors.md.",
+    epilog=examples("instep connector init crm", "instep connector debug crm"),
+    no_args_is_help=True,
+)
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(connector, name="connector")
 
 
-@connector.command(epilog="Examples: instep connector init · instep connector init connectors/crm")
+@connector.command(epilog=examples("instep connector init", "instep connector init connectors/crm"))
 def init(folder: Folder = Path()) -> None:
-    """Write a connector that runs as it is, to begin with."""
+    """Create a connector that runs as it is."""
     from instep.project.connector_starter.write import write_connector
 
     written = write_connector(folder)
@@ -51,7 +54,7 @@ def init(folder: Folder = Path()) -> None:
 
 
 @connector.command(
-    epilog="Examples: instep connector debug · instep connector debug crm --policy approve --env CRM_TOKEN"
+    epilog=examples("instep connector debug", "instep connector debug crm --policy approve --env CRM_TOKEN")
 )
 def debug(
     folder: Folder = Path(),
@@ -60,8 +63,11 @@ def debug(
     policy: Policy = "allow_all",
     env: Variables = None,
 ) -> None:
-    """Run a connector into files/warehouse.db, from the state in files/state.json, and say what it did: operations,
-    changes of the schema, rows. It is the sync that a connection does."""
+    """Run a connector into files/warehouse.db and show what it did.
+
+    Starts from the state in files/state.json and shows operations, schema changes and rows. It is the same sync that a
+    connection runs.
+    """
     from instep.cli.commands.set_up.connector_trial import try_out
     from instep.project.files.workbench import workbench
 
@@ -69,20 +75,23 @@ def debug(
     try_out(bench, bench.warehouse, own_state=True)
 
 
-@connector.command(epilog="Examples: instep connector run · instep connector run crm --destination /data/lake")
+@connector.command(epilog=examples("instep connector run", "instep connector run crm --destination /data/lake"))
 def run(
     folder: Folder = Path(),
     configuration: Configuration = None,
     destination: Annotated[
         Path | None,
         typer.Option(
-            "--destination", "-d", help="A folder that becomes an Iceberg lake, by default files/lake; or X.duckdb."
+            "--destination", "-d", help="A folder that becomes an Iceberg lake, or X.duckdb; the default is files/lake."
         ),
     ] = None,
     policy: Policy = "allow_all",
     env: Variables = None,
 ) -> None:
-    """Run a connector into a lake of its own, which keeps the state itself: a sync without an instep.yml."""
+    """Sync a connector into its own destination, without an instep.yml.
+
+    The destination keeps the connector's state.
+    """
     from instep.cli.commands.set_up.connector_trial import try_out
     from instep.project.files.workbench import workbench
 
@@ -90,12 +99,15 @@ def run(
     try_out(bench, bench.target(destination), own_state=False)
 
 
-@connector.command(epilog="Examples: instep connector check · instep connector check crm --state files/state.json")
+@connector.command(epilog=examples("instep connector check", "instep connector check crm --state files/state.json"))
 def check(
     folder: Folder = Path(), configuration: Configuration = None, state: State = None, env: Variables = None
 ) -> None:
-    """Run a connector without a destination and compare `schema()` with what it sends: names that look misspelt,
-    columns that are mostly empty, types that change. Exit with 1 if something is most likely wrong."""
+    """Compare a connector's `schema()` with the records that it sends.
+
+    Finds names that look misspelt, columns that are mostly empty and types that change. No destination is needed. Exits
+    with 1 if something is most likely wrong.
+    """
     from instep.cli.commands.set_up.connector_check import check_sent, show_findings
     from instep.project.files.workbench import workbench
 
@@ -107,36 +119,36 @@ def check(
         raise fail(1)
 
 
-@connector.command(epilog="Examples: instep connector reset · instep connector reset crm --table event --yes")
+@connector.command(epilog=examples("instep connector reset", "instep connector reset crm --table event --yes"))
 def reset(
     folder: Folder = Path(),
     table: Annotated[
         str,
-        typer.Option(
-            "--table", "-t", help="Drop only this table. The state, which is that of all tables, is forgotten as well."
-        ),
+        typer.Option("--table", "-t", help="Drop only this table; the state of all tables is deleted as well."),
     ] = "",
 ) -> None:
-    """Forget files/warehouse.db and files/state.json: the next debug run begins anew. It asks first. With --table the
-    others keep their rows, and get them again with the next run: only the connector knows which part of its state is
-    about which table."""
+    """Delete files/warehouse.db and files/state.json, to start over.
+
+    Asks first. With --table the other tables keep their rows, and receive them again in the next run: only the
+    connector knows which part of its state belongs to which table.
+    """
     from instep.cli.commands.set_up.connector_trial import forget, forget_table
     from instep.project.files.workbench import workbench
 
     bench = workbench(folder)
     what = f"table {table} of {bench.warehouse.path}" if table else str(bench.warehouse.path)
-    if not confirm(f"Forget {what} and {bench.state}?"):
-        raise Blocked("nothing was forgotten", hint="say --yes where nobody can be asked")
+    if not confirm(f"Delete {what} and {bench.state}?"):
+        raise Blocked("nothing was deleted", hint="pass --yes where nobody can answer")
     gone = forget_table(bench, table) if table else forget(bench)
     lines = [f"forgot {name}" for name in gone] or ["there was nothing to forget"]
     emit({"forgotten": gone}, lambda out: out.print("\n".join(lines)))
     if table:
-        say("the state was that of all tables: the next debug run sends everything again, by key")
+        say("the state covered all tables: the next debug run sends everything again, by key")
 
 
-@connector.command(epilog="Example: instep connector demo --project connector-demo")
+@connector.command(epilog=examples("instep connector demo --project connector-demo"))
 def demo() -> None:
-    """Five syncs of a connector whose records change shape, in a project of their own."""
+    """Run five syncs of a connector whose records change shape."""
     from instep.cli.commands.set_up.connector_story import play
 
     play(options.project)

@@ -63,4 +63,4 @@ def show_findings(out: Screen, counts: OperationCounts, findings: Sequence[LintF
         out.write(f"{severity}  {table}{names} {text}", "yellow" if severity == "warn" else "")
         out.write(f"      {hint}", "dim")
     if not findings:
-        out.write("nothing looks wrong", "green")
+        out.write("no problems found", "green")

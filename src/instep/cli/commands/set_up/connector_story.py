@@ -54,7 +54,7 @@ def _more(story: Story) -> None:
 def _types(story: Story) -> None:
     story.run("plan")
     story.run("sync")
-    story.run("quarantine", "list", "--rows", "1")
+    story.run("quarantine", "list", "--limit", "1")
     story.run("changes", "approve", "--match", "order.pieces", "-c", "shop", "--yes")
     story.run("apply", "shop", "--yes")
     story.run("quarantine", "replay", "-c", "shop")

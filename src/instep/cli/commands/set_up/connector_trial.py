@@ -72,7 +72,7 @@ def _tell(
             out.write(f"  {line}", style)
         show_report(out, report)
         out.write(f"in {target.path}{f', state in {state}' if state else ''}", "dim")
-        out.write(f'look at it: instep --project {bench.files} query "SQL"', "dim")
+        out.write(f'query it: instep --project {bench.files} query "SQL"', "dim")
 
     emit(data, draw)
     end_as(report)

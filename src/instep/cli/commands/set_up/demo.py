@@ -8,9 +8,14 @@ from pathlib import Path
 import typer
 
 from instep.cli.context import options, say
+from instep.cli.help import examples
 from instep.errors import ProjectError
 
-demo = typer.Typer(help="The demo's own PostgreSQL server.", no_args_is_help=True)
+demo = typer.Typer(
+    help="Start, stop and change the demo's PostgreSQL server.",
+    epilog=examples("instep demo up --project demo"),
+    no_args_is_help=True,
+)
 VIEWS = ("call_list.sql", "revenue.sql")
 
 
@@ -18,32 +23,35 @@ def register(app: typer.Typer) -> None:
     app.add_typer(demo, name="demo")
 
 
-@demo.command(epilog="Example: instep demo up --project demo")
+@demo.command(epilog=examples("instep demo up --project demo"))
 def up() -> None:
-    """Start the demo's server (its data is kept between starts)."""
+    """Start the demo's server; its data is kept between starts."""
     where = _up(options.project)
     say(f"the shop's server is up: host {where['host']}, port {where['port']}, database shop")
 
 
-@demo.command(epilog="Example: instep demo down --project demo")
+@demo.command(epilog=examples("instep demo down --project demo"))
 def down() -> None:
     """Stop the demo's server."""
     from instep.project.demo import server
 
-    say("stopped" if server.down(server.state(options.project)) else "it was not running")
+    say("stopped" if server.down(server.state(options.project)) else "not running")
 
 
-@demo.command(epilog="Example: instep demo change --project demo")
+@demo.command(epilog=examples("instep demo change --project demo"))
 def change() -> None:
-    """Change schemas and rows of the shop and the till, as their developers would."""
+    """Change schemas and rows of the demo's sources, as developers would."""
     from instep.project.demo.change import change_sources
 
     change_sources(options.project)
 
 
-@demo.command(epilog="Example: instep demo play --project demo")
+@demo.command(epilog=examples("instep demo play --project demo"))
 def play() -> None:
-    """Play the story in a demo that `init --demo` has just made, say after another `spark:` in its instep.yml."""
+    """Run the demo's story in a project that `init --demo` has just made.
+
+    Useful after a change of `spark:` in its instep.yml.
+    """
     from instep.cli.commands.set_up.story import play as play_story
 
     _up(options.project)
@@ -67,7 +75,7 @@ def make(folder: Path) -> None:
     (folder / ".env").write_text(
         f"SHOP_HOST={where['host']}\nSHOP_PORT={where['port']}\nSHOP_USER={where['user']}\n", encoding="utf-8"
     )
-    say(f"made {folder}: a shop in PostgreSQL (8 tables, 200,000 rows), a till in SQLite, instep.yml")
+    say(f"created {folder}: a shop in PostgreSQL (8 tables, 200,000 rows), a till in SQLite, instep.yml")
 
 
 def _clear(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.context import emit, fail, open_app
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -20,17 +21,20 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep doctor · instep doctor --connect · instep doctor --connection shop")(doctor)
+    app.command(epilog=examples("instep doctor", "instep doctor --connect", "instep doctor --connection shop"))(doctor)
 
 
 def doctor(
-    connect: Annotated[bool, typer.Option("--connect", help="Also try every source and destination.")] = False,
+    connect: Annotated[bool, typer.Option("--connect", help="Also connect to every source and destination.")] = False,
     connection: Annotated[
-        str | None, typer.Option("--connection", "-c", help="Also try the source and destination of this one.")
+        str | None,
+        typer.Option("--connection", "-c", help="Also connect to the source and destination of this connection."),
     ] = None,
 ) -> None:
-    """Check this machine, this project and its store; each line says ok, warn or bad, and what to do. Ends with 1 if
-    something is bad."""
+    """Check this machine, the project and its state store.
+
+    Each line is ok, warn or bad, and names the next command. Exits with 1 if a line is bad.
+    """
     found = list(_look(connect, connection))
     counts = {state: sum(f.state == state for f in found) for state in _STYLES}
     emit({"checks": [{**asdict(f), "ok": f.ok} for f in found], "counts": counts}, lambda out: _show(out, found))

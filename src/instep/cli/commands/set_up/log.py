@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import Connection
 from instep.cli.context import confirm, emit, one_connection, open_app
+from instep.cli.help import examples
 from instep.errors import Blocked, ProjectError
 
 if TYPE_CHECKING:
@@ -14,15 +16,21 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Check
 
-log = typer.Typer(help="The log that a source keeps for connections in `mode: log`.", no_args_is_help=True)
+log = typer.Typer(
+    help="Show and drop the logs that sources keep for `mode: cdc`.",
+    epilog=examples("instep source log show"),
+    no_args_is_help=True,
+)
 
 
-@log.command(epilog="Example: instep source log show shop")
+@log.command(epilog=examples("instep source log show shop"))
 def show(
-    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml; without it all.")] = None,
+    connection: Annotated[str | None, typer.Argument(help="Only this connection; the default is all.")] = None,
 ) -> None:
-    """Where each connection stands in its log: how far behind it is, what the server keeps, whether it still can be
-    read."""
+    """Show how far each connection has read its source's log.
+
+    Shows the lag, how much log the server retains, and whether it can still be read.
+    """
     from instep.bootstrap.logs import log_status
 
     with open_app() as app:
@@ -31,29 +39,29 @@ def show(
     emit({"logs": found}, lambda out: _show(out, found))
 
 
-@log.command(epilog="Example: instep source log drop shop --yes")
+@log.command(epilog=examples("instep source log drop shop --yes"))
 def drop(
-    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml.")] = None,
-    slot: Annotated[str, typer.Option("--slot", help="A slot that instep.yml names no more.")] = "",
+    connection: Connection = None,
+    slot: Annotated[str, typer.Option("--slot", help="A slot that instep.yml no longer names.")] = "",
 ) -> None:
-    """Remove a connection's slot and its publication from a PostgreSQL source. Asks first: the next sync in `mode: log`
-    needs --full, and reads its tables as a whole."""
+    """Drop a connection's slot and publication at a PostgreSQL source.
+
+    Asks first. The next sync in `mode: cdc` then needs --full and reads whole tables.
+    """
     from instep.bootstrap.logs import log_of
 
     with open_app() as app:
         name = one_connection(app, connection)
         found, names = log_of(app, name, slot)
         if app.source(app.project.source_of(name)).kind != "postgres":
-            raise ProjectError(
-                f"the server keeps nothing for {name}: a binary log has no slots", hint="nothing to drop"
-            )
+            raise ProjectError(f"{name} has no slot: a binary log has no slots", hint="nothing to drop")
         if other := app.log_taken(name, names):
             raise Blocked(
-                f"the slot {names} is that of connection {other}, and not of {name}",
-                hint=f"drop it by that name: instep source log drop {other}",
+                f"the slot {names} belongs to connection {other}, not to {name}",
+                hint=f"run `instep source log drop {other}`",
             )
-        if not confirm(f"Drop the slot {names} of {name}? Its tables will be read as a whole."):
-            raise Blocked("nothing was dropped", hint="answer yes, or pass --yes")
+        if not confirm(f"Drop the slot {names} of {name}? The next sync reads its tables as a whole."):
+            raise Blocked("nothing was dropped", hint="confirm, or pass --yes")
         dropped = found.drop()
     data = {"connection": name, "slot": names, "dropped": dropped}
     emit(data, lambda out: out.write(f"{'dropped' if dropped else 'there was no'} slot {names}"))
@@ -96,7 +104,7 @@ def _binary(found: dict[str, Any]) -> str:
 
 def _show(out: Screen, found: list[dict[str, Any]]) -> None:
     if not found:
-        out.write("no connection follows a log: set `mode: log` in instep.yml")
+        out.write("no connection uses CDC: set `mode: cdc` in instep.yml")
     for one in found:
         out.print(one["connection"], style="bold", end="")
         out.write(f"  {line(one)}", "yellow" if one["trouble"] else "")

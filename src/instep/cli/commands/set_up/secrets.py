@@ -8,34 +8,42 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.context import emit, options, say
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Master keys of a server, which seal its secrets.", no_args_is_help=True)
-    group.command("new-key", epilog="Examples: instep secrets new-key · instep secrets new-key k2")(new_key)
-    group.command(epilog="Example: instep secrets status")(status)
-    group.command(epilog="Example: instep secrets new-key k2, then instep secrets rotate")(rotate)
+    group = typer.Typer(
+        help="Create and rotate the master keys that encrypt secrets.",
+        epilog=examples("instep secrets status"),
+        no_args_is_help=True,
+    )
+    group.command("new-key", epilog=examples("instep secrets new-key", "instep secrets new-key k2"))(new_key)
+    group.command(epilog=examples("instep secrets status"))(status)
+    group.command(epilog=examples("instep secrets rotate"))(rotate)
     app.add_typer(group, name="secrets")
 
 
 def new_key(
-    id: Annotated[str, typer.Argument(help="What to call it; k1, k2, ... if not given.", show_default=False)] = "",
+    id: Annotated[str, typer.Argument(help="The key's name; the default is k1, k2, ...", show_default=False)] = "",
 ) -> None:
-    """Make a master key the current one of the key file. It is shown nowhere: keep a copy of the file."""
+    """Create a master key and make it the current one of the key file.
+
+    The key is not shown: keep a copy of the file.
+    """
     from instep.project.load import load_beside
     from instep.store.engine.keyring import FILE, add_key
 
     file = load_beside(options.project).root / FILE
     made = add_key(file, id)
     emit({"key": made, "file": str(file)}, lambda out: out.write(f"{made} is the current key of {file}"))
-    say("next: keep a copy of the file apart from backups of the store, then `instep secrets rotate`")
+    say("next: keep a copy of the file apart from backups of the store, then run `instep secrets rotate`")
 
 
 def status() -> None:
-    """How many secrets each master key has sealed, states of connectors included."""
+    """Count the secrets that each master key encrypts."""
     from instep.bootstrap import open_server
 
     with open_server(options.project) as app:
@@ -56,13 +64,16 @@ def status() -> None:
 
 def rotate(
     insecure_dev: Annotated[
-        bool, typer.Option("--insecure-dev", help="Also secrets that a server without a key has sealed.")
+        bool, typer.Option("--insecure-dev", help="Also secrets that a server without a master key has encrypted.")
     ] = False,
 ) -> None:
-    """Seal all secrets with the current master key. It may be stopped at any time, and goes on where it was."""
+    """Encrypt all secrets with the current master key.
+
+    You can stop it at any time; the next run continues there.
+    """
     from instep.bootstrap import open_server
 
     with open_server(options.project, insecure_dev=insecure_dev) as app:
         done = app.store.secrets.rotate() + app.store.connectors.rotate()
         current = app.store.secrets.keys.current
-    emit({"key": current, "secrets": done}, lambda out: out.write(f"{done} secret(s) sealed again with {current}"))
+    emit({"key": current, "secrets": done}, lambda out: out.write(f"{done} secret(s) re-encrypted with {current}"))

@@ -8,22 +8,25 @@ import typer
 
 from instep import __version__
 from instep.cli.context import emit, open_app, options, say
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     pass
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep init · instep init --demo --run")(init)
-    app.command(epilog="Example: instep validate --project shop")(validate)
-    app.command(epilog="Example: instep version --output json")(version)
+    app.command(epilog=examples("instep init", "instep init --demo --run"))(init)
+    app.command(epilog=examples("instep validate --project shop"))(validate)
+    app.command(epilog=examples("instep version --output json"))(version)
 
 
 def init(
-    demo: Annotated[bool, typer.Option("--demo", help="A shop database of its own, and a project for it.")] = False,
-    run: Annotated[bool, typer.Option("--run", help="With --demo: play the whole story at once.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Create a project with a shop database to try instep on.")
+    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="With --demo: run the whole demo at once.")] = False,
 ) -> None:
-    """Write a starter instep.yml (or, with --demo, a project with a database to play with)."""
+    """Create instep.yml, or with --demo a project with its own database."""
     if demo:
         from instep.cli.commands.set_up.demo import make
         from instep.cli.commands.set_up.story import play
@@ -40,7 +43,7 @@ def init(
 
 
 def validate() -> None:
-    """Check instep.yml: keys, values, references between sections, and that every secret can be read."""
+    """Check instep.yml: keys, values, references and secrets."""
     from instep.control.resources.log_names import check_log_names
     from instep.control.selection.unknown_tables import check_named
 
@@ -61,5 +64,5 @@ def validate() -> None:
 
 
 def version() -> None:
-    """The version of instep."""
+    """Show the version of instep."""
     emit({"version": __version__}, lambda out: out.print(f"instep {__version__}"))

@@ -9,6 +9,7 @@ import typer
 
 from instep.cli.commands.set_up.log import log, log_checks
 from instep.cli.context import emit, fail, open_app
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +18,18 @@ if TYPE_CHECKING:
     from instep.model import Check
     from instep.sources.base import Discovery
 
-source = typer.Typer(help="Look at sources: test the connection, list what is there.", no_args_is_help=True)
-destination = typer.Typer(help="Look at destinations.", no_args_is_help=True)
-Name = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+source = typer.Typer(
+    help="Test a source, list its tables, inspect its log.",
+    epilog=examples("instep source test shop_pg", "instep source discover shop_pg"),
+    no_args_is_help=True,
+)
+destination = typer.Typer(
+    help="Test a destination.", epilog=examples("instep destination test lake"), no_args_is_help=True
+)
+Source = Annotated[str | None, typer.Argument(metavar="SOURCE", help="The source; optional if there is only one.")]
+Destination = Annotated[
+    str | None, typer.Argument(metavar="DESTINATION", help="The destination; optional if there is only one.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,27 +38,29 @@ def register(app: typer.Typer) -> None:
     app.add_typer(destination, name="destination")
 
 
-@source.command("test", epilog="Example: instep source test shop_pg")
-def source_test(name: Name = None) -> None:
-    """Log in, try what a sync needs, and print the statements (GRANT, ALTER) that bring what is missing.
+@source.command("test", epilog=examples("instep source test shop_pg"))
+def source_test(name: Source = None) -> None:
+    """Log in to a source and check what a sync needs.
 
-    Changes nothing. `note` is worth knowing and fails nothing; exits with 4 if a sync would lack something."""
+    Prints the statements (GRANT, ALTER) that grant what is missing, and changes nothing. A `note` is no failure; exits
+    with 4 if a sync would fail.
+    """
     with open_app() as app:
         _show_checks([*app.source(name).test(), *log_checks(app, name)])
 
 
-@destination.command("test", epilog="Example: instep destination test lake")
-def destination_test(name: Name = None) -> None:
+@destination.command("test", epilog=examples("instep destination test lake"))
+def destination_test(name: Destination = None) -> None:
     """Create, write, alter and drop a scratch table."""
     with open_app() as app:
         _show_checks(app.destination(name).test())
 
 
-@source.command(epilog="Example: instep source discover shop_pg --columns --output json")
+@source.command(epilog=examples("instep source discover shop_pg --columns --output json"))
 def discover(
-    name: Name = None, columns: Annotated[bool, typer.Option("--columns", help="Show the columns, too.")] = False
+    name: Source = None, columns: Annotated[bool, typer.Option("--columns", help="Also list the columns.")] = False
 ) -> None:
-    """List schemas, tables and (with --columns) columns with their types."""
+    """List a source's schemas, tables and, with --columns, column types."""
     from instep.schema.catalog.catalog import catalog_to_dict
 
     with open_app() as app:

@@ -54,7 +54,7 @@ class Story:
 
 
 def _first_sync(story: Story) -> None:
-    story.tell("A PostgreSQL shop and a SQLite till are replicated into one lake.")
+    story.tell("A PostgreSQL shop and a SQLite till are replicated into one destination.")
     story.run("sync", "shop")
     story.run("sync", "till")
 
@@ -98,7 +98,7 @@ def _undo(story: Story) -> None:
 
 def _held(story: Story) -> None:
     story.tell("40 warranties are no numbers any more: their rows came, the values wait.")
-    story.run("quarantine", "list", "public.product", "-c", "shop", "--rows", "2")
+    story.run("quarantine", "list", "public.product", "-c", "shop", "--limit", "2")
 
 
 def _approve(story: Story) -> None:
@@ -125,7 +125,7 @@ def _map(story: Story) -> None:
 
 
 def _prove(story: Story) -> None:
-    story.tell("Sources and lake are equal: counts and checksums of every column.")
+    story.tell("Source and destination are equal: counts and checksums of every column.")
     story.run("verify", "shop")
     story.run("verify", "till")
 

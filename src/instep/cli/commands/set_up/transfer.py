@@ -8,37 +8,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import DryRun
 from instep.cli.context import emit, options, say
+from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
-    app.command("export", epilog="Example: instep export -o kept.yml")(write)
-    app.command("import", epilog="Examples: instep import kept.yml --dry-run · instep import kept.yml --replace")(read)
+    app.command("export", epilog=examples("instep export -o kept.yml"))(write)
+    app.command("import", epilog=examples("instep import kept.yml --dry-run", "instep import kept.yml --replace"))(read)
 
 
 def write(
-    file: Annotated[Path | None, typer.Option("--file", "-o", help="Without it, to the standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write to this file instead of standard output.")
+    ] = None,
 ) -> None:
-    """Write all that the server keeps as a project file, which is nothing of instep.yml. Secrets stand in it as
-    ${env:NAME}."""
+    """Export the server's configuration as instep.yml.
+
+    Secrets become ${env:NAME} placeholders. Objects of the server's own instep.yml are left out.
+    """
     from instep.bootstrap import open_server
     from instep.control.resources.transfer import export_text, exported
 
     with open_server(options.project, lazy_keys=True) as app:
         text, data = export_text(app.objects), exported(app.objects)
         if len(data) == 1:
-            say(f"nothing to export: the server keeps nothing beside what {app.project.file.name} says")
+            say(f"nothing to export: the server has no configuration beyond {app.project.file.name}")
         else:
             _ = app.store.secrets.keys  # without them nothing is written
-    if file is None:
+    if out is None:
         emit(data, lambda out: _print(text))
         return
-    with file.open("x", encoding="utf-8") as out:
-        out.write(text)
-    emit({"file": str(file)}, lambda out: out.write(f"wrote {file}"))
+    with out.open("x", encoding="utf-8") as file:
+        file.write(text)
+    emit({"file": str(out)}, lambda screen: screen.write(f"wrote {out}"))
 
 
 def _print(text: str) -> None:
@@ -47,11 +53,13 @@ def _print(text: str) -> None:
 
 
 def read(
-    file: Annotated[Path, typer.Argument(help="A project file. Its .env file, and the environment, give secrets.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Also change what is there already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    file: Annotated[
+        Path, typer.Argument(help="A project file. Its secrets come from the .env file beside it and the environment.")
+    ],
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite objects that exist already.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Let the server keep what a project file says. All of it is taken in, or nothing."""
+    """Load a project file into the server, all or nothing."""
     from instep.bootstrap import open_server, user
     from instep.control.resources.transfer import import_project
     from instep.project.load import load

@@ -40,7 +40,7 @@ class _Found:
     places: list[tuple[int, int]] = field(default_factory=list)
     objects: list[str | None] = field(default_factory=list)
     values: dict[str, list[pa.Array]] = field(default_factory=dict)
-    misfits: int = 0
+    invalid_values: int = 0
     whole: bool = True
 
 
@@ -65,7 +65,7 @@ def promote(lake: Lake, ref: Ref, columns: Mapping[str, OverflowColumn], extra: 
             crashpoint("promote.committed")
             done += len(found.places)
         if found.whole:
-            return Promoted(done, found.misfits)
+            return Promoted(done, found.invalid_values)
 
 
 def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) -> _Found:
@@ -98,7 +98,7 @@ def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, OverflowCol
         lacks = batch.column(place).is_null().to_pylist()
         texts = kept.texts([o.get(kept.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
         done = from_texts(texts, kept.type, target.field(column).type)
-        found.misfits += len(done.misfits)
+        found.invalid_values += len(done.invalid_values)
         fitting[column] = done.values
         for at in np.flatnonzero(np.asarray(done.values.is_valid())).tolist():
             got[at].add(kept.name)

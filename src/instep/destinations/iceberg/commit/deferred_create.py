@@ -3,7 +3,7 @@
 So readers never see a table without its rows, and a first load is one commit instead of two. A process that dies
 before it leaves nothing but the folder of a table that never was. Who makes the table later removes that folder, after
 its own commit: from then on whoever was thought dead cannot make it any more. What runs have left that died beside it
-goes when such runs are swept.
+goes when such runs are removed.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from instep.schema.changes.describe import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.planning.step import Ref, ReviveColumn, RewriteColumn, SetLayout, Step, StepChange
+from instep.schema.planning.step import Ref, RewriteColumn, SetLayout, Step, StepChange, UndropColumn
 
 _SPARK = {"long": "BIGINT", "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMESTAMP", "uuid": "STRING"}
 """Spark's own words where they differ; a uuid column reads as text."""
@@ -75,7 +75,7 @@ def _statement(ref: Ref, change: StepChange, using: str) -> Iterator[str]:
             yield from _rewrite(ref, column)
         case SetLayout():
             yield from _layout(table, change)
-        case ReviveColumn(after=column):
+        case UndropColumn(after=column):
             yield f"-- {table} ADD COLUMN {_column(column)} would lack the old values: they come back by field id"
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Misfits, Ref, UndropReport
-from instep.destinations.casts import misfits_in
+from instep.destinations.base import InvalidValueCount, Ref, UndropReport
+from instep.destinations.casts import invalid_values_in
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
 from instep.destinations.iceberg.metadata.records import TABLE, Metadata, current_fields
@@ -81,7 +81,7 @@ def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
     return {f.name: f for s in schemas for f in fields_of(s) if f.id not in now}
 
 
-def revival(lake: Lake, ref: Ref, column: str) -> UndropReport:
+def undrop_report(lake: Lake, ref: Ref, column: str) -> UndropReport:
     """What of a dropped column can come back. Rows that were written since the drop have no value of it; those of
     files that were rewritten since have lost theirs."""
     table = lake.load(ref)
@@ -135,15 +135,15 @@ def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
             if e.data_file.content == DataFileContent.DATA}  # fmt: skip
 
 
-def misfits(lake: Lake, ref: Ref, column: str, kind: DataType) -> Misfits:
+def count_invalid_values(lake: Lake, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
     """How many values of a column do not fit a type, and one of them; reads that column only."""
     table = lake.load(ref)
     if table is None or table.metadata.current_snapshot() is None:
-        return Misfits()
+        return InvalidValueCount()
     metadata = json.loads(table.metadata.model_dump_json())
     field = next(f for f in current_fields(metadata) if f.name == column)
     parts = (batch.column(0) for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader())
-    return misfits_in(parts, data_type(field.type), kind, arrow_type(kind, column))
+    return invalid_values_in(parts, data_type(field.type), kind, arrow_type(kind, column))
 
 
 def arrow_type(kind: DataType, name: str) -> pa.DataType:

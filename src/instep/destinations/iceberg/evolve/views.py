@@ -87,7 +87,7 @@ def _types(lake: Lake, table: Ref, fence: int) -> dict[str, Type] | None:
 
 
 def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
-    """Nothing if the view is so already."""
+    """Nothing if the view is already so."""
     columns = tuple((name, column) for name, column in view.columns if column in types)
     view = View(view.ref, view.table, columns, view.owner)
     location, before = _kept(lake).get(view.ref, ("", {}))

@@ -21,12 +21,12 @@ from instep.stage.files.place import children, keep_only
 _OF_FENCE = re.compile(r"upsert-(\d+)-")
 
 
-def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
+def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
     """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
     table = lake.load(ref)
     if table is None:
         return
-    _sweep_quarantine(lake, table, runs)
+    _remove_uncommitted_quarantine(lake, table, runs)
     clear_dead(lake, ref, table.location(), runs)
     data = own_data(table)
     names = children(data, lake.io())
@@ -42,7 +42,7 @@ def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
         keep_only(data, lake.io(), [f"{data}/{n}" for n in names if n not in lost])
 
 
-def _sweep_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
+def _remove_uncommitted_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
     """Held values stay with the rows that their run has committed, and go if there are none."""
     place = own_quarantine(table)
     names = children(place, lake.io())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import CastSample, Ref
 from instep.destinations.casts import tried
+from instep.destinations.first_rows import first_rows as first_rows_of
+from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.records import read_table
@@ -17,8 +19,8 @@ from instep.destinations.iceberg.write.load import load_ours
 from instep.schema.catalog.types import DataType
 
 
-def trial(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
-    """See `Destination.trial`."""
+def sample_cast(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    """See `Destination.sample_cast`."""
     table, metadata = load_ours(lake, ref)
     found = read_table(ref, metadata).by_name.get(column)
     if found is None or table.metadata.current_snapshot() is None:
@@ -38,3 +40,17 @@ def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.T
             break
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter, scan.case_sensitive, rows)
     return reader.to_table(tasks)
+
+
+def first_of(table: IcebergTable, rows: int) -> pa.Table:
+    """Return the first rows of all columns: batch by batch, whatever the files hold."""
+    scan = table.scan()
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter, scan.case_sensitive)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for task in planned(table):
+            gone = _read_all_delete_files(table.io, [task])
+            # `to_record_batches` holds all of a file, and begins with the next ones
+            yield from reader._record_batches_from_scan_tasks_and_deletes([task], gone)
+
+    return first_rows_of(batches(), rows, schema_to_pyarrow(scan.projection()))

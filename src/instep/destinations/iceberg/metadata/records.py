@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from instep.destinations.base import Commit, LoadState, Ref
+from instep.destinations.base import Commit, LoadState, Ref, TableSize
 from instep.destinations.iceberg.metadata.schema import IcebergField, data_type, fields_of, is_stored_as
 from instep.destinations.iceberg.metadata.shards import SHARD, as_stored, own_name, shards_of, totals, within_of
 from instep.errors import DestinationError
@@ -151,6 +151,16 @@ def load_state(metadata: Metadata) -> LoadState | None:
     size, files = total.get("files-size", 0), total.get("data-files", 0)
     said = (saved["run"], saved["fence"], saved["cursor"], saved["accepted"])
     return LoadState(*said, rows, size, files, deleted=saved["deleted"])
+
+
+def table_size(metadata: Metadata) -> TableSize:
+    """Return what loads have counted, or what snapshots sum up of a table that something else has written."""
+    state, total = load_state(metadata), totals(metadata)
+    if state is not None:
+        return TableSize(state.rows, state.bytes)
+    if not total or within_of(metadata["properties"]):
+        return TableSize()
+    return TableSize(max(total.get("records", 0) - total.get("position-deletes", 0), 0), total.get("files-size", 0))
 
 
 def loaded_at(metadata: Metadata) -> set[int]:

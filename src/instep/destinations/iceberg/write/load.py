@@ -49,7 +49,7 @@ def split_files(
     lake: Lake, files: Sequence[StagedFile], table: Table, metadata: TableMetadata, commit: Commit
 ) -> list[StagedFile]:
     """Files for adoption under the spec of `metadata` (the table's, or the one that it gets); the others are copied
-    into a folder of the run, whose sweep knows it. Raises StageError for a file that is not what the table needs."""
+    into a folder of the run, whose removal knows it. Raises StageError for a file that is not what the table needs."""
     odd = [f for f in files if f.rows and record_of(f, metadata) is None]
     if not odd:
         return list(files)

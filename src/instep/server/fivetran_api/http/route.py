@@ -47,7 +47,7 @@ _TAKEN: dict[str, type[BaseModel]] = {}
 _REF = "#/components/schemas/{model}"
 _REFUSALS = {
     400: "The request makes no sense, or its source or destination has refused.", 401: "No valid key was sent.",
-    403: "The key's role or groups do not allow it.", 404: "There is no such thing, or the key is not for it.",
+    403: "The key's role or groups do not allow it.", 404: "Not found, or the key has no access to it.",
     405: "This cannot be done here.", 406: "The Accept header takes no JSON.", 408: "The body has not come in time.",
     409: "It conflicts with what is there.", 413: "The body is larger than 1 MiB.", 415: "The body is not JSON.",
     429: "The key has asked too often; see Retry-After.",

@@ -1,1 +1,1 @@
-"""The binary log of MySQL and MariaDB: `mode: log`."""
+"""The binary log of MySQL and MariaDB: `mode: cdc`."""

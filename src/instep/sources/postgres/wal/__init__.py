@@ -1,1 +1,1 @@
-"""The write-ahead log of PostgreSQL: `mode: log`."""
+"""The write-ahead log of PostgreSQL: `mode: cdc`."""

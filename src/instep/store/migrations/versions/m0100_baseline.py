@@ -78,7 +78,7 @@ _INDEXES = (
     "CREATE INDEX ix_runs_page ON runs (started, id)",
     "CREATE UNIQUE INDEX uq_runs_fence ON runs (connection, fence)",
     "CREATE UNIQUE INDEX uq_runs_running ON runs (connection) WHERE status = 'running'",
-    "CREATE INDEX ix_table_runs_held ON table_runs (run) WHERE misfits > 0",
+    "CREATE INDEX ix_table_runs_held ON table_runs (run) WHERE invalid_values > 0",
     "CREATE INDEX ix_plans_connection_number ON plans (connection, number)",
     "CREATE UNIQUE INDEX uq_plans_id ON plans (id)",
     "CREATE INDEX ix_events_connection_number ON events (connection, number)",
@@ -212,7 +212,7 @@ def _runs() -> None:
     _create("runs", columns, key=("id",), refers=_CONNECTION)
 
     columns = _strings("run", "table_schema", "table_name", "status") + _texts("mode")
-    columns += _counts("read", "inserted", "updated", "deleted", "misfits", "bytes")
+    columns += _counts("read", "inserted", "updated", "deleted", "invalid_values", "bytes")
     columns += _columns(sa.Float(), "seconds", default="0") + _texts("error")
     _create("table_runs", columns, key=("run", "table_schema", "table_name"), refers=("run", "runs.id"))
 

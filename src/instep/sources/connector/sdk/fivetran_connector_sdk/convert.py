@@ -31,7 +31,7 @@ class JsonText(str):
     __slots__ = ()
 
 
-class Misfit(str):
+class InvalidText(str):
     """The text of a value that does not fit its declared type, where such values are kept."""
 
     __slots__ = ()
@@ -188,7 +188,7 @@ def _moment(text: str, fraction: str | None) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"is no date and time: {error}") from None
+        raise ValueError(f"is not a date and time: {error}") from None
     return _micros(moment) + (int(fraction.ljust(6, "0")) if fraction else 0)
 
 
@@ -252,6 +252,6 @@ def kept(convert: Convert) -> Convert:
         try:
             return convert(value)
         except ValueError:
-            return Misfit(string(value))
+            return InvalidText(string(value))
 
     return convert_or_keep

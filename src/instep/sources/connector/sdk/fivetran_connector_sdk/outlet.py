@@ -85,7 +85,7 @@ class Outlet:
         self._lock = threading.RLock()
 
     def declare(self, tables: Mapping[Named, TableSpec]) -> None:
-        """Has to come before the first operation. The answer names the tables whose misfits are kept as texts."""
+        """Has to come before the first operation. The answer names the tables whose invalid values are kept as text."""
         self._specs = dict(tables)
         self._send({"frame": "schema", "tables": [t.document() for t in tables.values()]})
         self._lenient = self._wire.read().get("lenient", ())

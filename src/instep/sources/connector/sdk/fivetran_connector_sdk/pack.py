@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from .convert import JsonText, Misfit
+from .convert import InvalidText, JsonText
 
 Part = tuple[str, list[bytes]]
 _NONE = type(None)
-_KINDS: dict[type, str] = {str: "s", JsonText: "j", Misfit: "m", bytes: "x", bool: "b", float: "d", int: "q"}
+_KINDS: dict[type, str] = {str: "s", JsonText: "j", InvalidText: "m", bytes: "x", bool: "b", float: "d", int: "q"}
 
 
 def column(values: Sequence[Any]) -> tuple[list[Part], bytes] | None:

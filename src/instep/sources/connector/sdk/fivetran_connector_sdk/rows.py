@@ -35,12 +35,12 @@ class Shape:
     """Rows with the same columns in the same order. What to do with their values is found once for the classes that the
     values of a row have."""
 
-    def __init__(self, table: TableSpec, names: tuple[Any, ...], keeps_misfits: bool) -> None:
+    def __init__(self, table: TableSpec, names: tuple[Any, ...], keep_invalid_values: bool) -> None:
         for name in names:
             _check_name(table, name)
         self.table, self.names = table, names
         self.plans: dict[tuple[type, ...], tuple[Converts, tuple[int, ...]]] = {}
-        self._keeps = keeps_misfits
+        self._keeps = keep_invalid_values
         if missing := [k for k in table.key if k not in names]:
             raise ValueError(
                 f"table {table.label}: the row has no {missing[0]!r}, which is a column of its primary key"
@@ -118,9 +118,9 @@ def _inferred(kind: type) -> convert.Convert:
 class Bucket:
     """The rows of a table that were not handed on yet."""
 
-    def __init__(self, number: int, table: TableSpec, keeps_misfits: bool) -> None:
+    def __init__(self, number: int, table: TableSpec, keep_invalid_values: bool) -> None:
         self.number, self.table = number, table
-        self._keeps = keeps_misfits
+        self._keeps = keep_invalid_values
         self._shapes: dict[tuple[Any, ...], Shape] = {}
         self._clear()
 

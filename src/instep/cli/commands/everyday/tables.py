@@ -1,0 +1,157 @@
+"""`instep tables`: what stands at the destination, table by table; columns and first rows of one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.arguments import OfConnection, OnlyTable
+from instep.cli.backend import open_backend
+from instep.cli.context import emit, say
+from instep.cli.help import examples
+from instep.cli.text import text_of
+from instep.operations.everyday.tables import MOST_ROWS, TablesRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from instep.cli.screen import Screen
+    from instep.operations.everyday.tables import LastTableRun, TableColumn, TablePreview, TablesResult, TableSummary
+
+LONGEST = 40
+"""Characters of a value that a preview shows in a terminal; JSON has it whole."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog=examples(
+            "instep tables",
+            "instep tables public.order",
+            "instep tables public.order --preview 10",
+            "instep --output json tables -c shop",
+        )
+    )(tables)
+
+
+def tables(
+    table: OnlyTable = None,
+    connection: OfConnection = None,
+    preview: Annotated[
+        int | None,
+        typer.Option("--preview", min=1, max=MOST_ROWS, help="Show this many rows of TABLE; not over --server."),
+    ] = None,
+) -> None:
+    """List the tables at the destination: rows, bytes, last run and more.
+
+    With a table, its columns too. Rows and bytes come from metadata: no row is read without --preview. Rows do not
+    pass through a server: use --preview or `instep query` where the project is.
+    """
+    if preview and table is None:
+        raise typer.BadParameter("name the table whose rows are shown: instep tables TABLE --preview N")
+    request = TablesRequest(table=table or "", preview=preview or 0)
+    with open_backend() as backend:
+        found: TablesResult = backend.operations.read(backend.connection(connection), request)
+    for note in found.notes:
+        say(note, style="yellow")
+    emit(_document(found), lambda out: _show(out, found))
+
+
+def _document(found: TablesResult) -> dict[str, Any]:
+    shown = found.preview
+    rows = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows] if shown else []
+    preview = {"columns": list(shown.columns), "rows": rows} if shown else None
+    return asdict(replace(found, preview=None)) | {"preview": preview}
+
+
+def _show(out: Screen, found: TablesResult) -> None:
+    if not found.tables:
+        out.print("no tables: `instep plan` shows what a sync would bring")
+        return
+    _grid(out, TABLE_HEAD, [_line(one) for one in found.tables])
+    for one in found.tables:
+        for text, style in _remarks(one):
+            out.write(f"{one.table}: {text}", style)
+    if found.columns:
+        out.print()
+        _grid(out, COLUMN_HEAD, [_column(one) for one in found.columns])
+    if found.preview is not None:
+        out.print()
+        _preview(out, found.preview)
+
+
+TABLE_HEAD = ("table", "destination", "mode", "key", "rows", "bytes", "columns", "last run")
+COLUMN_HEAD = ("column", "at the source", "at the destination", "null", "key", "status", "since")
+NUMBERS = ("rows", "bytes", "columns")
+
+
+def _line(one: TableSummary) -> list[str]:
+    table = one.table if one.source in (None, one.table) else f"{one.table} (source: {one.source})"
+    mode = f"{one.mode or '-'}{', history' if one.history else ''}"
+    numbers = (_number(one.rows), _size(one.bytes), f"{one.columns:,}")
+    return [table, one.destination or "-", mode, ", ".join(one.key) or "-", *numbers, _last(one.last_run)]
+
+
+def _last(last: LastTableRun | None) -> str:
+    if last is None:
+        return "never"
+    return f"{last.kind} {last.status}" + (f" {last.at:%Y-%m-%d %H:%M} UTC" if last.at else "")
+
+
+def _remarks(one: TableSummary) -> Iterator[tuple[str, str]]:
+    if one.error:
+        yield "; ".join(line.strip() for line in one.error.splitlines()), "red"
+    if one.paused is not None:
+        yield f"paused: {one.paused}", "yellow"
+    if one.quarantined:
+        yield f"{one.quarantined:,} value(s) or rows in quarantine: instep quarantine list {one.table}", "yellow"
+    for column in one.backfills:
+        yield f"backfill pending: {'the whole table' if column == '*' else column}", "yellow"
+    if one.note:
+        yield one.note, "dim"
+
+
+def _column(one: TableColumn) -> list[str]:
+    name = one.column if one.destination in (None, one.column) else f"{one.column} -> {one.destination}"
+    types, since = (one.source_type or "-", one.destination_type or "-"), f"{one.since:%Y-%m-%d}" if one.since else "-"
+    return [name, *types, "yes" if one.nullable else "no", str(one.key) if one.key else "", one.status, since]
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return "-"
+    return f"{size:,} B" if size < 10_000 else f"{size / 2**10:,.1f} KB" if size < 2**20 else f"{size / 2**20:,.1f} MB"
+
+
+def _grid(out: Screen, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    grid = Grid(box=None, header_style="bold", padding=(0, 1 if out.narrow else 2, 0, 0))
+    for name in head:
+        grid.add_column(cell(name), justify="right" if name in NUMBERS else "left")
+    for row in rows:
+        grid.add_row(*map(cell, row))
+    out.print(grid)
+
+
+def _preview(out: Screen, shown: TablePreview) -> None:
+    from rich.table import Column
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    grid = Grid(*(Column(cell(name)) for name in shown.columns), box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for row in shown.rows:
+        grid.add_row(*(cell("NULL", "dim") if value is None else cell(_cut(text_of(value))) for value in row))
+    out.print(grid)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

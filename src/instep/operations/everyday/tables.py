@@ -1,0 +1,138 @@
+"""List what stands at the destination: tables with their sizes, their last runs and what holds them up.
+
+The job's result has `tables`, for one `table` also `columns`, and `notes` on what could not be looked at. Rows and
+bytes come from the destination's metadata; no row is read. The first rows of a table are shown at the project alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from instep.operations.spec import OperationSpec, Request
+from instep.operations.values import NameText, NumberRange, ProjectOnly
+
+MOST_ROWS = 100
+"""Rows that a preview shows at most."""
+
+
+@dataclass(frozen=True)
+class TablesRequest(Request):
+    """Which tables, and how many of the rows of one."""
+
+    table: NameText = ""
+    """Only this table (`schema.table`), with its columns; "": all."""
+    preview: Annotated[int, NumberRange(0, MOST_ROWS), ProjectOnly()] = 0
+    """How many of the first rows of the table to show; at the project alone."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.preview <= MOST_ROWS:
+            raise ValueError(f"`preview` is a number of rows up to {MOST_ROWS}")
+        if self.preview and not self.table:
+            raise ValueError("name the `table` whose first rows are shown")
+
+
+@dataclass(frozen=True)
+class LastTableRun:
+    """The last run that had the table."""
+
+    run: str
+    kind: str
+    """What the run was: `sync`, `backfill`, `restore` and others."""
+    status: str
+    """How it ended for the table: `done`, `unchanged`, `failed`, `paused` or `missing`."""
+    at: datetime | None
+    """When the run ended, or began if it has not ended."""
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """One table of a connection, as it stands at the destination."""
+
+    table: str
+    """`schema.table` by its accepted name."""
+    source: str | None
+    """`schema.table` at the source as of the last detection; None: it is not there."""
+    destination: str | None
+    """`namespace.table` at the destination; None: it has no name there yet."""
+    mode: str | None
+    """How it is loaded; None: it is not."""
+    history: bool
+    """Whether every version of its rows is kept."""
+    key: tuple[str, ...]
+    rows: int | None
+    """Rows that stand there, soft-deleted ones and earlier versions included; None: it was never loaded."""
+    bytes: int | None
+    """None: it was never loaded, or the destination does not tell."""
+    columns: int
+    """Columns at the destination, without system columns."""
+    last_run: LastTableRun | None
+    quarantined: int | None
+    """Values and rows in quarantine; None: it could not be looked at."""
+    paused: str | None
+    """Why the table or its connection is paused; None: it is not."""
+    error: str | None
+    """Why it was not loaded by the last run, or why its settings do not fit."""
+    backfills: tuple[str, ...]
+    """Columns whose backfill is pending; `*`: that of the whole table."""
+    note: str = ""
+    """What else there is to know of it, and the next command."""
+
+
+ColumnHandling = Literal["read", "hashed", "off", "missing", "retained", "new", "other"]
+"""`hashed`: read, and hashed on its way; `off`: not read; `missing`: not at the source any more, and its removal is not
+accepted; `retained`: kept after its removal; `new`: only at the source, and not accepted; `other`: only at the
+destination."""
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column of a table."""
+
+    column: str
+    """Its accepted name, or that of the source or the destination where it is not accepted."""
+    destination: str | None
+    """Its name at the destination; None: it is not there."""
+    source_type: str | None
+    """The source's own type; None: it is not there."""
+    destination_type: str | None
+    nullable: bool
+    """Whether it may be NULL at the destination, or at the source if it is only there."""
+    key: int
+    """Its place in the key, from 1 on; 0: it is none of its columns."""
+    status: ColumnHandling
+    """Whether it is read, and where it stands if it is not: see `ColumnHandling`."""
+    since: datetime | None
+    """When it was first seen; None: that is not on record."""
+
+
+@dataclass(frozen=True)
+class TablePreview:
+    """The first rows of a table, in no order, with their values as the destination has them."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...] = field(repr=False)
+    arrow: Any = field(default=None, repr=False, compare=False)
+    """The same rows as Arrow has them."""
+
+
+@dataclass(frozen=True)
+class TablesResult:
+    """The tables by name; of one table its columns, and its first rows where they were asked for."""
+
+    connection: str
+    tables: tuple[TableSummary, ...]
+    columns: tuple[TableColumn, ...] = ()
+    notes: tuple[str, ...] = ()
+    preview: TablePreview | None = None
+
+
+SPEC = OperationSpec(
+    "tables",
+    role="operator",
+    route="POST /connections/{connection}/tables",
+    request=TablesRequest,
+    result=TablesResult,
+    work="instep.sync.operations.tables:Tables",
+)

@@ -1,0 +1,285 @@
+"""What stands at the destination of a connection, table by table: from metadata, the store and the last detection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from instep.destinations.base import TableSize
+from instep.errors import InstepError, ProjectError, SchemaError
+from instep.model import Pause, Review, Run, TableRun
+from instep.operations.everyday.tables import (
+    ColumnHandling,
+    LastTableRun,
+    TableColumn,
+    TablePreview,
+    TablesRequest,
+    TablesResult,
+    TableSummary,
+)
+from instep.operations.spec import ReadOperation
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.changes.describe import (
+    Change,
+    ColumnAdded,
+    ColumnRenamed,
+    TableAdded,
+    TableRenamed,
+    TableReplaced,
+    change_from_dict,
+)
+from instep.schema.changes.diff import pair_columns
+from instep.schema.planning.naming import destination_ref
+from instep.schema.planning.projection import pair_tables
+from instep.schema.selection.overrides import SelectionSides, sides
+from instep.schema.selection.selection import column_is_on, hashed, is_on
+from instep.sync.context import Ref, SyncContext
+from instep.sync.named_tables import unknown_table
+from instep.sync.quarantine.quarantine import holdings
+from instep.sync.query import first_rows
+from instep.sync.table_mode import choose
+
+
+@dataclass(frozen=True)
+class SchemaSides:
+    """The accepted tables, and the source as of the last detection."""
+
+    accepted: Catalog
+    source: Catalog
+    pairs: Mapping[Ref, Table]
+    """The source's table by the accepted one's reference."""
+    selection: SelectionSides
+
+    @property
+    def new(self) -> Iterator[Table]:
+        """Return the tables of the source that are selected, and not accepted."""
+        known = {table.ref for table in self.pairs.values()}
+        return (t for t in self.source.tables if t.ref not in known and is_on(self.selection.now, t)[0])
+
+
+@dataclass(frozen=True)
+class AtDestination:
+    """What the destination has of the accepted tables, by their references there."""
+
+    tables: Catalog
+    sizes: Mapping[Ref, TableSize]
+    foreign: Mapping[Ref, str]
+
+
+@dataclass(frozen=True)
+class TableRecords:
+    """What the store has on a connection's tables, by their accepted references."""
+
+    last: Mapping[Ref, TableRun]
+    runs: Mapping[str, Run]
+    pauses: tuple[Pause, ...]
+    backfills: Mapping[Ref, tuple[str, ...]]
+    quarantined: Mapping[str, int] | None
+    """Entries by path; None: they could not be looked at."""
+
+
+class Tables(ReadOperation):
+    """The work of the operation `tables`."""
+
+    def read(self, context: SyncContext, request: TablesRequest) -> TablesResult:
+        """Describe all tables, or one with its columns and first rows; InstepError for a table that there is not."""
+        schemas, notes = _schemas(context), list[str]()
+        chosen = _chosen(context, schemas, request.table)
+        with context.destination_open():
+            there = _at_destination(context, [t for t in chosen if t.alias])
+            records = _records(context, _quarantined(context, request.table, notes))
+            found = [_summary(context, schemas, there, records, table) for table in chosen]
+            columns = tuple(_columns(context, schemas, there, chosen[0])) if request.table else ()
+            preview = _preview(context, found[0], chosen[0], request.preview) if request.preview else None
+        return TablesResult(context.name, tuple(found), columns, tuple(notes), preview)
+
+
+def _schemas(pipe: SyncContext) -> SchemaSides:
+    seen, accepted = pipe.store.discoveries.get(pipe.name), pipe.store.accepted.catalog(pipe.name)
+    source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
+    pairs = pair_tables(accepted.tables, source)
+    selection = sides(pipe.said, pipe.store.switches.of(pipe.name), source, accepted, identity)
+    return SchemaSides(accepted, source, pairs, selection)
+
+
+def _chosen(pipe: SyncContext, schemas: SchemaSides, path: str) -> list[Table]:
+    """Return the tables that are asked for, by path: the accepted ones, and those that are selected and are not."""
+    known = {table.path: table for table in (*schemas.new, *schemas.accepted.tables)}
+    if path and path not in known:
+        raise unknown_table(f"connection {pipe.name} has no table", path, known)
+    return [known[path]] if path else [known[one] for one in sorted(known)]
+
+
+def _at_destination(pipe: SyncContext, tables: Iterable[Table]) -> AtDestination:
+    refs = [destination_ref(table, pipe.naming) for table in tables]
+    foreign = pipe.destination.foreign(refs)
+    own = [ref for ref in refs if ref not in foreign]
+    return AtDestination(pipe.destination.inspect(own), pipe.destination.sizes(own), foreign)
+
+
+def _quarantined(pipe: SyncContext, path: str, notes: list[str]) -> Mapping[str, int] | None:
+    """Return how many entries each table holds, by path; what cannot be looked at is noted."""
+    if not pipe.store.runs.ever_held(pipe.name):
+        return {}
+    only = {path} & {table.path for table in pipe.store.accepted.catalog(pipe.name).tables}
+    if path and not only:
+        return {}
+    try:
+        return {one.table.path: len(one.held) for one in holdings(pipe, only)}
+    except InstepError as error:
+        notes.append(f"the quarantine of {pipe.name} could not be looked at: {error.message}")
+        return None
+
+
+def _records(pipe: SyncContext, quarantined: Mapping[str, int] | None) -> TableRecords:
+    store, last = pipe.store, pipe.store.runs.latest_tables(pipe.name)
+    runs = store.runs.several({one.run for one in last.values()})
+    backfills: dict[Ref, tuple[str, ...]] = {}
+    for one in store.backfills.waiting(pipe.name):
+        backfills[one.table] = (*backfills.get(one.table, ()), one.column or "*")
+    return TableRecords(last, runs, tuple(store.pauses.active(pipe.name)), backfills, quarantined)
+
+
+def _summary(
+    pipe: SyncContext, schemas: SchemaSides, there: AtDestination, records: TableRecords, table: Table
+) -> TableSummary:
+    ref = destination_ref(table, pipe.naming) if table.alias else None
+    made, size = (there.tables.get(ref), there.sizes.get(ref, TableSize())) if ref else (None, TableSize())
+    source = schemas.pairs.get(table.ref) if table.alias else table
+    mode, trouble = _mode(pipe, table)
+    last = records.last.get(table.ref)
+    failed = last.error if last and last.status != "done" else ""
+    return TableSummary(
+        table=table.path,
+        source=source.path if source and not table.retained else None,
+        destination=".".join(ref) if ref else None,
+        mode=mode,
+        history=table.history,
+        key=table.key,
+        rows=size.rows,
+        bytes=size.bytes,
+        columns=sum(not _is_system(pipe, column) for column in made.columns) if made else 0,
+        last_run=_last(records, last),
+        quarantined=None if records.quarantined is None else records.quarantined.get(table.path, 0),
+        paused=next((p.reason for p in records.pauses if p.table in (None, table.ref)), None),
+        error=failed or trouble or None,
+        backfills=records.backfills.get(table.ref, ()),
+        note=there.foreign.get(ref, "") if ref and ref in there.foreign else _note(table, size),
+    )
+
+
+def _mode(pipe: SyncContext, table: Table) -> tuple[str | None, str]:
+    """Return how a table is loaded, and why its settings do not fit; nothing of one that is not read."""
+    if table.retained or not table.alias:
+        return None, ""
+    try:
+        return choose(table, pipe.settings(table)).mode, ""
+    except ProjectError as error:
+        return None, str(error)
+
+
+def _note(table: Table, size: TableSize) -> str:
+    if not table.alias:
+        return "selected, not accepted: `instep plan` shows what a sync makes of it"
+    if table.retained:
+        return "kept after its removal at the source; it is not read any more"
+    return "" if size.rows is not None else "not loaded yet: `instep sync` loads it"
+
+
+def _last(records: TableRecords, last: TableRun | None) -> LastTableRun | None:
+    if last is None:
+        return None
+    run = records.runs.get(last.run)
+    return LastTableRun(last.run, run.kind if run else "", last.status, (run.ended or run.started) if run else None)
+
+
+def _is_system(pipe: SyncContext, column: Column) -> bool:
+    return pipe.naming.fold(column.name) in pipe.naming.system
+
+
+def _columns(pipe: SyncContext, schemas: SchemaSides, there: AtDestination, table: Table) -> Iterator[TableColumn]:
+    """Yield the accepted columns in order, then those of the source alone, then those of the destination alone."""
+    made = there.tables.get(destination_ref(table, pipe.naming)) if table.alias else None
+    accepted = table.columns if table.alias else ()
+    source = schemas.pairs.get(table.ref) if table.alias else table
+    fed = {old.name: new for old, new in pair_columns(table, source).same} if accepted and source else {}
+    since, at_destination = _since(pipe, table), dict(made.by_name) if made else {}
+    for column in accepted:
+        from_source, to = fed.get(column.name), at_destination.pop(column.alias or column.name, None)
+        yield _column(column, from_source, to, _status(schemas, table, column, from_source), since.get(column.name))
+    taken = {column.name for column in fed.values()}
+    for column in (c for c in (source.columns if source else ()) if c.name not in taken):
+        on = column_is_on(schemas.selection.now, source or table, column)[0]
+        yield _column(column, column, None, "new" if on else "off")
+    for column in at_destination.values():
+        if not _is_system(pipe, column):
+            yield _column(column, None, column, "other")
+
+
+def _status(schemas: SchemaSides, table: Table, column: Column, source: Column | None) -> ColumnHandling:
+    before = schemas.selection.before
+    if column.retained:
+        return "retained"
+    if not column_is_on(before, table, column)[0]:
+        return "off"
+    if source is None and table.ref in schemas.pairs:
+        return "missing"
+    return "hashed" if hashed(before, table.ref, column.name) else "read"
+
+
+def _column(
+    column: Column,
+    source: Column | None,
+    made: Column | None,
+    status: ColumnHandling,
+    since: datetime | None = None,
+) -> TableColumn:
+    return TableColumn(
+        column=column.name,
+        destination=made.name if made else None,
+        source_type=(source.native or str(source.type)) if source else None,
+        destination_type=str(made.type) if made else None,
+        nullable=(made or source or column).nullable,
+        key=column.key,
+        status=status,
+        since=since,
+    )
+
+
+def _since(pipe: SyncContext, table: Table) -> Mapping[str, datetime]:
+    """Return when each accepted column was first seen: with the change that brought it, under any name, or with its
+    table."""
+    history, seen = pipe.store.accepted.history(pipe.name), dict[Ref, dict[str, datetime]]()
+    for review in reversed(pipe.store.reviews.find(pipe.name, ("applied",)) if history else ()):
+        columns = seen.setdefault(review.table, {})
+        match change := _change(review):
+            case TableAdded() | TableReplaced():
+                seen[change.after.ref] = {"": review.first_seen}
+            case TableRenamed():
+                seen[change.after.ref] = seen.pop(change.before.ref, {})
+            case ColumnAdded():
+                columns[change.after.name] = review.first_seen
+            case ColumnRenamed() if change.before.name in columns:
+                columns[change.after.name] = columns.pop(change.before.name)
+    own = seen.get(table.ref, {})
+    first = own.get("", history[-1].at) if history else None
+    return {c.name: at for c in table.columns if (at := own.get(c.name, first)) is not None}
+
+
+def _change(review: Review) -> Change | None:
+    """Return the recorded change; None for a kind that this version does not know."""
+    with suppress(SchemaError):
+        return change_from_dict(review.change)
+    return None
+
+
+def _preview(pipe: SyncContext, summary: TableSummary, table: Table, limit: int) -> TablePreview:
+    if summary.rows is None:
+        raise InstepError(
+            f"table {summary.table} has no rows to show: {summary.note or 'it was never loaded'}",
+            hint="`instep sync` loads it",
+        )
+    answer, rows = first_rows(pipe.destination, destination_ref(table, pipe.naming), limit)
+    return TablePreview(tuple(answer.columns), tuple(answer.rows), rows)

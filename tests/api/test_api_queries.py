@@ -1,0 +1,107 @@
+"""Every query: its specification holds together, and its route answers the record that a project answers itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pytest
+from api_world import Api, project, recorded, serve
+from fastapi.encoders import jsonable_encoder
+
+from instep.backends.decode import record
+from instep.control.queries.context import QueryContext
+from instep.events import ChangeSnoozed
+from instep.operations.queries.changes import GetChange, ListChanges
+from instep.operations.queries.govern import CheckAudit, GetDelivery, ListAudit, ListDeliveries
+from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
+from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection
+from instep.operations.queries.schemas import GetObjectHistory, GetSchema, GetVersion, ListVersions
+from instep.operations.queries.work import GetQueuedJob, ListBackfills
+from instep.operations.registry import query_for, query_specs, result_of, work_of
+from instep.operations.spec import Query, QuerySpec, QueryWork
+from instep.operations.values import leads_to
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.requests import texts_of
+
+SPECS = pytest.mark.parametrize("spec", query_specs().values(), ids=query_specs())
+
+
+@SPECS
+def test_its_path_names_fields_and_each_field_has_a_text(spec: QuerySpec) -> None:
+    names, texts = {one.name for one in fields(spec.query)}, texts_of(spec.query)
+    assert spec.route.startswith("GET /")
+    assert {*re.findall(r"{(\w+)}", spec.path)} <= names
+    for name, hint in get_type_hints(spec.query, include_extras=True).items():
+        assert leads_to(hint)
+        assert texts.get(name), f"{spec.query.__name__}.{name}"
+
+
+@SPECS
+def test_a_list_says_where_its_items_stand(spec: QuerySpec) -> None:
+    work: QueryWork = work_of(spec)()
+    assert bool(work.place_types) is spec.paged
+    assert result_of(spec)
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with project(tmp_path_factory.mktemp("queries")) as app:
+        columns = [Column("id", parse("int64"), nullable=False, key=1), Column("note", parse("string"))]
+        for number in (1, 2):
+            app.store.accepted.add(
+                "eu", Catalog.of([Table("main", "item", tuple(columns[:number]))]), who="ann", why=""
+            )
+        app.store.runs.finish(app.store.runs.claim("eu", "sync"), "done")
+        app.store.backfills.want("eu", ("main", "item"), column="note", why="new")
+        app.store.events.add(ChangeSnoozed("eu", "c-1", "ann", "2999-01-01"))
+        app.store.audit.add("ann", "key.create", "k", {"role": "admin"})
+        recorded(app.store, "eu", "other", "third")
+        yield serve(app)
+
+
+def asked(api: Api) -> Iterator[Query]:
+    """One query of each kind, about what is there."""
+    store = api.store
+    yield ListChanges(connection="eu", status=("open",))
+    yield GetChange(store.reviews.find("eu")[0].id)
+    yield ListRuns(kind=("sync", "detect"))
+    yield GetRun(store.runs.history("eu")[0].id)
+    yield ListEvents(connection="eu")
+    yield ListPlans("eu")
+    yield ListVersions("eu")
+    yield GetVersion("eu", 1)
+    yield GetSchema("eu", at="1")
+    yield GetObjectHistory("eu", "main.item.note")
+    yield GetPolicy("eu")
+    yield ExplainDecision("eu", "main.item.note", "column.removed")
+    yield GetSelection("eu", columns=True)
+    yield ListBackfills("eu", status=("wanted",))
+    yield ListAudit()
+    yield CheckAudit()
+    yield ListDeliveries(status="sent")
+
+
+def test_a_server_answers_what_the_project_answers(api: Api) -> None:
+    seen: set[type[Query]] = set()
+    context, empty = QueryContext(api.app.project, api.store), (ListPlans("eu"), ListDeliveries(status="sent"))
+    for query in asked(api):
+        spec = query_for(query)
+        seen.add(type(query))
+        values: dict[str, Any] = query.options()
+        in_path = {name: values.pop(name) for name in re.findall(r"{(\w+)}", spec.path)}
+        path = spec.path.format(**in_path)
+        told, work, kind = api.get(path, params=values), work_of(spec)(), result_of(spec)
+        if spec.paged:
+            here = list(work.items(context, query, None, 100))
+            assert [record(kind, one) for one in told["items"]] == here, spec.name
+            assert here or query in empty, f"{spec.name} answers nothing"
+        else:
+            found = work.find(context, query)
+            assert told == jsonable_encoder(found), spec.name
+            assert kind is dict or record(kind, told) == found, spec.name
+    left = {spec.query for spec in query_specs().values()} - seen
+    assert left == {GetPlan, GetQueuedJob, GetDelivery}, "tested by their own routes"
