@@ -65,7 +65,7 @@ def test_filters(changed: Shop, word: str, words: tuple[str, ...], wanted: set[s
 
 def test_ignored_changes_are_not_asked_again_and_it_says_so(changed: Shop) -> None:
     said = changed.ok("changes", "ignore", changed.changes()[REMOVED])
-    assert "not asked again until the change itself differs" in said.out
+    assert "muted until the change itself changes" in said.out
     for _ in range(2):
         changed.ok("detect")
     assert list(changed.changes()) == [ADDED]

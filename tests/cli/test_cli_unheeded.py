@@ -34,6 +34,6 @@ def test_what_is_said_in_vain_is_told(shop: Shop, pattern: str, said: str, told:
     if told:
         assert told in text
     else:
-        assert "is no column" not in text
+        assert "is not a column" not in text
         assert "not used" not in text
         assert "does not have" not in text
