@@ -151,7 +151,7 @@ def test_approving_what_has_moved_is_refused_once(changed: Shop, script: str, si
     if not side:
         assert said.code == 0, said
         return
-    assert (said.code, "main.customer has moved" in said.err, side in said.err) == (5, True, True)
+    assert (said.code, "main.customer has changed" in said.err, side in said.err) == (5, True, True)
     assert changed.json("changes", "show", id)["status"] == "open"
     assert changed.run("changes", "approve", id).code == 0, "it was looked at again"
 
