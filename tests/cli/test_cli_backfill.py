@@ -38,7 +38,7 @@ def test_an_estimate_without_a_load(shop: Shop) -> None:
     shop.ok("apply", "--yes")
     found = dry(shop, "--column", "amount")["estimate"]
     assert (found["columns"], found["files"], found["why_not"]) == (["amount"], 0, "it has not been loaded yet")
-    assert "cannot be done" in shop.ok("backfill", "main.order", "--column", "amount", "--dry-run").out
+    assert "not possible" in shop.ok("backfill", "main.order", "--column", "amount", "--dry-run").out
     assert dry(shop)["estimate"]["columns"] == []
 
 

@@ -62,7 +62,7 @@ def test_it_is_named_and_confirmed(loaded: Shop) -> None:
 
 WRONG = (
     (("restore", ORDER), 64, "--list shows"),
-    (("restore", ORDER, "--snapshot", "1", "--at", "2026-11-21"), 64, "name one"),
+    (("restore", ORDER, "--snapshot", "1", "--at", "2026-11-21"), 64, "pass --snapshot"),
     (("restore", ORDER, "--at", "yesterday"), 64, "is not a time"),
     (("restore", ORDER, "--snapshot", "1"), 1, "has no snapshot 1"),
     (("restore", "main.orders", "--list"), 1, f"did you mean {ORDER}"),

@@ -65,7 +65,7 @@ def test_filters(changed: Shop, word: str, words: tuple[str, ...], wanted: set[s
 
 def test_ignored_changes_are_not_asked_again_and_it_says_so(changed: Shop) -> None:
     said = changed.ok("changes", "ignore", changed.changes()[REMOVED])
-    assert "not asked again until the change itself differs" in said.out
+    assert "muted until the change itself changes" in said.out
     for _ in range(2):
         changed.ok("detect")
     assert list(changed.changes()) == [ADDED]
@@ -151,7 +151,7 @@ def test_approving_what_has_moved_is_refused_once(changed: Shop, script: str, si
     if not side:
         assert said.code == 0, said
         return
-    assert (said.code, "main.customer has moved" in said.err, side in said.err) == (5, True, True)
+    assert (said.code, "main.customer has changed" in said.err, side in said.err) == (5, True, True)
     assert changed.json("changes", "show", id)["status"] == "open"
     assert changed.run("changes", "approve", id).code == 0, "it was looked at again"
 

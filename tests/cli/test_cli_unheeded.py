@@ -9,7 +9,7 @@ CUSTOMER = "main.customer"
 CASES = [
     ("a cursor there is", CUSTOMER, "cursor: id", ""),
     ("a cursor that is no column", CUSTOMER, "cursor: nme",
-     f"{CUSTOMER}: `cursor: nme` is no column of it (did you mean name?)"),
+     f"{CUSTOMER}: `cursor: nme` is not a column of it (did you mean name?)"),
     ("a pattern whose tables may lack it", "main.*", "cursor: zz", ""),
     ("a table that is not there", "main.custmer", "mode: upsert",
      f"the project file sets up a table main.custmer, which the source does not have (did you mean {CUSTOMER}?)"),
@@ -34,6 +34,6 @@ def test_what_is_said_in_vain_is_told(shop: Shop, pattern: str, said: str, told:
     if told:
         assert told in text
     else:
-        assert "is no column" not in text
+        assert "is not a column" not in text
         assert "not used" not in text
         assert "does not have" not in text

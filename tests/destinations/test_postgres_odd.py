@@ -132,7 +132,7 @@ SAID: list[tuple[str, str, type[InstepError], str]] = [
     ('database "shop" does not exist', "3D000", ConnectError, "database (shop)"),
     ("could not translate host name", "", ConnectError, "host (db.example)"),
     ("the login was not finished within 10 s", "", ConnectError, "firewall"),
-    ("server closed the connection unexpectedly", "", ConnectError, "ended the connection"),
+    ("server closed the connection unexpectedly", "", ConnectError, "has closed the connection"),
     ("something nobody knows", "08P01", ConnectError, "server's log"),
     ("something nobody knows", "XX000", DestinationError, "server's log"),
     ("", "", DestinationError, "server's log"),

@@ -116,7 +116,7 @@ def test_it_goes_on_once_the_key_is_chosen(base: Base) -> None:
     with base.app() as app:
         pipe = changed(app.pipe("shop"), who="ann")
         made = set_key.prepare(pipe, "public.item", ["id"], "rebuild")
-        assert "reads the table anew" in " ".join(made.lines), "and the old rows are kept beside it"
+        assert "reloads the table" in " ".join(made.lines), "and the old rows are kept beside it"
         set_key.carry_out(pipe, made)
     assert base.paused() == "", "what the change had stopped goes on with its answer"
     assert base.do("sync").error == ""

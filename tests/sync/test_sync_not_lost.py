@@ -44,7 +44,7 @@ def test_consent_to_lose_what_is_retained_is_no_decision(make_world: MakeWorld) 
     for _ in range(2):
         report = world.sync(drop_retained=True)
         assert world.statuses(report) == {"t": "failed"}
-        assert "nobody has decided yet" in report.tables[0].error
+        assert "is not decided yet" in report.tables[0].error
         assert world.rows_at(("shop", "t"), "id", "kept") == KEPT
     world.answer("approved")
     world.sync()

@@ -172,7 +172,7 @@ def test_a_table_that_moved_meanwhile(world: World) -> None:
     made = looked_at(world)
     world.run("DELETE FROM t WHERE id = 2")
     world.sync()
-    with pytest.raises(Conflict, match="has moved since"):
+    with pytest.raises(Conflict, match="has changed since"):
         restore(world.pipe, made, ["*"])
     assert world.rows("t") == []
 
@@ -277,7 +277,7 @@ def test_a_record_that_is_missing_is_completed(world: World, monkeypatch: pytest
     assert [t.mode for t in world.store.runs.tables(dead.id)] == ["restore"]
     with pytest.raises(Blocked, match="already"):
         prepare(world.pipe, path, made.point.id)
-    with pytest.raises(Conflict, match="has moved since"):
+    with pytest.raises(Conflict, match="has changed since"):
         restore(world.pipe, again, ["*"])
     world.sync()
     assert world.differing() == {}

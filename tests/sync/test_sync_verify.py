@@ -186,4 +186,4 @@ def test_a_table_that_waits_is_skipped(world: World) -> None:
     (id,) = world.sync().waiting
     found = world.verify()
     assert (found["o"].equal, found["t"].equal, found["t"].compared, found["t"].waits) == (True, False, False, True)
-    assert found["t"].skipped.startswith(f"held change {id}: primary key of public.t has values of another type")
+    assert found["t"].skipped.startswith(f"pending change {id}: primary key of public.t has values of another type")
