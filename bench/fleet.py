@@ -84,7 +84,7 @@ def make(folder: Path, count: int) -> None:
 
 
 def accept(app: App, names: Sequence[str]) -> None:
-    first = app.pipe(names[0])
+    first = app.sync_context(names[0])
     evolve(first, preview(first).plan)
     catalog = app.store.accepted.catalog(first.name)
     with app.store.transaction():

@@ -94,7 +94,7 @@ def run(mode: str, rows: int, syncs: int) -> Record:
 
 def once(app: App) -> float:
     begun = time.perf_counter()
-    report = sync(app.pipe("shop"), engine=Inline())
+    report = sync(app.sync_context("shop"), engine=Inline())
     if report.status != "done":
         raise SystemExit(f"bench: a sync ended as {report.status}: {report.tables}")
     return time.perf_counter() - begun

@@ -48,9 +48,9 @@ def measured(database: server.Server, folder: Path, count: int) -> list[tuple[fl
     folder.mkdir()
     project.write(folder, database, data.small_tables("many", count, 10), merge=False)
     with open_project(folder) as app:
-        pipe, engine = app.pipe(project.CONNECTION), app.engine(project.CONNECTION)
-        look = lambda: preview(pipe)  # noqa: E731
-        return [took(step) for step in (look, lambda: sync(pipe, RunScope(), engine=engine)) * 2]
+        context, engine = app.sync_context(project.CONNECTION), app.engine(project.CONNECTION)
+        look = lambda: preview(context)  # noqa: E731
+        return [took(step) for step in (look, lambda: sync(context, RunScope(), engine=engine)) * 2]
 
 
 def took(step: Callable[[], Any]) -> tuple[float, float]:

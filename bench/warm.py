@@ -19,10 +19,10 @@ def main(arguments: Sequence[str]) -> int:
     folder, seconds, *tables = arguments
     with open_project(Path(folder)) as app:
         engine = app.engine(project.CONNECTION)
-        pipe = app.pipe(project.CONNECTION)
+        context = app.sync_context(project.CONNECTION)
         for table in tables:
             begun = time.monotonic()
-            report = sync(pipe, RunScope(frozenset([table])), engine=engine)
+            report = sync(context, RunScope(frozenset([table])), engine=engine)
             took = time.monotonic() - begun
             print(table, report.status, f"{took:.3f} s", report.tables)
             if report.status != "done":

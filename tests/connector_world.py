@@ -107,7 +107,7 @@ class ConnectorWorld(World):
         return DuckDbDestination(DuckDbConfig("duck", str(self.folder / "warehouse.db")))
 
     @property
-    def pipe(self) -> SyncContext:
+    def context(self) -> SyncContext:
         place = self.folder / "connector"
         place.mkdir(exist_ok=True)
         (place / "connector.py").write_text(self.code)
@@ -127,7 +127,7 @@ class ConnectorWorld(World):
     def play(self, *steps: Step, **wanted: Any) -> SyncReport:
         """Syncs with these steps behind those from before."""
         self.steps += steps
-        return sync(self.pipe, RunScope(**wanted), engine=self.rows_by)
+        return sync(self.context, RunScope(**wanted), engine=self.rows_by)
 
     @property
     def rows_by(self) -> Engine | None:

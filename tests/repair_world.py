@@ -28,7 +28,7 @@ class Content:
 def content(world: World, name: str = "t") -> Content:
     """Read the destination's table, rows that are marked as deleted left out."""
     table = world.accepted(name)
-    read = world.destination.read(destination_ref(table, world.pipe.naming)).read_all().to_pylist()
+    read = world.destination.read(destination_ref(table, world.context.naming)).read_all().to_pylist()
     standing = [row for row in read if not row.get(f"{PREFIX}deleted")]
     key = [table.by_name[k].alias or k for k in table.key]
     by_key = {tuple(row[k] for k in key): row for row in standing}
@@ -41,7 +41,7 @@ def content(world: World, name: str = "t") -> Content:
 def remove(world: World, where: Any, name: str = "t", *, deletes: Literal["soft", "hard"] = "hard") -> None:
     """Delete the rows for which `where` is true, or mark them as deleted."""
     table = world.accepted(name)
-    ref, key = destination_ref(table, world.pipe.naming), [table.by_name[k].alias or k for k in table.key]
+    ref, key = destination_ref(table, world.context.naming), [table.by_name[k].alias or k for k in table.key]
     rows = world.destination.read(ref).read_all()
     stay = [at for at, row in enumerate(rows.to_pylist()) if not where(row)]
     keys = rows.take(pa.array(stay, pa.int64())).select(key)
@@ -54,14 +54,14 @@ def remove(world: World, where: Any, name: str = "t", *, deletes: Literal["soft"
 def put(world: World, change: Any, where: Any = lambda row: True, name: str = "t") -> None:
     """Write what `change` makes of the rows for which `where` is true, by their keys."""
     table = world.accepted(name)
-    ref, key = destination_ref(table, world.pipe.naming), tuple(table.by_name[k].alias or k for k in table.key)
+    ref, key = destination_ref(table, world.context.naming), tuple(table.by_name[k].alias or k for k in table.key)
     rows = [row for row in world.destination.read(ref).read_all().to_pylist() if where(row)]
     _write(world, ref, [change(row) for row in rows], key)
 
 
 def double(world: World, where: Any, name: str = "t") -> None:
     """Append the rows for which `where` is true once more."""
-    ref = destination_ref(world.accepted(name), world.pipe.naming)
+    ref = destination_ref(world.accepted(name), world.context.naming)
     rows = [row for row in world.destination.read(ref).read_all().to_pylist() if where(row)]
     schema = world.destination.target(ref).schema
     world.destination.append(

@@ -53,7 +53,7 @@ class World:
         self.store.close()
 
     @property
-    def pipe(self) -> SyncContext:
+    def context(self) -> SyncContext:
         source = self.case.source(restricted=self.restricted, include=self.include)
         reserved = self.destination.capabilities.reserved
         naming = Naming(namespace="shop", prefix=PREFIX, default_schema=self.case.schema, reserved=reserved)
@@ -71,8 +71,8 @@ class World:
     def sync(self, *, again: int = 0, **wanted: Any) -> SyncReport:
         """One sync, and `again` more of them: removals that the catalog cannot prove count from the second on."""
         for _ in range(again):
-            sync(self.pipe, RunScope(**wanted), engine=self.rows_by)
-        return sync(self.pipe, RunScope(**wanted), engine=self.rows_by)
+            sync(self.context, RunScope(**wanted), engine=self.rows_by)
+        return sync(self.context, RunScope(**wanted), engine=self.rows_by)
 
     @property
     def rows_by(self) -> Engine | None:
@@ -85,10 +85,10 @@ class World:
         return self.sync(again=0 if self.case.table_ids else 1)
 
     def preview(self, **options: Any) -> PlanPreview:
-        return preview(self.pipe, **options)
+        return preview(self.context, **options)
 
     def evolve(self, found: PlanPreview | None = None, allowed: tuple[str, ...] = ()) -> int:
-        return evolve(self.pipe, (found or self.preview()).plan, allowed)
+        return evolve(self.context, (found or self.preview()).plan, allowed)
 
     def detect(self) -> PlanPreview:
         """What `instep detect` does."""
@@ -102,7 +102,7 @@ class World:
         return answer(self.store, found, status, "test")
 
     def verify(self) -> dict[str, VerifyResult]:
-        return {v.table.removeprefix(f"{self.case.schema}."): v for v in verify(self.pipe)}
+        return {v.table.removeprefix(f"{self.case.schema}."): v for v in verify(self.context)}
 
     def differing(self) -> dict[str, tuple[str, ...]]:
         """The tables that are not equal to their source, and why."""
@@ -126,7 +126,7 @@ class World:
         """The destination's rows in order, without system columns; those marked as deleted only if asked for."""
         table = self.accepted(name)
         columns = columns or tuple(c.alias for c in table.columns)
-        return self.rows_at(destination_ref(table, self.pipe.naming), *columns, deleted=deleted)
+        return self.rows_at(destination_ref(table, self.context.naming), *columns, deleted=deleted)
 
     def rows_at(self, ref: tuple[str, str], *columns: str, deleted: bool = False) -> Rows:
         read = self.destination.read(ref).read_all()

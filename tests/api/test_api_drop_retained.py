@@ -42,7 +42,7 @@ def syncs(api: Api, *scripts: str) -> None:
     for script in scripts:
         with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
             connection.executescript(script)
-        sync(api.app.pipe("shop"), RunScope(), engine=api.app.engine("shop"))
+        sync(api.app.sync_context("shop"), RunScope(), engine=api.app.engine("shop"))
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_what_was_stored_before_the_rule_is_not_opened(
     monkeypatch.chdir(app.project.root)
     app.store.objects.put(kind, name, spec, who="before")
     with pytest.raises(InvalidObject) as refused:
-        app.pipe("shop")
+        app.sync_context("shop")
     assert place in str(refused.value)
     job = app.store.jobs.enqueue("shop", "sync", who="eve")
     worker = app.store.workers.register(1)
@@ -131,7 +131,7 @@ def test_a_path_is_looked_at_again_when_it_is_opened(app: App) -> None:
     shop.unlink()
     shop.symlink_to("../.instep/state.db")
     with pytest.raises(InvalidObject, match="shelves"):
-        app.pipe("shop")
+        app.sync_context("shop")
 
 
 @pytest.mark.parametrize("whole", [True, False])

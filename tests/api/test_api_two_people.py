@@ -75,7 +75,7 @@ def held(api: Api) -> str:
     for script in (TABLES, "insert into item values (2, 'wide')"):
         with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
             connection.executescript(script)
-        sync(api.app.pipe("mine"), RunScope(), engine=api.app.engine("mine"))
+        sync(api.app.sync_context("mine"), RunScope(), engine=api.app.engine("mine"))
     [one] = api.get("/connections/mine/quarantine")["items"]
     return str(one["id"])
 

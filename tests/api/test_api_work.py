@@ -59,7 +59,7 @@ def api(tmp_path: Path) -> Iterator[Works]:
         works.sql("create table item (id integer primary key, name text); insert into item values (1, 'pen')")
         from instep.sync.run import RunScope, sync
 
-        sync(app.pipe("shop"), RunScope(), engine=app.engine("shop"))
+        sync(app.sync_context("shop"), RunScope(), engine=app.engine("shop"))
         yield works
 
 

@@ -106,8 +106,14 @@ def test_spark_does_not_know_it(place: Place, postgres: Database, warm: Any) -> 
     password = postgres.config.password
     assert place.run("sync").code == 0
     with open_project(place.folder) as app:
-        pipe = app.pipe("shop")
-        texts = [repr(pipe), repr(pipe.source), repr(pipe.destination), repr(pipe.spark), str(vars(app.project))]
+        context = app.sync_context("shop")
+        texts = [
+            repr(context),
+            repr(context.source),
+            repr(context.destination),
+            repr(context.spark),
+            str(vars(app.project)),
+        ]
     conf = warm.sparkContext.getConf().getAll()
     texts += [f"{key}={value}" for key, value in conf]
     texts += [f"{row['key']}={row['value']}" for row in warm.sql("SET -v").collect()]

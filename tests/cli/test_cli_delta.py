@@ -21,7 +21,7 @@ def lake(shop: Shop) -> Shop:
 
 def synced(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        assert sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
+        assert sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
 
 
 def test_a_plan_and_its_rows(lake: Shop) -> None:

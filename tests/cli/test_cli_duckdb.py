@@ -25,7 +25,7 @@ def filed(shop: Shop) -> Shop:
 
 def synced(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        assert sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
+        assert sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
 
 
 def test_a_destination_that_works(filed: Shop) -> None:

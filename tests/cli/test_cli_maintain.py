@@ -15,7 +15,7 @@ ORDER = "main.order"
 def synced(shop: Shop) -> None:
     """By this process, without Spark."""
     with open_project(shop.folder) as app:
-        sync(app.pipe("shop"), engine=Inline())
+        sync(app.sync_context("shop"), engine=Inline())
 
 
 def configure(shop: Shop, settings: str) -> None:

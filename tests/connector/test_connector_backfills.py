@@ -49,7 +49,7 @@ def test_a_column_that_policy_fills_has_everything_sent_again(world: ConnectorWo
 
 def test_a_column_that_somebody_asks_for_is_sent_with_its_table(world: ConnectorWorld) -> None:
     world.steps[0] = ["upsert", "t", {"id": 1, "a": "y"}]
-    found, waits = estimated(world.pipe, "t", ["a"])
+    found, waits = estimated(world.context, "t", ["a"])
     assert (found.columns, found.whole, found.why_not, waits) == ((), "its source sends whole rows", "", "")
     world.store.backfills.want("shop", ("", "t"), column="a", why="asked for")
     report = world.play(kind="backfill", tables=frozenset({"t"}), columns=("a",))
@@ -99,11 +99,11 @@ def test_a_table_that_is_put_back_is_sent_again(make_connector: MakeConnector) -
     world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
     world.play(*upserts("t", {"id": 1, "a": "y"}, {"id": 2, "b": 1}), CHECKPOINT)
     before = world.rows("t")
-    made = prepare(world.pipe, "t", savepoints(world.pipe, "t")[1][-1].id)
+    made = prepare(world.context, "t", savepoints(world.context, "t")[1][-1].id)
     assert made.lines[2:] == (
         "the next sync lets the source send everything again: it does not know which rows went back",
     )
-    restore(world.pipe, made, ["t"])
+    restore(world.context, made, ["t"])
     assert (world.rows("t"), waiting(world)) == ([(1, "x", None)], [("table", "")])
     assert AGAIN in world.play(CHECKPOINT).notes
     assert (world.rows("t"), waiting(world)) == (before, [])

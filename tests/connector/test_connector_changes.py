@@ -198,7 +198,7 @@ def in_mid_run(world: ConnectorWorld, act: Callable[[], object], rest: list[Step
     """A row of the table, then the act, then the rest."""
     gate = world.folder / "gate"
     world.steps = [row(1), CHECKPOINT, ["wait", str(gate)], *rest]
-    sync(world.pipe, RunScope(**wanted), InMidRun(act, gate), world.rows_by)
+    sync(world.context, RunScope(**wanted), InMidRun(act, gate), world.rows_by)
 
 
 def check_all_is_there_later(world: ConnectorWorld) -> None:

@@ -54,12 +54,12 @@ def test_a_key_that_is_given_dies_half_way(
     monkeypatch.setattr(crash, "_passed", Counter())
     monkeypatch.setenv(crash.VARIABLE, f"{point}=raise")
     with pytest.raises(crash.Crashed):
-        set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "t", ["id", "part"], way), ["t"])
+        set_key.carry_out(world.context, set_key.prepare(world.context, "t", ["id", "part"], way), ["t"])
     monkeypatch.delenv(crash.VARIABLE)
     assert world.store.backfills.waiting("shop") != []
     if point == "apply.accepted" and not changed:  # the accepted key is not the one that is read by
         world.play(*upserts("t", {"id": 3, "part": 3}), CHECKPOINT)
-        set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "t", ["id", "part"], way), ["t"])
+        set_key.carry_out(world.context, set_key.prepare(world.context, "t", ["id", "part"], way), ["t"])
     check_all_comes(world)
 
 

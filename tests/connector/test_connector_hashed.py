@@ -133,7 +133,7 @@ def test_a_column_that_is_hashed_while_the_connector_runs(make_connector: MakeCo
         Path(gate).touch()
 
     world.steps += [*rows((2, "two", 1)), ["wait", gate], *rows((3, CANARY, 1))]
-    assert sync(world.pipe, RunScope(), Once(act), world.rows_by).status == "done"
+    assert sync(world.context, RunScope(), Once(act), world.rows_by).status == "done"
     if approved:
         assert world.rows("t", "id", "b") == [(1, digest(CANARY)), (2, digest("two")), (3, digest(CANARY))]
     else:

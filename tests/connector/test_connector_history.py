@@ -114,8 +114,8 @@ def test_another_key_begins_anew_beside_a_copy(make_connector: MakeConnector, in
         assert world.statuses(report) == {"t": "paused"}
         assert any("its versions have the old one" in t.error for t in report.tables)
     assert versions(world, 1) == [("x", 1, False), ("y", 1, True)]
-    made = set_key.prepare(world.pipe, "t", ["id", "b"], "rebuild")
-    _, place = set_key.carry_out(world.pipe, made)
+    made = set_key.prepare(world.context, "t", ["id", "b"], "rebuild")
+    _, place = set_key.carry_out(world.context, made)
     assert place is not None
     assert len(world.rows_at(place, "id", deleted=True)) == 3
     world.steps = [*rows, CHECKPOINT]
@@ -134,7 +134,7 @@ def test_a_key_that_somebody_gives_has_everything_sent_again(make_connector: Mak
     world.declared = REKEYED
     world.steps = [*upserts("t", {"id": 1, "b": 1, "a": "x"}, {"id": 1, "b": 2, "a": "other"}), CHECKPOINT]
     world.play()
-    set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "t", ["id", "b"], way), ["t"])
+    set_key.carry_out(world.context, set_key.prepare(world.context, "t", ["id", "b"], way), ["t"])
     assert world.play().status == "done"
     assert world.rows("t", "id", "b", "a") == [(1, 1, "x"), (1, 2, "other")]
     assert world.store.backfills.waiting("shop") == []

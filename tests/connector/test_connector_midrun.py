@@ -33,7 +33,9 @@ def steps(world: ConnectorWorld) -> list[Step]:
 
 def run(world: ConnectorWorld, act: Callable[[], object], **wanted: bool) -> list[tuple[str, str]]:
     """A run in whose middle something is decided; answers what waits behind it."""
-    sync(world.pipe, RunScope(**wanted), At("waiting for the connector", 2, act, world.folder / "gate"), world.rows_by)
+    sync(
+        world.context, RunScope(**wanted), At("waiting for the connector", 2, act, world.folder / "gate"), world.rows_by
+    )
     return waiting(world)
 
 

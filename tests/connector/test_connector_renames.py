@@ -37,7 +37,7 @@ def proposals(world: ConnectorWorld) -> list[str]:
 
 
 def map_it(world: ConnectorWorld, old: str = "t.mail", new: str = "t.address") -> None:
-    mapping.carry_out(world.pipe, mapping.prepare(world.pipe, old, new))
+    mapping.carry_out(world.context, mapping.prepare(world.context, old, new))
 
 
 ASKED: list[tuple[str, list[Step], bool]] = [
@@ -134,12 +134,12 @@ def test_nothing_is_mapped_while_operations_wait_that_have_the_old_name(world: C
     later = list(upserts("t", {"id": 99, "n": 1, "mail": "text 99"}))
     if prepared:
         world.play(*upserts("t", {"id": 0, "n": 0, "address": "text 0"}), CHECKPOINT)
-        plan = mapping.prepare(world.pipe, "t.mail", "t.address")
+        plan = mapping.prepare(world.context, "t.mail", "t.address")
     world.store.pauses.pause("shop", "for a test", table=("", "t"))
     world.play(*later, CHECKPOINT)
     world.play(*rows("address", first=ROWS), CHECKPOINT)
     with pytest.raises(Blocked, match=r"operations on t wait that may have values of mail") as error:
-        mapping.carry_out(world.pipe, plan) if prepared else map_it(world)
+        mapping.carry_out(world.context, plan) if prepared else map_it(world)
     assert "resume the table first" in error.value.hint
     assert (world.store.mappings.waiting("shop"), world.tables()) == ([], {"t": "t"})
     world.store.pauses.resume("shop", who="test", table=("", "t"))
@@ -151,7 +151,7 @@ def test_nothing_is_mapped_while_operations_wait_that_have_the_old_name(world: C
 def test_a_mapping_that_was_interrupted_is_finished_by_the_next_run(world: ConnectorWorld) -> None:
     world.play(*rows("address"), CHECKPOINT)
     world.store.mappings.want("shop", ("", "t"), "mail", "address", "test")
-    world.pipe.source.forget(("", "t"), "mail")  # type: ignore[attr-defined]
+    world.context.source.forget(("", "t"), "mail")  # type: ignore[attr-defined]
     world.play(*upserts("t", {"id": 99, "n": 1, "address": "last"}), CHECKPOINT)
     assert [c.name for c in world.accepted("t").live] == ["id", "n", "address"]
     assert world.reviews("open") == {}

@@ -47,7 +47,7 @@ def steps(world: ConnectorWorld) -> list[Step]:
 
 
 def run(world: ConnectorWorld, told: At) -> Any:
-    return sync(world.pipe, RunScope(), told, world.rows_by)
+    return sync(world.context, RunScope(), told, world.rows_by)
 
 
 def check_all_comes(world: ConnectorWorld) -> None:

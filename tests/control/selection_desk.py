@@ -45,10 +45,10 @@ class Desk:
 
     def detect(self, *, apply: bool = True) -> None:
         with self.app() as app:
-            pipe = app.pipe("shop")
-            found = preview(pipe, count=True, pauses=True)
+            context = app.sync_context("shop")
+            found = preview(context, count=True, pauses=True)
             if apply:
-                evolve(pipe, found.plan)
+                evolve(context, found.plan)
 
     def place(self, app: App) -> SwitchedConnection:
         return place_of(app.project, app.store, "shop")
@@ -66,8 +66,8 @@ class Desk:
     def reads(self) -> dict[str, set[str]]:
         """Table to the columns that the next sync reads; `#` before a hashed one."""
         with self.app() as app:
-            pipe = app.pipe("shop")
-            found, _ = selected_reads(pipe, preview(pipe).detection)
+            context = app.sync_context("shop")
+            found, _ = selected_reads(context, preview(context).detection)
         return {r.table.name: {("#" if c.hashed else "") + c.column.name for c in r.columns if c.source} for r in found}
 
     def why(self, path: str) -> str:

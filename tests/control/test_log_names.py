@@ -78,14 +78,14 @@ def test_a_slot_that_another_connection_reads(app: App) -> None:
     with pytest.raises(InvalidObject, match="connection theirs of source pg reads the slot 'former_slot'"):
         put(app, "mine", slot="former_slot")
     put(app, "mine", slot="mine_slot")
-    assert (app.log_taken("mine", "mine_slot"), belongings(app.pipe("mine")).log) == ("", "mine_slot")
-    assert log_of(app.pipe("mine")) is not None
+    assert (app.log_taken("mine", "mine_slot"), belongings(app.sync_context("mine")).log) == ("", "mine_slot")
+    assert log_of(app.sync_context("mine")) is not None
     read_from(app, "theirs", "mine_slot")
     assert app.log_taken("mine", "mine_slot") == "theirs"
     assert app.log_taken("theirs", "mine_slot") == ""
     with pytest.raises(Blocked, match="connection mine: the slot mine_slot is that of connection theirs"):
-        sync(app.pipe("mine"))
-    assert (log_of(app.pipe("mine")), belongings(app.pipe("mine")).log) == (None, "")
+        sync(app.sync_context("mine"))
+    assert (log_of(app.sync_context("mine")), belongings(app.sync_context("mine")).log) == (None, "")
     read_from(app, "gone", "left_slot")
     put(app, "heir", slot="left_slot")  # nobody has it by now
 

@@ -42,9 +42,9 @@ def test_a_sync_of_what_the_server_keeps(folder: Path) -> None:
     (folder / "instep.yml").write_text("engine: inline\n")
     with open_server(folder) as app:
         fill(app)
-        pipe = app.pipe("goods")
-        assert (pipe.name, pipe.policy.preset, pipe.source.kind) == ("goods", "approve", "sqlite")
-        sync(pipe, engine=app.engine("goods"))
+        context = app.sync_context("goods")
+        assert (context.name, context.policy.preset, context.source.kind) == ("goods", "approve", "sqlite")
+        sync(context, engine=app.engine("goods"))
         latest = app.store.runs.latest("goods")
         assert latest is not None
         assert latest.status == "done"
@@ -71,7 +71,7 @@ def test_one_of_many_is_opened_alone(folder: Path) -> None:
                 app.store.objects.put("connection", f"c{number}", spec, who="", links=links)  # type: ignore[arg-type]
             app.store.objects.put("connection", "broken", {"colour": "red"}, who="")
         begun = time.process_time()
-        assert app.pipe("c77").name == "c77"
+        assert app.sync_context("c77").name == "c77"
         assert time.process_time() - begun < LIMIT
         assert len(app.project.connections) == 502
         read = app.project.model.connections._read  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
         put("destination", "duck", {"type": "duckdb", "path": "lakes/lake.duckdb"}, who="eve")
         for name in ("goods", "more"):
             put("connection", name, {"source": "shop", "destination": "duck", "salt": "hush"}, who="eve")
-            sync(app.pipe(name), engine=app.engine(name))
+            sync(app.sync_context(name), engine=app.engine(name))
     return tmp_path
 
 
@@ -56,9 +56,9 @@ def recorded(folder: Path, name: str) -> set[str]:
 def test_what_goes_with_a_connection(folder: Path, fate: Any, left: list[str]) -> None:
     before = recorded(folder, "more")
     with open_server(folder) as app:
-        assert belongings(app.pipe("goods")).tables == (("goods", "item"),)
+        assert belongings(app.sync_context("goods")).tables == (("goods", "item"),)
         fence = app.store.connections.get("goods").fence  # type: ignore[union-attr]
-        done = leave(app.pipe("goods"), fate, named="goods")
+        done = leave(app.sync_context("goods"), fate, named="goods")
         assert done.behind == []
         assert app.store.runs.history("goods") == []
         assert app.store.events.latest(connection="goods", limit=1)[0].type == "connection.deleted"
@@ -71,10 +71,10 @@ def test_what_goes_with_a_connection(folder: Path, fate: Any, left: list[str]) -
 def test_only_by_its_name_and_not_while_it_runs(folder: Path) -> None:
     with open_server(folder) as app:
         with pytest.raises(Blocked, match="only by its name"):
-            leave(app.pipe("goods"), "drop", named="more")
+            leave(app.sync_context("goods"), "drop", named="more")
         app.store.runs.claim("goods", "sync")
         with pytest.raises(RunInProgress):
-            leave(app.pipe("goods"), "drop", named="goods")
+            leave(app.sync_context("goods"), "drop", named="goods")
     assert "goods.item" in tables(folder)
 
 
@@ -82,9 +82,9 @@ def test_a_destination_that_is_gone_keeps_the_records_unless_it_is_abandoned(fol
     (folder / "lakes/lake.duckdb").write_bytes(b"no database at all" * 100)
     with open_server(folder) as app:
         with pytest.raises(InstepError):
-            leave(app.pipe("goods"), "drop", named="goods")
+            leave(app.sync_context("goods"), "drop", named="goods")
         assert app.store.accepted.latest("goods") is not None
-        done = leave(app.pipe("goods"), "drop", named="goods", abandon=True)
+        done = leave(app.sync_context("goods"), "drop", named="goods", abandon=True)
         assert len(done.behind) == 1
         assert app.store.accepted.latest("goods") is None
 

@@ -79,7 +79,7 @@ def tables(folder: str) -> list[str]:
 def synced(folder: str) -> None:
     """Fails unless every table is done."""
     with open_project(Path(folder)) as app:
-        report = sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1))
+        report = sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1))
     failed = {t.table: t.error for t in report.tables if t.status != "done"}
     assert report.status == "done", failed
 
@@ -112,8 +112,8 @@ def check_cursor(app: App, highest: int) -> None:
 def converged(folder: str) -> None:
     """After the next sync: equal to the source, nothing left over, each change told once, no run or step under way."""
     with open_project(Path(folder)) as app:
-        pipe, to = app.pipe("shop"), app.destination()
-        assert {v.table: v.differences for v in verify(pipe) if not v.equal} == {}
+        context, to = app.sync_context("shop"), app.destination()
+        assert {v.table: v.differences for v in verify(context) if not v.equal} == {}
         assert sorted(name for _, name in to.tables()) == tables(folder)
         assert ask(to, "SELECT count(*) FROM shop.a WHERE color IS NULL AND NOT _instep_deleted").rows == [(0,)]
         check_cursor(app, 200)

@@ -166,7 +166,7 @@ class World:
 
     def sync(self, wanted: RunScope = WHOLE) -> SyncReport:
         with self.app() as app:
-            return sync(app.pipe("crash"), wanted, engine=OnSpark(lambda: self.session))
+            return sync(app.sync_context("crash"), wanted, engine=OnSpark(lambda: self.session))
 
     def verified(self, *tables: str) -> bool:
         """What `instep verify` says."""

@@ -86,12 +86,12 @@ def test_a_late_run_writes_nothing_to_the_store(tmp_path: Path) -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     with Store(f"sqlite:///{tmp_path / 'state.db'}", now=lambda: now[0]) as store:
         nothing: Any = None
-        pipe = SyncContext("c", nothing, nothing, nothing, nothing, nothing, nothing, store, nothing)
-        with pipe.transaction():  # nobody holds the connection yet
+        context = SyncContext("c", nothing, nothing, nothing, nothing, nothing, nothing, store, nothing)
+        with context.transaction():  # nobody holds the connection yet
             store.pauses.pause("c", "before")
-        late = replace(pipe, run=store.runs.claim("c", "sync"))
+        late = replace(context, run=store.runs.claim("c", "sync"))
         now[0] += timedelta(hours=1)
-        own = replace(pipe, run=store.runs.claim("c", "sync"))
+        own = replace(context, run=store.runs.claim("c", "sync"))
         with pytest.raises(Fenced, match="taken over"), late.transaction():
             store.pauses.resume("c", who="late")
         assert store.pauses.connection("c")

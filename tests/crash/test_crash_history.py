@@ -52,7 +52,7 @@ CASES = [(kind, point) for kind, own in OWN.items() for point in (*(POINTS if ki
 
 def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
-        return sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1))
+        return sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1))
 
 
 def sql(folder: Path, script: str) -> None:

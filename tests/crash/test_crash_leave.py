@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
         app.objects.put("source", "shop", {"type": "sqlite", "path": "shop.db"}, who="eve")
         app.objects.put("destination", "duck", {"type": "duckdb", "path": "lake.duckdb"}, who="eve")
         app.objects.put("connection", "goods", {"source": "shop", "destination": "duck", "salt": "s"}, who="eve")
-        sync(app.pipe("goods"), engine=app.engine("goods"))
+        sync(app.sync_context("goods"), engine=app.engine("goods"))
     return tmp_path
 
 

@@ -37,7 +37,7 @@ STANDING = "SELECT count(*), count(*) FILTER (WHERE name = 'other') FROM shop.a 
 
 def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
-        return sync(app.pipe("shop"), RunScope(), engine=Inline(threads=1))
+        return sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1))
 
 
 def sql(folder: Path, script: str) -> None:
@@ -72,7 +72,7 @@ def armed(folder: str) -> None:
 
 def check_equal(folder: Path, postgres: Database) -> None:
     with open_project(folder) as app:
-        assert {v.table: v.differences for v in verify(app.pipe("shop")) if not v.equal} == {}
+        assert {v.table: v.differences for v in verify(app.sync_context("shop")) if not v.equal} == {}
         assert [name for _, name in app.destination().tables()] == ["a", "b", "c", "k"]
     assert postgres.execute("SELECT count(*) FROM shop.a WHERE color IS NULL AND NOT _instep_deleted") == [(0,)]
 

@@ -19,7 +19,7 @@ pytestmark = [
 def first(world: World) -> str:
     """The oldest snapshot of a table with a cursor that has rows."""
     with world.app() as app:
-        _, points = savepoints(app.pipe("crash"), "public.orders")
+        _, points = savepoints(app.sync_context("crash"), "public.orders")
         return str(next(p.id for p in reversed(points) if p.rows))
 
 

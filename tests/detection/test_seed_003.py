@@ -114,10 +114,10 @@ def test_it_goes_on_once_the_key_is_chosen(base: Base) -> None:
     base.sql("alter table item drop constraint item_pkey")
     assert base.detect().error == ""
     with base.app() as app:
-        pipe = changed(app.pipe("shop"), who="ann")
-        made = set_key.prepare(pipe, "public.item", ["id"], "rebuild")
+        context = changed(app.sync_context("shop"), who="ann")
+        made = set_key.prepare(context, "public.item", ["id"], "rebuild")
         assert "reloads the table" in " ".join(made.lines), "and the old rows are kept beside it"
-        set_key.carry_out(pipe, made)
+        set_key.carry_out(context, made)
     assert base.paused() == "", "what the change had stopped goes on with its answer"
     assert base.do("sync").error == ""
     assert (base.paused(), base.waiting()) == ("", [])

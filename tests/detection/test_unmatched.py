@@ -14,7 +14,7 @@ from instep.sync.detection import detect
 
 def test_each_switch_is_looked_up_and_none_is_compared_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"main.t{n}" for n in range(30_000)]
-    pipe: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         selection=Selection(off=frozenset(names), exclude_tables=(Pattern("x.*"), Pattern("main.t?")))
     )
     found: Any = SimpleNamespace(catalog=Catalog(), denied={("hidden", "t"): "no right"})
@@ -27,6 +27,6 @@ def test_each_switch_is_looked_up_and_none_is_compared_with_all(monkeypatch: pyt
         return known(self, path)
 
     monkeypatch.setattr(Pattern, "matches", matches)
-    assert detect._unmatched(pipe, found, switches) == ("x.*", "main.t0")
+    assert detect._unmatched(context, found, switches) == ("x.*", "main.t0")
     assert set(compared) == {"x.*", "main.t?"}
     assert len(compared) < 3 * len(names)

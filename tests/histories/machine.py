@@ -298,7 +298,7 @@ class Histories(RuleBasedStateMachine):
     def give_key(self, table: SourceTable, way: Any) -> None:
         path = f"{self.live.schema}.{table.name}"
         with suppress(InstepError):
-            rekey.carry_out(self.flow.pipe, rekey.prepare(self.flow.pipe, path, table.key, way), ("*",))
+            rekey.carry_out(self.flow.context, rekey.prepare(self.flow.context, path, table.key, way), ("*",))
 
     # runs
 
@@ -322,12 +322,12 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def detect(self) -> None:
-        record(self.flow.pipe, look(self.flow.pipe))
+        record(self.flow.context, look(self.flow.context))
 
     @rule()
     def replay(self) -> None:
         with suppress(InstepError):
-            replay(self.flow.pipe)
+            replay(self.flow.context)
 
     def run(self, **wanted: Any) -> SyncReport | None:
         """A sync, and the law."""

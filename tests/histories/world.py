@@ -39,9 +39,9 @@ class HistoryWorld(World):
         return found
 
     @property
-    def pipe(self) -> SyncContext:
+    def context(self) -> SyncContext:
         log = LOG_NAMES if self.live.follows_log else None
-        return replace(super().pipe, log=log, settings=self.settings_of)
+        return replace(super().context, log=log, settings=self.settings_of)
 
     def settings_of(self, table: Table) -> TableSettings:
         if table.name == CURSORED:
@@ -63,7 +63,7 @@ class HistoryWorld(World):
 
     def held(self) -> dict[str, set[tuple[str, str]]]:
         """By accepted table path: (key as JSON of texts, column) of all that is held; column "" is a whole row."""
-        return {h.table.path: {(e.key, e.column) for e in h.held} for h in holdings(self.pipe, idle=True)}
+        return {h.table.path: {(e.key, e.column) for e in h.held} for h in holdings(self.context, idle=True)}
 
     def reasons(self, names: set[str]) -> list[str]:
         """Why tables with these names may differ: open changes, pauses, and what was listed off."""
@@ -127,7 +127,7 @@ class Check:
             if name not in columns and not self.explained(source, name):
                 yield f"{source.name}.{name} is not loaded, and nothing says why"
         mine = self.world.live.rows(source)
-        read = self.world.destination.read(destination_ref(table, self.world.pipe.naming)).read_all().to_pylist()
+        read = self.world.destination.read(destination_ref(table, self.world.context.naming)).read_all().to_pylist()
         found = [row for row in read if not row.get(f"{PREFIX}deleted")]
         refused = sum(1 for _, column in held if not column)
         if len(found) > len(mine) or len(found) + refused < len(mine):

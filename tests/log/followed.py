@@ -60,9 +60,9 @@ class Followed(World, ABC):
         return world
 
     @property
-    def pipe(self) -> SyncContext:
+    def context(self) -> SyncContext:
         return replace(
-            super().pipe, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES if self.follows else None
+            super().context, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES if self.follows else None
         )
 
     @abstractmethod

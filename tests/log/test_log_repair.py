@@ -33,7 +33,7 @@ def damage(world: Followed) -> None:
 
 
 def fix(world: Followed) -> Any:
-    return repair(world.pipe, world.accepted("t").path, ["*"], engine=world.rows_by)
+    return repair(world.context, world.accepted("t").path, ["*"], engine=world.rows_by)
 
 
 UNREAD = ("UPDATE t SET v = 7 WHERE id = 4", "DELETE FROM t WHERE id = 5", "INSERT INTO t VALUES (6, 6)")
@@ -87,8 +87,8 @@ def test_a_replica_may_be_behind_the_log(world: LogWorld) -> None:
     world.loaded()
     damage(world)
     config = world.database.config
-    pipe = world.pipe
-    source: Any = pipe.source
+    context = world.context
+    source: Any = context.source
     source.config = replace(source.config, read_replica=(f"{config.host}:{config.port}",))
     with pytest.raises(Blocked, match="rows are read from a replica"):
-        repair(replace(pipe, source=source), "public.t", ["*"], engine=world.rows_by)
+        repair(replace(context, source=source), "public.t", ["*"], engine=world.rows_by)

@@ -270,9 +270,9 @@ def test_a_table_that_is_put_back_follows_on(database: Database, tmp_path: Path)
     world.run("UPDATE doc SET n = 1 WHERE id = 2", "DELETE FROM doc WHERE id = 3")
     world.sync()
     path = world.accepted("doc").path
-    made = prepare(world.pipe, path, savepoints(world.pipe, path)[1][1].id)
+    made = prepare(world.context, path, savepoints(world.context, path)[1][1].id)
     assert any("reads the log from there on, or the whole table" in line for line in made.lines)
-    restore(world.pipe, made, [path])
+    restore(world.context, made, [path])
     assert world.differing() != {}
     world.sync()
     assert world.differing() == {}
@@ -294,10 +294,10 @@ def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(
     world.answer("approved")
     world.sync()
     path = world.accepted("doc").path
-    made = prepare(world.pipe, path, savepoints(world.pipe, path)[1][-1].id)
+    made = prepare(world.context, path, savepoints(world.context, path)[1][-1].id)
     assert ("column" in made.point.cursor, made.rows) == (True, 2)
     assert "the next sync reads the whole table again" in made.lines
-    restore(world.pipe, made, [path])
+    restore(world.context, made, [path])
     assert counts(world.sync(), "doc")[0] == 3
     assert world.differing() == {}
     world.close()

@@ -323,9 +323,9 @@ class Machine(RuleBasedStateMachine):
         if review is None:
             return
         with suppress(InstepError):
-            made = prepare(self.world.pipe, find(self.world.pipe, review.id))
+            made = prepare(self.world.context, find(self.world.context, review.id))
             self.world.named.update(s.object for s in made.drops)
-            apply_undo(self.world.pipe, made, ("*",))
+            apply_undo(self.world.context, made, ("*",))
 
     # runs
 
@@ -349,7 +349,7 @@ class Machine(RuleBasedStateMachine):
         if table is None or column is None:
             return
         with suppress(InstepError):
-            check_columns(self.world.pipe, table.path, (column.name,))
+            check_columns(self.world.context, table.path, (column.name,))
             self.world.store.backfills.want(NAME, table.ref, column=column.name, why="asked for")
             self.world.sync(tables=frozenset([table.path]), columns=(column.name,), kind="backfill")
 
@@ -362,7 +362,7 @@ class Machine(RuleBasedStateMachine):
         if table is not None and column is not None:
             with suppress(InstepError):
                 rekey.carry_out(
-                    self.world.pipe, rekey.prepare(self.world.pipe, table.path, (column.name,), way), ("*",)
+                    self.world.context, rekey.prepare(self.world.context, table.path, (column.name,), way), ("*",)
                 )
 
     @rule(n=N, c=N, drops=st.booleans())
@@ -405,25 +405,25 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def detect_twice(self) -> None:
         """Two detections that have seen the same source: the second adds nothing but its count."""
-        first, second = look(self.world.pipe), look(self.world.pipe)
-        record(self.world.pipe, first)
+        first, second = look(self.world.context), look(self.world.context)
+        record(self.world.context, first)
         before = {r.key: (r.id, r.status) for r in self.world.store.reviews.find(NAME)}
-        record(self.world.pipe, second)
+        record(self.world.context, second)
         assert {r.key: (r.id, r.status) for r in self.world.store.reviews.find(NAME)} == before
 
     @rule(stale=st.booleans(), n=N, c=N)
     def plan_and_apply(self, stale: bool, n: int, c: int) -> None:
         """Changes without rows; a plan whose source or destination moved is refused."""
         with suppress(InstepError):
-            made = preview(self.world.pipe)
+            made = preview(self.world.context)
             if stale:
                 self.drop_column(n, c)
-            evolve(self.world.pipe, made.plan)
+            evolve(self.world.context, made.plan)
 
     @rule()
     def replay(self) -> None:
         with suppress(Blocked):
-            replay(self.world.pipe)
+            replay(self.world.context)
 
     @rule()
     def restart(self) -> None:

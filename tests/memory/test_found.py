@@ -40,9 +40,9 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 @shows(event=70)
 def test_two_detections_at_once_tell_a_change_once(world: World) -> None:
     world.database.add_column("t", Column("c", INT))
-    first, second = look(world.pipe), look(world.pipe)
-    record(world.pipe, first)
-    record(world.pipe, second)
+    first, second = look(world.context), look(world.context)
+    record(world.context, first)
+    record(world.context, second)
     log = world.store.events.after(0, connection=NAME, types=(ChangeDetected.type,))
     assert set(Counter(e.data["change"] for e in log).values()) == {1}
 
@@ -80,12 +80,12 @@ def test_nothing_of_a_table_that_is_only_kept_is_taken_back(world: World) -> Non
         world.sync()
     (review,) = (r for r in world.store.reviews.find(NAME, ("applied",)) if r.kind in RENAMED and r.column)
     with pytest.raises(Conflict, match="only kept"):
-        prepare(world.pipe, find(world.pipe, review.id))
+        prepare(world.context, find(world.context, review.id))
 
 
 def test_a_key_of_a_column_that_somebody_has_dropped_is_refused(world: World) -> None:
     world.change_by_hand(("shop", "t"), "a")
-    made = set_key.prepare(world.pipe, "main.t", ("a",), "rekey")
+    made = set_key.prepare(world.context, "main.t", ("a",), "rekey")
     assert "column a is not at the destination" in made.why_not
 
 
@@ -119,9 +119,9 @@ def test_an_undo_that_was_killed_is_finished_by_the_next_run(
     statement(world.database)
     world.sync()
     (review,) = (r for r in world.store.reviews.find(NAME, ("applied",)) if r.kind == kind)
-    made = prepare(world.pipe, find(world.pipe, review.id))
+    made = prepare(world.context, find(world.context, review.id))
     with world.killed_at(point) as died:
-        apply_undo(world.pipe, made, ("*",))
+        apply_undo(world.context, made, ("*",))
     world.sync()
     check_blocked(world, {})
     there = {(ref, frozenset(held.table.by_name)) for ref, held in world.destination.held.items()}

@@ -114,7 +114,7 @@ class World:
         shutil.rmtree(self.folder)
 
     @property
-    def pipe(self) -> SyncContext:
+    def context(self) -> SyncContext:
         destination: Destination = self.destination
         naming = Naming(NAME, default_schema=self.database.schema)
         return SyncContext(
@@ -123,7 +123,7 @@ class World:
         )  # fmt: skip
 
     def sync(self, **wanted: Any) -> SyncReport:
-        report = sync(self.pipe, RunScope(**wanted), engine=self.engine())
+        report = sync(self.context, RunScope(**wanted), engine=self.engine())
         self.crashed = False
         return report
 
@@ -163,7 +163,7 @@ class World:
         held[ref] = changed_by_hand(held[ref], column)
 
     def place(self, table: Table) -> Ref:
-        return destination_ref(table, self.pipe.naming)
+        return destination_ref(table, self.context.naming)
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
         """The destination's rows of an accepted table by destination name, those marked as deleted included."""

@@ -135,7 +135,7 @@ class Lake:
 
     def sync(self) -> str:
         self.now += timedelta(seconds=1)
-        return sync(self.app.pipe("shop"), RunScope(), engine=self.app.engine("shop")).run
+        return sync(self.app.sync_context("shop"), RunScope(), engine=self.app.engine("shop")).run
 
     def command(self, words: str) -> None:
         """`CHANGE` stands for the one that was applied last."""

@@ -189,7 +189,7 @@ def test_nothing_is_imported_or_measured_where_it_is_off(tmp_path: Path) -> None
     sql(tmp_path, "create table item (id integer primary key)")
     code = (
         "import sys; from pathlib import Path; from instep.bootstrap import open_project; from instep.sync.run import "
-        "sync\nwith open_project(Path(sys.argv[1])) as app:\n    pipe = app.pipe('shop')\n    "
+        "sync\nwith open_project(Path(sys.argv[1])) as app:\n    pipe = app.sync_context('shop')\n    "
         "sync(pipe, engine=app.engine('shop'))\nfound = [m for m in sys.modules if m.startswith(('opentelemetry', "
         "'instep.monitoring.traces', 'instep.monitoring.lineage'))]\nassert found == [], found"
     )
@@ -202,5 +202,5 @@ def test_without_the_extra_the_next_step_is_told(app: App, monkeypatch: pytest.M
     monkeypatch.delitem(sys.modules, "instep.monitoring.traces")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with app, pytest.raises(SetupError, match="otel") as found:
-        app.pipe("shop")
+        app.sync_context("shop")
     assert found.value.hint == "pip install 'instep[otel]'"

@@ -52,7 +52,7 @@ def _loads(world: World, *values: str) -> None:
     for value in values:
         world.sql("update item set name = 'VALUE', size = 'VALUE' where id = 1".replace("VALUE", value))
         with open_project(world.folder) as app:
-            assert sync(app.pipe("shop"), RunScope(), engine=app.engine("shop")).status == "done"
+            assert sync(app.sync_context("shop"), RunScope(), engine=app.engine("shop")).status == "done"
 
 
 ERASING = ("quarantine", "discard", "main.item", "--key", '{"id": 1}', "--yes")

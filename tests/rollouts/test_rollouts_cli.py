@@ -137,14 +137,14 @@ def test_health_is_measured_at_the_destination(real: Make) -> None:
     fleet = real(1)
     fleet.sql("c000", "delete from orders where id > 2; update orders set note = null where id = 1;")
     with fleet.open() as app:
-        runs = InProcess(app.pipe, app.engine)
+        runs = InProcess(app.sync_context, app.engine)
         outcome = runs.sync("c000", "k", measured=True)
         health = outcome.tables["main.orders"]
         assert health.before is not None
         assert health.after is not None
         assert (outcome.ok, health.before.rows, health.before.nulls) == (True, 4, {"id": 0, "note": 0})
         assert health.after.nulls["note"] == 1
-        assert measures(app.pipe("c000"), nulls=False)["main.orders"].nulls == {}
+        assert measures(app.sync_context("c000"), nulls=False)["main.orders"].nulls == {}
         fleet.break_("c000")
         assert "does not exist" in runs.sync("c000", "k", measured=True).error
         assert not runs.undo("c000", "c-000000", "k").ok

@@ -33,7 +33,7 @@ ADVANCE = "from instep.cli.main import run; run()"
 def loaded(folder: Path, capsys: pytest.CaptureFixture[str], count: int) -> RealFleet:
     fleet = RealFleet(folder, count, capsys)
     with fleet.open() as app:
-        runs = InProcess(app.pipe, app.engine)
+        runs = InProcess(app.sync_context, app.engine)
         assert all(runs.sync(name, "first", measured=False).ok for name in fleet.names)
         fleet.change()
         assert all(runs.detect(name, "seen").ok for name in fleet.names)
@@ -55,7 +55,7 @@ def test_one_in_twenty_fails_and_resume_touches_only_those(tmp_path: Path, capsy
         patch = SelectionPatch(app.project, app.store, (("on", "main.refunds"),))
         order = RolloutOrder(patch, ConnectionGroup(tags=("shard",)), SIZES, gates(["failed=10%"]))
         made = create(app.store, draft(order, fleet.names, "ann"))
-        rolling = Rolling(app.store, patch, InProcess(app.pipe, app.engine), "ann", told.append)
+        rolling = Rolling(app.store, patch, InProcess(app.sync_context, app.engine), "ann", told.append)
         ended = rolling.advance(made.id, every=True)
         assert ended.status == "partial"
         assert Counter(m.status for m in told) == {"done": COUNT - len(broken), "failed": len(broken)}

@@ -78,7 +78,7 @@ def crew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Make]:
     def make(count: int) -> Crew:
         fleet = RealFleet(tmp_path, count, capsys)
         opened.append(fleet.open())
-        runs = InProcess(opened[0].pipe, opened[0].engine)
+        runs = InProcess(opened[0].sync_context, opened[0].engine)
         assert all(runs.sync(name, "first", measured=False).ok for name in fleet.names)
         fleet.change()
         assert all(runs.detect(name, "seen").ok for name in fleet.names)
@@ -168,7 +168,7 @@ def test_stopped_between_two_turns(crew: Make) -> None:
 def test_what_does_not_fit_is_looked_at_again(crew: Make) -> None:
     shop = crew(2)
     shop.fleet.sql("c001", "drop table refunds")
-    assert InProcess(shop.app.pipe, shop.app.engine).detect("c001", "again").ok
+    assert InProcess(shop.app.sync_context, shop.app.engine).detect("c001", "again").ok
     made = shop.create("rest")
     queued.advance(shop.store, made.id, "ann")
     shop.work()

@@ -33,7 +33,7 @@ class ShardWorld(World):
     def __post_init__(self) -> None:
         assert self.shared is not None
         self.store = self.shared
-        self.destination: Any = self.pipe.destination
+        self.destination: Any = self.context.destination
 
     def accepted(self, name: str) -> Table:
         found = self.store.accepted.catalog(self.shard).get((self.case.schema, name))
@@ -45,11 +45,11 @@ class ShardWorld(World):
         return answer(self.store, found, status, "test")
 
     @property
-    def pipe(self) -> SyncContext:
+    def context(self) -> SyncContext:
         self.destination = self.base
-        pipe = of_shard(replace(super().pipe, name=self.shard, destination_name="lake"), self.shard)
-        self.destination = pipe.destination
-        return pipe
+        context = of_shard(replace(super().context, name=self.shard, destination_name="lake"), self.shard)
+        self.destination = context.destination
+        return context
 
 
 @dataclass

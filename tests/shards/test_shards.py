@@ -43,7 +43,7 @@ def test_a_shared_table_is_not_repaired_by_key(shop: Shop) -> None:
     shop.sync()
     path = shop["a"].accepted("t").path
     with pytest.raises(Blocked, match="connections share it") as caught:
-        repair(shop["a"].pipe, path, ["*"])
+        repair(shop["a"].context, path, ["*"])
     assert f"instep backfill {path}" in caught.value.hint
     assert len(shop.rows("id")) == 3
 
@@ -172,7 +172,7 @@ def test_tables_without_a_key(shop: Shop) -> None:
 def test_a_table_is_shared_or_somebodys_own(warehouse: Shop, tmp_path: Path) -> None:
     warehouse["a"].run(MAKE)
     warehouse["a"].sync()
-    own = replace(warehouse["b"].pipe, shard="", destination=warehouse.base, name="own")
+    own = replace(warehouse["b"].context, shard="", destination=warehouse.base, name="own")
     warehouse["b"].run(MAKE)
     (why,) = preview(own).plan.refused.values()
     assert "is shared by connections with a `shard`" in why

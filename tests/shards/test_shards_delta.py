@@ -87,7 +87,7 @@ def test_a_reload_of_one_shard_leaves_the_files_of_others(lake: Shop) -> None:
 
 def ids(shop: Shop, shard: str) -> list[int]:
     """As the shard reads its own rows, those that are marked as deleted included."""
-    return sorted(shop[shard].pipe.destination.read(REF, ["id"]).read_all().column("id").to_pylist())
+    return sorted(shop[shard].context.destination.read(REF, ["id"]).read_all().column("id").to_pylist())
 
 
 def test_a_commit_comes_on_top_of_those_of_other_shards(lake: Shop) -> None:
@@ -128,8 +128,8 @@ def test_maintenance_of_one_shard_is_about_its_own_files(lake: Shop) -> None:
             lake[name].run(f"INSERT INTO t VALUES ({number}, 'n', {number})")  # noqa: S608
             lake[name].sync()
     before = files(lake)
-    pipe = replace(lake["a"].pipe, maintenance=Maintenance(min_files=3, max_snapshot_age=0, keep_snapshots=1))
-    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    context = replace(lake["a"].context, maintenance=Maintenance(min_files=3, max_snapshot_age=0, keep_snapshots=1))
+    [done] = maintain(context, "", Silent(), lambda: None).tables
     after = files(lake)
     assert (done.error, done.done.files_before, done.done.files, len(after["a"])) == ("", 4, 1, 1)
     assert [after[n] for n in "bc"] == [before[n] for n in "bc"]
@@ -156,10 +156,10 @@ def test_a_writer_that_stands_by_keeps_its_files(lake: Shop) -> None:
     foreign = Path(str(held(lake).folder / held(lake, "b").area / "dead-00000-0-0-x.parquet"))
     for path in (aside, foreign):
         path.write_text("x")
-    lake["a"].pipe.destination.remove_uncommitted_files(REF, {"dead": 1})
+    lake["a"].context.destination.remove_uncommitted_files(REF, {"dead": 1})
     assert (aside.exists(), foreign.exists()) == (True, True)
     os.utime(aside, (1, 1))
-    lake["b"].pipe.destination.remove_uncommitted_files(REF, {"dead": 1})
+    lake["b"].context.destination.remove_uncommitted_files(REF, {"dead": 1})
     assert (aside.exists(), foreign.exists()) == (False, False)
 
 

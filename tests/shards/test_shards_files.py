@@ -66,7 +66,7 @@ def loaded(shop: Shop) -> Any:
 
 
 def maintained(shop: Shop, shard: str, **more: Any) -> Maintained:
-    to = shop[shard].pipe.destination
+    to = shop[shard].context.destination
     assert isinstance(to, Maintains)
     return to.maintain(REF, Upkeep(EAGER, "m", to.held_by(REF), **more))
 
@@ -82,7 +82,7 @@ def test_a_full_load_leaves_the_files_of_others_alone(shop: Shop) -> None:
     assert (now["a"], now["c"]) == (before["a"], before["c"])
     assert not now["b"] & before["b"]
     assert shop.differing() == {}
-    state = shop["b"].pipe.destination.state(REF)
+    state = shop["b"].context.destination.state(REF)
     assert state is not None
     assert (state.rows, state.files) == (3, len(now["b"]))
 
@@ -105,7 +105,7 @@ def test_compaction_and_expiry_of_one_shard(shop: Shop) -> None:
         maintained(shop, shard)
     assert [len(files(shop, s)) for s in "abc"] == [1, 1, 1]
     assert shop.differing() == {}
-    assert [shop[s].pipe.destination.state(REF).rows for s in "abc"] == [10, 10, 10]
+    assert [shop[s].context.destination.state(REF).rows for s in "abc"] == [10, 10, 10]
     shop["c"].run("INSERT INTO t VALUES (30, 'c', 30)")
     report = shop["c"].sync()
     assert [(t.read, t.inserted) for t in report.tables] == [(3, 1)], "the cursor goes on where it was"
@@ -123,15 +123,15 @@ def test_what_was_dropped_comes_back_after_maintenance(shop: Shop) -> None:
     shop.sync()
     for shard in "abc":
         maintained(shop, shard)
-    pipe = shop["c"].pipe
-    (review,) = [r for r in pipe.store.reviews.find("c", ["applied"]) if r.kind == "column.removed"]
-    apply_undo(pipe, prepare(pipe, find(pipe, review.id)))
+    context = shop["c"].context
+    (review,) = [r for r in context.store.reviews.find("c", ["applied"]) if r.kind == "column.removed"]
+    apply_undo(context, prepare(context, find(context, review.id)))
     assert [row for row in shop.rows("id", "v") if row[0] == "c"] == [("c", 1, "x"), ("c", 2, "y"), ("c", 3, "z")]
 
 
 @pytest.mark.slow
 def test_orphans_of_others_are_left(shop: Shop, tmp_path: Path) -> None:
-    places = {s: Path(shop[s].pipe.destination.target(REF).location.removeprefix("file://")) for s in "ab"}
+    places = {s: Path(shop[s].context.destination.target(REF).location.removeprefix("file://")) for s in "ab"}
     for place in places.values():
         place.mkdir(parents=True, exist_ok=True)
         (place / "left.parquet").write_bytes(b"x")
@@ -157,7 +157,7 @@ def test_a_table_that_was_put_back_by_hand_is_read_again(shop: Shop) -> None:
     shop.sync()
     assert shop.differing() == {}
     assert len(shop.rows("id")) == 9
-    states = [shop[name].pipe.destination.state(REF) for name in "abc"]
+    states = [shop[name].context.destination.state(REF) for name in "abc"]
     assert [(s.rows, s.files) for s in states if s] == [(3, len(files(shop, name))) for name in "abc"]
 
 
@@ -170,7 +170,7 @@ def test_without_its_partition_nothing_is_loaded(shop: Shop) -> None:
     assert table.status == "failed"
     assert "not partitioned by _instep_shard any more" in table.error
     with pytest.raises(DestinationError, match="cannot be told apart"):
-        shop["b"].pipe.destination.append(REF, [], Commit("r", 9))
+        shop["b"].context.destination.append(REF, [], Commit("r", 9))
 
 
 def busy(shop: Shop, name: str) -> list[str]:
@@ -355,7 +355,7 @@ def test_in_an_object_store(tmp_path: Path, bucket: Bucket) -> None:
 @pytest.mark.slow
 def test_a_shared_table_is_not_put_back(shop: Shop) -> None:
     with pytest.raises(InstepError, match="its snapshots have the rows of all its connections"):
-        savepoints(shop["a"].pipe, "main.t")
+        savepoints(shop["a"].context, "main.t")
 
 
 def spec(shop: Shop) -> list[str]:
@@ -392,7 +392,7 @@ def test_partitions_of_users_follow_the_shard(shop: Shop) -> None:
 
 def test_a_rest_catalog_shares_no_tables(tmp_path: Path) -> None:
     with opened(tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path), catalog="rest")), "a") as shop:
-        pipe = shop["a"].pipe
-        assert not isinstance(pipe.destination, Sharded)
-        (why,) = unable(pipe, [REF]).values()
+        context = shop["a"].context
+        assert not isinstance(context.destination, Sharded)
+        (why,) = unable(context, [REF]).values()
         assert why.startswith("a lake with a REST catalog cannot hold the rows of several connections in one table: ")

@@ -90,9 +90,9 @@ def test_a_dropped_column_is_taken_back_with_its_values(warehouse: Shop) -> None
     warehouse.sync()
     assert warehouse.columns() == ["id", "at"]
     for shard in "ca":
-        pipe = warehouse[shard].pipe
-        (review,) = [r for r in pipe.store.reviews.find(shard, ["applied"]) if r.kind == "column.removed"]
-        apply_undo(pipe, prepare(pipe, find(pipe, review.id)))
+        context = warehouse[shard].context
+        (review,) = [r for r in context.store.reviews.find(shard, ["applied"]) if r.kind == "column.removed"]
+        apply_undo(context, prepare(context, find(context, review.id)))
     assert warehouse.rows("id", "v") == [
         ("a", 1, "x"), ("a", 2, "y"), ("b", 1, "x"), ("b", 2, "y"), ("c", 1, "x"), ("c", 2, "y"),
     ]  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_rename_is_taken_back_with_the_values_of_its_shard(warehouse: Shop) ->
     one.run("INSERT INTO t VALUES (3, 'z', 3)")
     one.sync()
     (review,) = [r for r in one.store.reviews.find("a", ["applied"]) if r.kind == "column.renamed"]
-    apply_undo(one.pipe, prepare(one.pipe, find(one.pipe, review.id)))
+    apply_undo(one.context, prepare(one.context, find(one.context, review.id)))
     assert warehouse.columns() == ["id", "v", "at"]
     assert warehouse.rows("id", "v")[:3] == [("a", 1, "x"), ("a", 2, "y"), ("a", 3, "z")]
     assert len(warehouse.rows("id")) == 7
@@ -140,12 +140,12 @@ def test_dropping_and_renaming_a_table_needs_all_of_them(warehouse: Shop) -> Non
 
 def test_a_late_run_of_one_shard_is_refused_and_others_go_on(warehouse: Shop) -> None:
     loaded(warehouse)
-    late, other = warehouse["a"].pipe.destination, warehouse["b"].pipe.destination
+    late, other = warehouse["a"].context.destination, warehouse["b"].context.destination
     late.claim(REF, 50)
     with pytest.raises(Fenced):
         late.append(REF, [], Commit("late", 49))
     other.append(REF, [], Commit("other", 40))
-    assert [warehouse[s].pipe.destination.state(REF).fence for s in "ab"] == [1, 40]
+    assert [warehouse[s].context.destination.state(REF).fence for s in "ab"] == [1, 40]
 
 
 KILLS = [
@@ -191,7 +191,7 @@ def test_all_at_once(shop: Shop) -> None:
 
 def test_what_is_held_of_one_shard_is_not_that_of_others(warehouse: Shop) -> None:
     loaded(warehouse)
-    targets = [warehouse[shard].pipe.destination.target(REF) for shard in "abc"]
+    targets = [warehouse[shard].context.destination.target(REF) for shard in "abc"]
     assert len({t.quarantine for t in targets} | {t.location for t in targets}) == 6
 
 
@@ -217,7 +217,7 @@ def test_the_table_is_the_union_of_its_sources(tmp_path: Path, kind: str, seed: 
 
 def tended(shop: Shop, name: str) -> None:
     """Small files of one shard are put together, where the destination does that, and old snapshots go."""
-    to = shop[name].pipe.destination
+    to = shop[name].context.destination
     if isinstance(to, Maintains) and to.tables():
         how = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0)
         to.maintain(REF, Upkeep(how, "m", to.held_by(REF), moving=True))

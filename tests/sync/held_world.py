@@ -38,7 +38,7 @@ class HeldWorld:
 
     @property
     def ref(self) -> Ref:
-        return destination_ref(self.world.accepted(self.name), self.world.pipe.naming)
+        return destination_ref(self.world.accepted(self.name), self.world.context.naming)
 
     @property
     def path(self) -> str:
@@ -78,13 +78,13 @@ class HeldWorld:
         self.hold(QuarantinedValue(json.dumps({"id": original["id"]}), "", texts, "NULL in the key (id)"), **more)
 
     def replay(self, **options: Any) -> Replayed:
-        [done] = replay(self.world.pipe, **options)
+        [done] = replay(self.world.context, **options)
         assert not done.error, done.error
         return done
 
     def statuses(self) -> dict[str | None, str]:
         """Status by original."""
-        return {e.original: e.status for h in holdings(self.world.pipe) for e in h.found.entries}
+        return {e.original: e.status for h in holdings(self.world.context) for e in h.found.entries}
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Values with the note, deleted rows included."""

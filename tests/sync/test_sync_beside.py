@@ -109,7 +109,7 @@ def until_some_are_committed(world: World) -> Callable[[], None]:
 
 def test_tables_are_committed_while_another_is_read(world: World) -> None:
     engine = Slow(threads=2, before=until_some_are_committed(world))
-    report = sync(world.pipe, engine=engine)
+    report = sync(world.context, engine=engine)
     assert set(world.statuses(report).values()) == {"done"}
     assert world.differing() == {}
 
@@ -121,7 +121,7 @@ def test_a_table_that_fails_late_leaves_what_is_committed(world: World) -> None:
         wait()
         raise ReadError("no more of it")
 
-    report = sync(world.pipe, engine=Slow(threads=2, before=fails))
+    report = sync(world.context, engine=Slow(threads=2, before=fails))
     assert world.statuses(report) == {**dict.fromkeys(TABLES, "done"), "slow": "failed"}
     assert committed(world) == set(TABLES)
     world.sync()
@@ -131,7 +131,7 @@ def test_a_table_that_fails_late_leaves_what_is_committed(world: World) -> None:
 def test_what_was_committed_is_recorded_where_the_run_breaks_off(world: World) -> None:
     engine = Slow(threads=2, before=until_some_are_committed(world), breaks=True)
     with pytest.raises(ReadError):
-        sync(world.pipe, engine=engine)
+        sync(world.context, engine=engine)
     done = committed(world)
     assert done
     assert {ref[1] for ref in world.store.loaded.of("shop")} == done
@@ -154,7 +154,7 @@ def test_what_a_task_that_is_done_again_has_staged_is_removed_after_the_commits(
         return commit(*given)
 
     monkeypatch.setattr(load_tables, "commit", late)
-    report = sync(world.pipe, engine=engine)
+    report = sync(world.context, engine=engine)
     assert {t.error for t in report.tables} == {""}
     assert world.differing() == {}
     assert sorted(world.folder.rglob("*-1-*.parquet")) == []
@@ -166,7 +166,7 @@ def test_a_schema_that_moves_while_others_are_read_is_seen_before_the_commit(wor
     def moves() -> None:
         world.run("ALTER TABLE t1 ADD COLUMN note varchar(9)", "UPDATE t1 SET note = 'n'")
 
-    report = sync(world.pipe, engine=Slow(threads=2, before=moves))
+    report = sync(world.context, engine=Slow(threads=2, before=moves))
     assert {t.error for t in report.tables} == {""}
     assert world.rows("t1", "id", "note") == [(1, "n"), (2, "n")]
     assert world.differing() == {}

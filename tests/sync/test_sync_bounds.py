@@ -17,24 +17,24 @@ def test_a_flood_of_columns_is_let_in_up_to_the_limit(world: World) -> None:
     world.run("create table item (id int primary key)")
     world.evolve()
     world.run("alter table item " + ", ".join(f"add c{n} text" for n in range(6)))
-    pipe = replace(world.pipe, max_new_columns=4)
-    evolve(pipe, preview(pipe).plan)
+    context = replace(world.context, max_new_columns=4)
+    evolve(context, preview(context).plan)
     assert world.schema("item") == "id int32!, c0 string, c1 string, c2 string, c3 string"
     held = [r for r in world.store.reviews.find("shop", ("open",)) if r.action == "review"]
     assert sorted((r.column, r.rule) for r in held) == [("c4", "new column limit"), ("c5", "new column limit")]
     assert "max_new_columns" in held[0].why
-    evolve(pipe, preview(pipe).plan)
+    evolve(context, preview(context).plan)
     assert world.accepted("item").by_name.keys() == {"id", "c0", "c1", "c2", "c3"}, "held until it is answered"
     world.answer("approved")
-    evolve(pipe, preview(pipe).plan)
+    evolve(context, preview(context).plan)
     assert len(world.accepted("item").columns) == 7
 
 
 def test_the_first_selection_is_no_flood(world: World) -> None:
     columns = ", ".join(f"c{n} int" for n in range(8))
     world.run(f"create table item (id int primary key, {columns})")
-    pipe = replace(world.pipe, max_new_columns=2)
-    evolve(pipe, preview(pipe).plan)
+    context = replace(world.context, max_new_columns=2)
+    evolve(context, preview(context).plan)
     assert len(world.accepted("item").columns) == 9
 
 

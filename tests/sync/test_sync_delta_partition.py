@@ -180,8 +180,8 @@ def test_maintenance_puts_files_of_one_partition_together(world: World) -> None:
     synced(world)
     for number in range(1, 7):
         changed(world, f"INSERT INTO t VALUES ({number}, {number % 2})")  # noqa: S608
-    pipe = replace(world.pipe, maintenance=Maintenance(min_files=3))
-    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    context = replace(world.context, maintenance=Maintenance(min_files=3))
+    [done] = maintain(context, "", Silent(), lambda: None).tables
     assert (done.error, done.done.files_before, done.done.files) == ("", 7, 2)
     assert [f["partitionValues"] for f in held(world).files if f] in ([{"odd": "0"}, {"odd": "1"}],
                                                                      [{"odd": "1"}, {"odd": "0"}])  # fmt: skip
@@ -242,7 +242,7 @@ def test_a_restored_version_keeps_its_partitions(served: World) -> None:
     begun(served, "region")
     first = held(served).snapshot.version
     changed(served, *MOVES)
-    restore(served.pipe, prepare(served.pipe, served.accepted("t").path, first), ["*.t"])
+    restore(served.context, prepare(served.context, served.accepted("t").path, first), ["*.t"])
     assert ([r[0] for r in served.rows("t", "id")], wrong_places(served)) == ([-5, 1, 2, 3, 4], [])
     synced(served)
     served.settings["t"] = TableSettings(partition=("note",))
@@ -263,7 +263,7 @@ def test_a_new_generation_keeps_its_partitions(served: World) -> None:
     assert by(served) == ["region", "amount"], "which is kept without values"
     served.settings["t"] = TableSettings(partition=("region",))
     served.sync()
-    carry_out(served.pipe, rekeying(served.pipe, served.accepted("t").path, ["id"], "clear"), ["*"])
+    carry_out(served.context, rekeying(served.context, served.accepted("t").path, ["id"], "clear"), ["*"])
     synced(served)
     assert by(served) == ["region"]
 

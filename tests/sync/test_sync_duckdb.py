@@ -113,9 +113,9 @@ def test_a_dropped_column_comes_back_with_later_rows(world: World) -> None:
     world.sync()
     assert "a" not in world.accepted("t").by_name
     (review,) = applied(world, "column.removed")
-    made = prepare(world.pipe, find(world.pipe, review.id))
+    made = prepare(world.context, find(world.context, review.id))
     assert any("rows written since the drop (1)" in limit for limit in made.limits), made.limits
-    apply_undo(world.pipe, made)
+    apply_undo(world.context, made)
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, ""), (9, None)]
 
 
@@ -127,7 +127,7 @@ def test_a_full_load_keeps_what_can_be_taken_back(world: World) -> None:
     world.sync()
     world.sync(full=True)
     (review,) = applied(world, "column.removed")
-    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
+    apply_undo(world.context, prepare(world.context, find(world.context, review.id)))
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, "")]
 
 
@@ -145,9 +145,9 @@ def test_values_that_do_not_fit_are_held_and_replayed(world: World) -> None:
     world.answer("approved")
     world.evolve()
     assert world.rows("m", "id", "v") == [(1, "5"), (2, None), (3, None)]
-    assert total(replay(world.pipe)) == {"replayed": 2, "superseded": 0, "held": 0}
+    assert total(replay(world.context)) == {"replayed": 2, "superseded": 0, "held": 0}
     assert world.rows("m", "id", "v") == [(1, "5"), (2, "odd"), (3, "strange")]
-    assert total(replay(world.pipe))["replayed"] == 0
+    assert total(replay(world.context))["replayed"] == 0
     assert world.differing() == {}
 
 

@@ -41,7 +41,7 @@ class Told:
 
 
 def run(world: World, told: Told, small: int = SMALL) -> None:
-    report = sync(world.pipe, progress=told, engine=Auto(told, small))
+    report = sync(world.context, progress=told, engine=Auto(told, small))
     assert world.statuses(report) == {"t": "done"}
     assert world.differing() == {}
 
@@ -75,6 +75,6 @@ def test_a_merge_that_only_spark_can_do_starts_it(make_world: MakeWorld, session
     run(world, told)
     assert told.starts == 0
     world.run(*MORE)
-    sync(world.pipe, progress=told, engine=Auto(told))
+    sync(world.context, progress=told, engine=Auto(told))
     assert told.starts == 1
     assert world.rows("t", "id", "a") == [(1, "x"), (2, "y"), (3, "z")]

@@ -23,12 +23,12 @@ def columns(*names: str) -> list[str]:
 
 
 def limited(world: World, most: int = 0) -> Any:
-    return replace(world.pipe, max_new_columns=most)
+    return replace(world.context, max_new_columns=most)
 
 
 def evolved(world: World, most: int = 0) -> None:
-    pipe = limited(world, most)
-    evolve(pipe, preview(pipe).plan)
+    context = limited(world, most)
+    evolve(context, preview(context).plan)
 
 
 def names(world: World) -> tuple[str, ...] | None:
@@ -153,7 +153,7 @@ def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way:
         "ALTER TABLE t DROP COLUMN a", "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)"
     )
     evolved(world)
-    set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "public.t", ["v"], way))
+    set_key.carry_out(world.context, set_key.prepare(world.context, "public.t", ["v"], way))
     assert names(world) == (() if way == "rebuild" else ("a",))
     world.sync()
     assert there(world)

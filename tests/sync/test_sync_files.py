@@ -43,7 +43,7 @@ class Drop:
     def places(self) -> list[tuple[str, ...]]:
         """(column, original, place, status) of what is held of all tables."""
         return sorted(
-            (e.column, e.original, e.place, e.status) for h in holdings(self.world.pipe) for e in h.found.entries
+            (e.column, e.original, e.place, e.status) for h in holdings(self.world.context) for e in h.found.entries
         )
 
 
@@ -180,7 +180,7 @@ def test_values_that_do_not_fit_are_held_with_their_place_and_replayed(drop: Dro
     ]  # fmt: skip
     assert world.answer("approved", "column.retyped")
     world.sync()
-    replay(world.pipe)
+    replay(world.context)
     assert world.rows("t", "id", "n") == [(1, 10.0), (2, 20.0), (3, 30.5)]
     assert [p[-1] for p in drop.places()] == ["held", "replayed"]
 

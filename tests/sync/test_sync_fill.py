@@ -191,7 +191,7 @@ def test_values_that_do_not_fit_are_held(make_world: MakeWorld) -> None:
     assert '"field":"size"' in found[0][2]
     from instep.sync.quarantine.quarantine import holdings
 
-    assert [e.original for h in holdings(world.pipe) for e in h.found.entries] == ["many"]
+    assert [e.original for h in holdings(world.context) for e in h.found.entries] == ["many"]
 
 
 def test_a_table_that_is_read_whole_needs_no_fill(make_world: MakeWorld) -> None:

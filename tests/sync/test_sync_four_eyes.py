@@ -42,8 +42,8 @@ class Eyes:
             connection.executescript(script)
 
     def by(self, who: str) -> SyncContext:
-        pipe = replace(self.app.pipe("shop"), who=who)
-        return replace(pipe, policy=self.policy) if self.policy else pipe
+        context = replace(self.app.sync_context("shop"), who=who)
+        return replace(context, policy=self.policy) if self.policy else context
 
     def sync(self, who: str) -> None:
         sync(self.by(who), RunScope(), engine=self.app.engine("shop"))
@@ -219,21 +219,21 @@ def test_an_undo_that_drops_takes_two_people(tmp_path: Path, on: bool) -> None:
     for eyes in opened(tmp_path, on, "propagate_all"):
         eyes.sql("alter table item add column more text")
         eyes.sync("bob")
-        pipe = eyes.by("alice")
-        made = prepare(pipe, find(pipe, eyes.change("column.added").id))
+        context = eyes.by("alice")
+        made = prepare(context, find(context, eyes.change("column.added").id))
         dropped = tuple(s.object for s in made.drops)
         assert dropped
         if on:
             with pytest.raises(Blocked, match=r"which drops \S+item.more: .*only alice has asked for it"):
-                apply_undo(pipe, made, dropped)
-            pipe = eyes.by("carol")
-        assert apply_undo(pipe, made, dropped) > 0
+                apply_undo(context, made, dropped)
+            context = eyes.by("carol")
+        assert apply_undo(context, made, dropped) > 0
 
 
 def test_an_undo_that_drops_nothing_needs_one(eyes: Eyes) -> None:
     eyes.approved("create table more (id integer primary key)", "table.added")
     eyes.sync("bob")
-    pipe = eyes.by("alice")
-    made = prepare(pipe, find(pipe, eyes.change("table.added").id))
+    context = eyes.by("alice")
+    made = prepare(context, find(context, eyes.change("table.added").id))
     assert not made.drops
-    assert apply_undo(pipe, made) > 0
+    assert apply_undo(context, made) > 0

@@ -22,9 +22,9 @@ class Named(World):
     given: dict[str, GivenNames] = field(default_factory=dict)
 
     @property
-    def pipe(self) -> SyncContext:
-        pipe = super().pipe
-        return replace(pipe, naming=replace(pipe.naming, given=lambda ref: self.given.get(ref[1], GivenNames())))
+    def context(self) -> SyncContext:
+        context = super().context
+        return replace(context, naming=replace(context.naming, given=lambda ref: self.given.get(ref[1], GivenNames())))
 
 
 def begun(world: World, **given: GivenNames) -> Named:

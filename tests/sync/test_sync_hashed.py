@@ -98,7 +98,7 @@ def test_switched_off_and_on_again(make_world: MakeWorld) -> None:
 def test_what_looks_personal_is_neither_loaded_nor_kept_aside(make_world: MakeWorld) -> None:
     world = make_world("postgres")
     world.run("CREATE TABLE t (id int PRIMARY KEY, x varchar(200))", "INSERT INTO t VALUES (1, 'ann@example.org')")
-    sync(replace(world.pipe, protect=Protect("on")), engine=Inline())
+    sync(replace(world.context, protect=Protect("on")), engine=Inline())
     assert [c.name for c in world.accepted("t").columns] == ["id"]
     assert world.rows("t", "id") == [(1,)]
     assert in_clear(world.folder, SECRET) == []

@@ -66,11 +66,11 @@ def test_what_is_kept_of_the_destination_is_what_is_there(world: World) -> None:
         world.evolve()
         known = catalog_of(world.store, version_at(world.store, "shop", "destination"))
         accepted = world.store.accepted.catalog("shop")
-        there = world.destination.inspect([destination_ref(t, world.pipe.naming) for t in accepted.tables])
+        there = world.destination.inspect([destination_ref(t, world.context.naming) for t in accepted.tables])
         assert {t.ref: [(c.name, str(c.type)) for c in t.columns] for t in known.tables} == {
             t.ref: [(c.name, str(c.type)) for c in t.columns] for t in there.tables
         }
-    wanted = desired(accepted, world.pipe.naming)
+    wanted = desired(accepted, world.context.naming)
     assert {t.ref for t in wanted.tables} == {t.ref for t in known.tables}
     assert [v.label for v in versions(world.store, "shop", "accepted")] == ["1.0", "2.0", "2.1", "3.0", "4.0"]
 

@@ -55,7 +55,7 @@ def prepared(world: World, policy: Policy, change: str) -> World:
 
 
 def judged(world: World, change: str = "") -> ImpactReport:
-    return report(world.pipe, world.preview(), models(), change)
+    return report(world.context, world.preview(), models(), change)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_returning_name_is_no_new_column(make_world: MakeWorld) -> None:
     world.evolve(world.detect())
     world.run("alter table item add column name text")
     star = [Model("star", ("star",), parse("select * from shop.item", "spark")[0], "spark")]
-    found = report(world.pipe, world.preview(), star)
+    found = report(world.context, world.preview(), star)
     assert [v.level for v in found.verdicts] == ["safe"]
 
 

@@ -69,12 +69,12 @@ def test_what_does_nothing_leaves_no_record(made: World) -> None:
 def test_a_plan_is_undone_as_a_whole(made: World) -> None:
     made.evolve()
     plan = latest(made)
-    back = prepare(made.pipe, find(made.pipe, plan.id))
-    apply_undo(made.pipe, back)
+    back = prepare(made.context, find(made.context, plan.id))
+    apply_undo(made.context, back)
     assert made.schema("a") == "id int32!, x int32"
     assert story(made)[-1] == ("done", [("column a.z renamed to x", "done")])
     with pytest.raises(InstepError, match=r"has applied no change \(done\)"):
-        find(made.pipe, latest(made).id)
+        find(made.context, latest(made).id)
 
 
 POINTS = [
@@ -103,7 +103,7 @@ def test_the_next_run_says_what_became_of_each_step(
     assert (status, [text for text, how in steps if how == "skipped"]) == ("done", [text for text, _ in again])
     assert len(latest(made).changes) == 2
     with pytest.raises(InstepError, match="has applied no change") as caught:
-        find(made.pipe, dead)
+        find(made.context, dead)
     assert latest(made).id in caught.value.hint
 
 

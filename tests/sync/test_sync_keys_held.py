@@ -117,7 +117,7 @@ def cursored(make_world: MakeWorld) -> World:
     world.run("CREATE TABLE t (a int PRIMARY KEY, c int NOT NULL, d int NOT NULL)")
     world.run("INSERT INTO t VALUES (1, 1, 10), (2, 2, 20), (3, 3, 30)")
     world.sync()
-    set_cursor.carry_out(world.pipe, set_cursor.prepare(world.pipe, "public.t", "c"))
+    set_cursor.carry_out(world.context, set_cursor.prepare(world.context, "public.t", "c"))
     return world
 
 
@@ -136,7 +136,7 @@ def test_a_chosen_cursor_reads_whole_once_then_what_is_newer(cursored: World) ->
 
 
 def test_a_chosen_cursor_begins_where_it_is_told(cursored: World) -> None:
-    set_cursor.carry_out(cursored.pipe, set_cursor.prepare(cursored.pipe, "public.t", "d", "20"))
+    set_cursor.carry_out(cursored.context, set_cursor.prepare(cursored.context, "public.t", "d", "20"))
     assert read(cursored) == 2
     cursored.run("UPDATE t SET d = 40 WHERE a = 1")
     assert read(cursored) == 2
@@ -149,13 +149,13 @@ def test_a_chosen_cursor_that_goes_pauses_and_is_settled_by_another(cursored: Wo
     assert read(cursored) == 3  # what was recorded names the old column
     cursored.run("ALTER TABLE t DROP COLUMN e")
     assert cursored.statuses(cursored.sync()) == {"t": "paused"}
-    made = set_cursor.prepare(cursored.pipe, "public.t", "d")
+    made = set_cursor.prepare(cursored.context, "public.t", "d")
     assert [r.kind for r in made.settles] == ["cursor.removed"]
-    set_cursor.carry_out(cursored.pipe, made)
+    set_cursor.carry_out(cursored.context, made)
     assert (cursored.pauses(), list(cursored.reviews("open"))) == ({}, ["column t.e removed (int32)"])
     assert read(cursored) == 3
     assert cursored.differing() == {}
-    set_cursor.carry_out(cursored.pipe, set_cursor.prepare(cursored.pipe, "public.t", None))
+    set_cursor.carry_out(cursored.context, set_cursor.prepare(cursored.context, "public.t", None))
     assert (cursored.accepted("t").cursor, cursored.store.choices.of("shop")) == (None, {})
     assert cursored.preview().detection.decisions == ()
 

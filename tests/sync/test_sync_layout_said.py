@@ -143,8 +143,8 @@ def test_maintenance_sorts_what_it_puts_together(world: World) -> None:
     for number in (4, 5):
         world.run(f"INSERT INTO t VALUES ({number}, 'x', {10 * number})")  # noqa: S608
         world.sync()
-    pipe = replace(world.pipe, maintenance=Maintenance(min_files=3))
-    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    context = replace(world.context, maintenance=Maintenance(min_files=3))
+    [done] = maintain(context, "", Silent(), lambda: None).tables
     assert (done.done.files_before, done.done.files) == (3, 1)
     assert world.destination.read(("shop", "t"), ["at"]).read_all().column("at").to_pylist() == [50, 40, 3, 2, 1]
 
@@ -152,8 +152,8 @@ def test_maintenance_sorts_what_it_puts_together(world: World) -> None:
 def test_another_destination_says_that_it_has_none(world: World, tmp_path: Path) -> None:
     begun(world, NOTHING)
     other = DuckDbDestination(DuckDbConfig("file", str(tmp_path / "x.duckdb")))
-    pipe = replace(world.pipe, destination=other, settings=lambda t: SAID)
-    made = with_layouts(pipe, world.preview().plan)
+    context = replace(world.context, destination=other, settings=lambda t: SAID)
+    made = with_layouts(context, world.preview().plan)
     why = "`properties` and `sort` are for Iceberg, `partition` for Iceberg and Delta, and its destination is duckdb"
     assert (made.steps, made.remarks) == ((), (f"public.t: {why}",))
 

@@ -55,7 +55,7 @@ def lock_table(world: World, table: str = "t") -> Callable[[], None]:
     """What an application does that changes a table: nobody else may have it meanwhile."""
     import psycopg
 
-    config: Any = world.pipe.source.config  # type: ignore[attr-defined]
+    config: Any = world.context.source.config  # type: ignore[attr-defined]
 
     def act() -> None:
         with psycopg.connect(conninfo(config)) as connection:
@@ -123,7 +123,7 @@ def test_a_table_is_free_while_columns_are_filled_and_while_it_is_compared(
         assert phases.met.keys() & {"discover", "fingerprint"}
         phases.met.clear()
         table = world.accepted("t")
-        assert count_key(world.pipe, table, table, ("id",), ("id",)).source.unique
+        assert count_key(world.context, table, table, ("id",), ("id",)).source.unique
         assert phases.met.keys() >= {"chunks", "amid read"}
 
 
@@ -179,7 +179,7 @@ def test_a_long_statement_of_the_planner_gives_way(make_world: MakeWorld, monkey
     )
     monkeypatch.setattr(postgres_snapshot, "bounds_statement", lambda *given: slow)
     started, done = threading.Event(), threading.Event()
-    config: Any = world.pipe.source.config  # type: ignore[attr-defined]
+    config: Any = world.context.source.config  # type: ignore[attr-defined]
 
     def apply() -> None:
         with psycopg.connect(conninfo(config), autocommit=True) as connection:
@@ -204,7 +204,7 @@ def test_pieces_yield_the_rows_of_their_chunk(make_world: MakeWorld, monkeypatch
     monkeypatch.setattr(chunks, "PIECE", 1 << 20)
     world = filled(make_world())
     world.run("DELETE FROM t WHERE id % 7 = 0", "CREATE TABLE empty (id int)")
-    with world.pipe.source.snapshot() as snapshot:
+    with world.context.source.snapshot() as snapshot:
         tables = {t.name: t for t in snapshot.discover().catalog.tables}
         for name, most in (("t", 100), ("empty", 1)):
             read = TableRead(tables[name], tables[name], tuple(ColumnRead(c, c) for c in tables[name].columns))
@@ -263,7 +263,7 @@ def test_a_sqlite_file_is_free_in_every_phase_of_a_sync(
 ) -> None:
     """Whoever writes to a file with a rollback journal waits for all who read it."""
     world = make_world("sqlite")
-    config: Any = world.pipe.source.config  # type: ignore[attr-defined]
+    config: Any = world.context.source.config  # type: ignore[attr-defined]
     world.settings["t"] = MODES[mode][0]
     key = "" if mode == "keyless" else "PRIMARY KEY"
     world.run(

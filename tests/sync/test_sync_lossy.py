@@ -23,7 +23,7 @@ def filled(make_world: MakeWorld, **options: object) -> World:
 
 def test_what_does_not_fit_is_counted(make_world: MakeWorld) -> None:
     world = filled(make_world)
-    (found,) = lossy_casts(world.pipe, world.preview().detection)
+    (found,) = lossy_casts(world.context, world.preview().detection)
     assert (found.column, found.sampled, found.invalid_values, found.changed) == ("a", 3, 1, 0)
     assert str(found).endswith(f"t.a: 1 of 3 sampled values do not fit {found.type}, e.g. in the row with key id 2")
     assert "six" not in str(found)
@@ -32,8 +32,8 @@ def test_what_does_not_fit_is_counted(make_world: MakeWorld) -> None:
 def test_a_sample_is_a_sample(make_world: MakeWorld) -> None:
     world = filled(make_world)
     detection = world.preview().detection
-    assert lossy_casts(world.pipe, detection, 0) == ()
-    (found,) = lossy_casts(world.pipe, detection, 1)
+    assert lossy_casts(world.context, detection, 0) == ()
+    (found,) = lossy_casts(world.context, detection, 1)
     assert (found.sampled, found.invalid_values, str(found).endswith(f"all of 1 sampled values fit {found.type}")) == (
         1, 0, True,
     )  # fmt: skip
@@ -41,5 +41,5 @@ def test_a_sample_is_a_sample(make_world: MakeWorld) -> None:
 
 def test_a_hashed_key_names_no_row(make_world: MakeWorld) -> None:
     world = filled(make_world, selection=Selection(hashed=patterns(["*.t.id"])))
-    found = [f for f in lossy_casts(world.pipe, world.preview().detection) if f.column == "a"]
+    found = [f for f in lossy_casts(world.context, world.preview().detection) if f.column == "a"]
     assert [(f.invalid_values, f.key) for f in found] == [(1, "")]

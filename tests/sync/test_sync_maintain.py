@@ -24,7 +24,7 @@ TEN = "INSERT INTO t SELECT i, i, 'v' || i FROM generate_series(1, 10) i"
 
 
 def eager(world: World, **more: Any) -> SyncContext:
-    return replace(world.pipe, maintenance=replace(EAGER, **more))
+    return replace(world.context, maintenance=replace(EAGER, **more))
 
 
 def by_command(world: World, pattern: str = "", **options: Any) -> MaintenanceReport:
@@ -79,8 +79,8 @@ def test_an_undo_after_it_brings_all_values_back(grown: World) -> None:
     [kept] = by_command(grown, "public.t").tables
     assert kept.done.files == 1
     [removed] = [r for r in grown.store.reviews.find("shop", ["applied"]) if r.kind == "column.removed"]
-    made = prepare(grown.pipe, find(grown.pipe, removed.id))
-    apply_undo(grown.pipe, made, ("*",))
+    made = prepare(grown.context, find(grown.context, removed.id))
+    apply_undo(grown.context, made, ("*",))
     assert dict(grown.rows("t", "id", "b")) == {**before, 500: None}
 
 
@@ -172,7 +172,7 @@ def test_an_interrupt_cancels_it_and_there_is_nothing_to_undo(grown: World, monk
     [run] = [r for r in grown.store.runs.history("shop", limit=10) if r.kind == "maintain"]
     assert run.status == "cancelled"
     with pytest.raises(InstepError, match="has applied no change"):
-        find(grown.pipe, run.id)
+        find(grown.context, run.id)
 
 
 def test_a_duckdb_file_is_vacuumed(make_world: MakeWorld) -> None:

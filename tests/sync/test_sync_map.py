@@ -23,7 +23,7 @@ KINDS = ["postgres", "sqlite"]
 
 def mapped(world: World, old: str = "a", new: str = "z") -> mapping.ColumnRenamePlan:
     path = world.accepted("t").path
-    return mapping.prepare(world.pipe, f"{path}.{old}", f"{path}.{new}")
+    return mapping.prepare(world.context, f"{path}.{old}", f"{path}.{new}")
 
 
 def begun(world: World, *statements: str) -> World:
@@ -40,7 +40,7 @@ def test_pending_on_both_sides(make_world: MakeWorld, kind: str) -> None:
     assert len(world.reviews("open")) == 2
     found = mapped(world)
     assert len(found.plan.steps) == 1
-    mapping.carry_out(world.pipe, found)
+    mapping.carry_out(world.context, found)
     world.detect()
     assert world.reviews("open") == {}
     assert len(world.reviews("obsolete")) == 2
@@ -57,7 +57,7 @@ def test_retained_and_let_in(make_world: MakeWorld, kind: str) -> None:
     world.detect()
     world.evolve()
     assert "a" in world.accepted("t").by_name
-    mapping.carry_out(world.pipe, mapped(world))
+    mapping.carry_out(world.context, mapped(world))
     columns = world.accepted("t").by_name
     assert (columns["z"].retained, columns["z__v1"].retained, "a" in columns) == (False, True, False)
     assert world.preview().plan.steps == ()
@@ -93,7 +93,7 @@ def test_a_hashed_column_is_not_mapped_to_one_in_clear(world: World) -> None:
 
 def test_a_wider_type_widens_the_column(world: World) -> None:
     begun(world, "ALTER TABLE t DROP COLUMN a", "ALTER TABLE t ADD COLUMN z bigint")
-    mapping.carry_out(world.pipe, mapped(world))
+    mapping.carry_out(world.context, mapped(world))
     assert str(world.accepted("t").by_name["z"].type) == "int64"
     assert world.preview().plan.steps == ()
 
@@ -102,7 +102,7 @@ def test_other_changes_of_the_table_wait_as_before(world: World) -> None:
     world.policy = preset("approve")
     begun(world, *RENAMED, "ALTER TABLE t RENAME b TO d")
     world.detect()
-    mapping.carry_out(world.pipe, mapped(world))
+    mapping.carry_out(world.context, mapped(world))
     world.detect()
     assert list(world.reviews("open")) == ["column t.b renamed to d"]
 
@@ -134,7 +134,7 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
     with monkeypatch.context() as patch:
         killed_at(patch, point)
         with pytest.raises(Killed):
-            mapping.carry_out(world.pipe, found)
+            mapping.carry_out(world.context, found)
     _resumed(world)
     assert "a" not in world.accepted("t").by_name
     assert not world.accepted("t").by_name["z"].retained
@@ -144,8 +144,8 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
 
 
 def _resumed(world: World) -> None:
-    with claimed(world.pipe, "apply") as run:
-        mapping.resume_mappings(replace(world.pipe, run=run), run)
+    with claimed(world.context, "apply") as run:
+        mapping.resume_mappings(replace(world.context, run=run), run)
 
 
 @pytest.mark.parametrize("kind", ["postgres"])
@@ -159,7 +159,7 @@ def test_old_rows_keep_their_values_and_new_ones_arrive(make_world: MakeWorld, k
     world.settled()
     found = mapped(world)
     assert (found.empty, found.interim is not None) == (1, True)
-    mapping.carry_out(world.pipe, found)
+    mapping.carry_out(world.context, found)
     assert [b.table[1] for b in world.store.backfills.waiting("shop")] == ["t"]
     assert world.rows("t", "id", "z", "z__v1") == [(1, 10, 10), (2, 20, 20), (3, None, 30)]
     world.sync()
@@ -182,13 +182,13 @@ def test_a_wrong_pair_is_taken_back_and_mapped_to_another(
     world.sync()
     world.run(*RENAMED, "ALTER TABLE t ADD COLUMN y int", "UPDATE t SET z = 7, y = 10")
     world.settled()
-    mapping.carry_out(world.pipe, mapped(world))
+    mapping.carry_out(world.context, mapped(world))
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.renamed"]
     (plan, *_) = world.store.plans.history("shop")
-    assert undo.find(world.pipe, plan.id) == [review]
-    made = undo.prepare(world.pipe, [review])
+    assert undo.find(world.context, plan.id) == [review]
+    made = undo.prepare(world.context, [review])
     assert any("z itself is not read until it is approved" in limit for limit in made.limits)
-    undo.apply_undo(world.pipe, made)
+    undo.apply_undo(world.context, made)
     assert world.rows("t", "id", "a") == [(1, 10)]
     world.sync()
     assert not any(r.kind == "column.renamed" for r in world.store.reviews.find("shop", ("open",)))
@@ -197,7 +197,7 @@ def test_a_wrong_pair_is_taken_back_and_mapped_to_another(
         if one.kind == "column.added":
             world.store.reviews.decide(one.id, "approved", "ann")
     world.sync()
-    mapping.carry_out(world.pipe, mapped(world, "a", "y"))
+    mapping.carry_out(world.context, mapped(world, "a", "y"))
     world.sync()
     assert world.rows("t", "id", "y", *added) == [(1, 10, *(7 for _ in added))]
     assert world.differing() == {}

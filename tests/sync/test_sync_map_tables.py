@@ -35,7 +35,7 @@ def begun(make_world: MakeWorld, kind: str, *, let_in: bool, new: tuple[str, ...
 
 def mapped(world: World) -> declare_table_rename.MappedTable:
     schema = world.case.schema
-    return declare_table_rename.prepare(world.pipe, f"{schema}.old", f"{schema}.fresh")
+    return declare_table_rename.prepare(world.context, f"{schema}.old", f"{schema}.fresh")
 
 
 @pytest.mark.sampled
@@ -45,7 +45,7 @@ def test_rows_stay_under_the_new_name(make_world: MakeWorld, kind: str, let_in: 
     world = begun(make_world, kind, let_in=let_in)
     found = mapped(world)
     assert (found.interim is not None, found.gone, found.fresh) == (let_in, ("b",), ("c",))
-    declare_table_rename.carry_out(world.pipe, found)
+    declare_table_rename.carry_out(world.context, found)
     assert world.rows("fresh", "id", "a") == [(1, 10), (2, 20)]
     names = {"fresh": "fresh", **({"fresh__v1": "fresh__v1~"} if let_in else {})}
     assert world.tables() == names
@@ -98,9 +98,9 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
     with monkeypatch.context() as patch:
         patch.setattr("instep.sync.schema_changes.apply.crashpoint", crash)
         with pytest.raises(Killed):
-            declare_table_rename.carry_out(world.pipe, found)
-    with claimed(world.pipe, "apply") as run:
-        resume_mappings(replace(world.pipe, run=run), run)
+            declare_table_rename.carry_out(world.context, found)
+    with claimed(world.context, "apply") as run:
+        resume_mappings(replace(world.context, run=run), run)
     assert world.store.mappings.waiting("shop") == []
     assert world.events("change.mapped") == ["change.mapped"]
     assert world.rows("fresh", "id", "a") == [(1, 10), (2, 20)]
@@ -112,9 +112,9 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
 @pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
 def test_a_wrong_pair_is_taken_back(make_world: MakeWorld, let_in: bool) -> None:
     world = begun(lambda kind: make_world(kind, engine="inline"), "sqlite", let_in=let_in)
-    declare_table_rename.carry_out(world.pipe, mapped(world))
+    declare_table_rename.carry_out(world.context, mapped(world))
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "table.renamed"]
-    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]))
+    undo.apply_undo(world.context, undo.prepare(world.context, [review]))
     assert world.rows("old", "id", "a", "b") == [(1, 10, "x"), (2, 20, "y")]
     assert [r for r in world.store.reviews.find("shop", ("open",)) if r.kind == "table.renamed"] == []
     world.settled()

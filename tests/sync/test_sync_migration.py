@@ -34,7 +34,7 @@ def loaded(make_world: MakeWorld, kind: str) -> World:
 
 
 def outlook(world: World, statements: list[str]) -> MigrationOutlook:
-    return foresee(world.pipe, read_migration([("m.sql", ";\n".join(statements))], dialect_of(world.pipe)))
+    return foresee(world.context, read_migration([("m.sql", ";\n".join(statements))], dialect_of(world.context)))
 
 
 @pytest.mark.parametrize(("kind", "script"), [("sqlite", SCRIPT), ("postgres", [ALTERED[-1], *ALTERED[:-1]])])

@@ -129,7 +129,7 @@ def test_an_undo_gives_the_name_back(world: World) -> None:
     world.run("ALTER TABLE t RENAME COLUMN total TO amount")
     world.sync()
     [review] = [r for r in world.store.reviews.find("shop", ["applied"]) if r.kind == "column.renamed"]
-    apply_undo(world.pipe, prepare(world.pipe, [review]))
+    apply_undo(world.context, prepare(world.context, [review]))
     assert alive(world) == {"amount": "shop.t__compat"}
     assert asked(world, "SELECT total, amount FROM t__compat WHERE id = 1") == [(10, 10)]
 

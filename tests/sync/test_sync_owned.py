@@ -26,8 +26,8 @@ def begun(world: World) -> World:
 
 
 def moved(world: World, namespace: str) -> SyncContext:
-    naming = Naming(namespace=namespace, prefix=world.pipe.naming.prefix, default_schema=world.case.schema)
-    return replace(world.pipe, naming=naming)
+    naming = Naming(namespace=namespace, prefix=world.context.naming.prefix, default_schema=world.case.schema)
+    return replace(world.context, naming=naming)
 
 
 def test_names_belong_to_who_creates_the_tables(make_world: MakeWorld) -> None:
@@ -71,7 +71,7 @@ def test_before_its_first_load_it_may_move(make_world: MakeWorld) -> None:
 def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
     world = begun(make_world("sqlite"))
     world.run("CREATE TABLE u (id int PRIMARY KEY)")
-    other = sync(replace(world.pipe, name="other"), RunScope(), engine=Inline())
+    other = sync(replace(world.context, name="other"), RunScope(), engine=Inline())
     assert {t.table[1]: t.status for t in other.tables} == {"t": "failed", "u": "done"}
     [failed] = [t for t in other.tables if t.status == "failed"]
     assert "connection shop writes shop.t: give other a namespace of its own" in failed.error
@@ -83,6 +83,6 @@ def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
 def test_the_same_name_in_another_lake_is_no_conflict(make_world: MakeWorld) -> None:
     world = begun(make_world("sqlite"))
     lake = IcebergDestination(IcebergConfig("second", str(world.folder / "second")))
-    there = replace(world.pipe, name="other", destination=lake, destination_name="second")
+    there = replace(world.context, name="other", destination=lake, destination_name="second")
     assert sync(there, RunScope(), engine=Inline()).status == "done"
     assert lake.read(("shop", "t")).read_all().num_rows == 1

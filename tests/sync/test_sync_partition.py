@@ -144,8 +144,8 @@ def test_maintenance_puts_files_of_one_partition_together(world: World) -> None:
         insert = f"INSERT INTO t (id) VALUES ({number})"  # noqa: S608
         changed(world, insert, f"UPDATE t SET note = 'n' WHERE id = {number - 1}")  # noqa: S608
     before = len(list(table(world).scan().plan_files()))
-    pipe = replace(world.pipe, maintenance=Maintenance(min_files=3))
-    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    context = replace(world.context, maintenance=Maintenance(min_files=3))
+    [done] = maintain(context, "", Silent(), lambda: None).tables
     places = [(f.spec_id, f.partition[0]) for f in entries(table(world))]
     assert (done.error, before > 6, sorted(places)) == ("", True, [(1, 0), (1, 0), (1, 1), (1, 1)])
     assert (wrong_places(world), world.differing()) == ([], {})
@@ -204,8 +204,8 @@ def test_a_restored_snapshot_of_an_earlier_spec(world: World) -> None:
     changed(world, *MOVES)
     loaded = table(world)
     first = loaded.history()[0].snapshot_id
-    made = prepare(world.pipe, world.accepted("t").path, first)
-    restore(world.pipe, made, ["*.t"])
+    made = prepare(world.context, world.accepted("t").path, first)
+    restore(world.context, made, ["*.t"])
     assert [r[0] for r in world.rows("t", "id")] == [-5, 1, 2, 3, 4]
     assert wrong_places(world) == []
     synced(world)
@@ -265,13 +265,13 @@ def test_an_earlier_spec_goes_with_its_last_snapshot_and_its_columns_are_free(wo
     begun(world, ("region",))
     world.settings["t"] = TableSettings()
     synced(world)
-    pipe = replace(world.pipe, maintenance=Maintenance(max_snapshot_age=0, keep_snapshots=1))
+    context = replace(world.context, maintenance=Maintenance(max_snapshot_age=0, keep_snapshots=1))
     assert "an earlier partition spec (region)" in str(world.destination.guards([("shop", "t")]))
-    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    [done] = maintain(context, "", Silent(), lambda: None).tables
     assert (done.done.files_before, done.done.rewritten, done.done.files) == (4, 4, 4)
     assert {f.spec_id for f in entries(table(world))} == {0}
     changed(world, "UPDATE t SET note = 'n'")
-    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    [done] = maintain(context, "", Silent(), lambda: None).tables
     assert (done.error, done.done.snapshots > 0, table(world).specs().keys()) == ("", True, {0})
     assert world.destination.guards([("shop", "t")]) == {}
     world.policy = preset("allow_all", removed="drop")
@@ -292,9 +292,9 @@ def test_a_new_generation_waits_until_nothing_stands_on_the_old_columns(world: W
     assert len(world.rows("t")) == 5
     world.settings["t"] = TableSettings()
     world.sync()
-    pipe = replace(world.pipe, maintenance=Maintenance(max_snapshot_age=0, keep_snapshots=1))
+    context = replace(world.context, maintenance=Maintenance(max_snapshot_age=0, keep_snapshots=1))
     for _ in range(2):
-        maintain(pipe, "", Silent(), lambda: None)
+        maintain(context, "", Silent(), lambda: None)
     synced(world)
     assert world.rows("t", "id", "region") == [(7, "z")]
     world.settings["t"] = TableSettings(partition=("region",))

@@ -124,9 +124,9 @@ def test_a_dropped_column_comes_back_with_later_rows(world: World) -> None:
     world.sync()
     assert "a" not in world.accepted("t").by_name
     (review,) = applied(world, "column.removed")
-    made = prepare(world.pipe, find(world.pipe, review.id))
+    made = prepare(world.context, find(world.context, review.id))
     assert any("rows written since the drop (1)" in limit for limit in made.limits), made.limits
-    apply_undo(world.pipe, made)
+    apply_undo(world.context, made)
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, ""), (9, None)]
 
 
@@ -139,7 +139,7 @@ def test_a_full_load_keeps_what_can_be_taken_back(world: World) -> None:
     world.sync()
     world.sync(full=True)
     (review,) = applied(world, "column.removed")
-    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
+    apply_undo(world.context, prepare(world.context, find(world.context, review.id)))
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, "")]
 
 
@@ -157,9 +157,9 @@ def test_values_that_do_not_fit_are_held_and_replayed(world: World) -> None:
     world.answer("approved")
     world.evolve()
     assert world.rows("m", "id", "v") == [(1, "5"), (2, None), (3, None)]
-    assert total(replay(world.pipe)) == {"replayed": 2, "superseded": 0, "held": 0}
+    assert total(replay(world.context)) == {"replayed": 2, "superseded": 0, "held": 0}
     assert world.rows("m", "id", "v") == [(1, "5"), (2, "odd"), (3, "strange")]
-    assert total(replay(world.pipe))["replayed"] == 0
+    assert total(replay(world.context))["replayed"] == 0
     assert world.differing() == {}
 
 
@@ -186,7 +186,7 @@ def test_texts_that_it_cannot_hold_are_quarantined(elsewhere: World) -> None:
     assert counts(elsewhere.sync(), "t") == (2, 2, 0, 0, 1)
     assert elsewhere.rows("t") == [(1, None, "x"), (2, "ok", None)]
     assert [c.alias for c in elsewhere.accepted("t").columns] == ["id", "v", "src_xmin"]
-    assert total(replay(elsewhere.pipe)) == {"replayed": 0, "superseded": 0, "held": 1}
+    assert total(replay(elsewhere.context)) == {"replayed": 0, "superseded": 0, "held": 1}
     elsewhere.run("UPDATE t SET v = 'better' WHERE id = 1")
     elsewhere.sync()
     assert elsewhere.rows("t", "id", "v") == [(1, "better"), (2, "ok")]
@@ -202,7 +202,7 @@ def test_a_new_column_is_filled_and_taken_back(world: World) -> None:
     assert world.rows("t", "id", "more") == [(1, 7), (2, 7), (3, 7)]
     assert world.differing() == {}
     (review,) = applied(world, "column.added")
-    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)), ("shop.t.more",))
+    apply_undo(world.context, prepare(world.context, find(world.context, review.id)), ("shop.t.more",))
     assert "more" not in world.accepted("t").by_name
 
 

@@ -223,9 +223,9 @@ def test_a_plan_file_answers_its_reviews_and_holds_only_once(world: World) -> No
     world.evolve()
     world.run("ALTER TABLE t ADD a int", "ALTER TABLE t ADD b int")
     made = plan_from_dict(plan_to_dict(world.preview().plan))
-    version = evolve(world.pipe, made)
+    version = evolve(world.context, made)
     assert world.reviews() == {}
     assert world.events("change.applied")[-2:] == ["change.applied"] * 2
     with pytest.raises(StalePlan):
-        evolve(world.pipe, made)
+        evolve(world.context, made)
     assert world.store.accepted.latest("shop").version == version  # type: ignore[union-attr]

@@ -24,7 +24,7 @@ SETUP = (
 
 def run(world: World, **wanted: Any) -> SyncReport:
     """A sync that lets in no new column by itself."""
-    return sync(replace(world.pipe, max_new_columns=0), RunScope(**wanted), engine=Inline())
+    return sync(replace(world.context, max_new_columns=0), RunScope(**wanted), engine=Inline())
 
 
 def held(make_world: MakeWorld, kind: str = "postgres", *columns: str, **settings: Any) -> World:

@@ -19,21 +19,21 @@ SOURCES = ["postgres", "mysql", "sqlite"]
 SECRET = "ann@example.org"
 
 
-def pipe(world: World, protect: Protect | None = None) -> SyncContext:
-    made: SyncContext = world.pipe
+def context(world: World, protect: Protect | None = None) -> SyncContext:
+    made: SyncContext = world.context
     return replace(made, protect=protect or Protect("on"))
 
 
 def detect(world: World, protect: Protect | None = None) -> PlanPreview:
-    return preview(pipe(world, protect), count=True, pauses=True)
+    return preview(context(world, protect), count=True, pauses=True)
 
 
 def apply(world: World, protect: Protect | None = None) -> None:
-    evolve(pipe(world, protect), detect(world, protect).plan)
+    evolve(context(world, protect), detect(world, protect).plan)
 
 
 def reads(world: World) -> dict[str, str]:
-    made = pipe(world)
+    made = context(world)
     found, _ = selected_reads(made, preview(made).detection)
     columns = {r.table.name: [f"{'#' * c.hashed}{c.column.name}" for c in r.columns if c.source] for r in found}
     return {name: " ".join(listed) for name, listed in columns.items()}

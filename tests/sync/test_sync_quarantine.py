@@ -72,7 +72,10 @@ def test_what_does_not_fit_stays_with_the_newest_reason(make_world: MakeWorld) -
     assert {e.column: e.reason for e in done.held} == {"a": "not a number", "b": "not an ISO date and time"}
     assert [r[:2] for r in held.rows()] == [(1, None), (2, 7)]
     assert held.statuses() == {"many": "held", "7": "replayed", "2026-02-30": "held"}
-    assert {e.reason for h in holdings(held.world.pipe) for e in h.held} == {"not a number", "not an ISO date and time"}
+    assert {e.reason for h in holdings(held.world.context) for e in h.held} == {
+        "not a number",
+        "not an ISO date and time",
+    }
 
 
 ROWS: list[tuple[str, dict[str, str | None], list[Any], int]] = [
@@ -150,13 +153,13 @@ def test_a_paused_table_is_left_and_a_paused_connection_too(held: HeldWorld) -> 
     held.value(1, "x")
     world = held.world
     world.store.pauses.pause("shop", "later", table=("main", "t"))
-    [done] = replay(world.pipe)
+    [done] = replay(world.context)
     assert "main.t is paused: later" in done.error
     assert held.rows()[0][1] is None
     world.store.pauses.pause("shop", "all of it")
     with pytest.raises(Blocked, match="all of it"):
-        replay(world.pipe)
-    assert len(discard(world.pipe, ["main.t"])) == 1, "privacy does not wait"
+        replay(world.context)
+    assert len(discard(world.context, ["main.t"])) == 1, "privacy does not wait"
 
 
 def test_a_run_is_recorded(held: HeldWorld) -> None:
@@ -178,7 +181,7 @@ def test_what_a_dead_run_held_does_not_count(held: HeldWorld) -> None:
     assert held.statuses() == {}, "while it runs"
     held.world.store.runs.finish(run, "failed")
     assert held.statuses() == {}
-    assert replay(held.world.pipe) == []
+    assert replay(held.world.context) == []
     assert not list(held.world.folder.glob("lake/shop/*/quarantine/*"))
 
 
@@ -187,7 +190,7 @@ def test_a_file_that_a_task_left_half_written_is_told_and_left(held: HeldWorld) 
     held.value(1, "x")
     [file] = held.world.folder.glob("lake/shop/*/quarantine/*")
     file.with_name("r-0-half.parquet").write_bytes(b"PAR1")
-    [holding] = holdings(held.world.pipe)
+    [holding] = holdings(held.world.context)
     assert (len(holding.held), holding.found.broken) == (1, ("r-0-half.parquet",))
     assert len(held.replay().replayed) == 1
 
@@ -197,8 +200,8 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED}, {"id": 2, "_instep_meta": NOTED})
         held.value(1, "secret-x", day=0)
         held.value(2, "y", day=0)
-        [entry] = [e for h in holdings(held.world.pipe) for e in h.held if e.original == "secret-x"]
-        assert [e.id for e in discard(held.world.pipe, ids=[entry.id[:8]])] == [entry.id]
+        [entry] = [e for h in holdings(held.world.context) for e in h.held if e.original == "secret-x"]
+        assert [e.id for e in discard(held.world.context, ids=[entry.id[:8]])] == [entry.id]
         assert held.statuses() == {None: "discarded", "y": "held"}
         assert b"secret-x" not in b"".join(f.read_bytes() for f in held.world.folder.glob("lake/shop/*/quarantine/*"))
         held.value(1, "secret-x", day=5)
@@ -211,8 +214,8 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED})
         held.value(1, "old", day=0)
         held.value(1, "last", day=1)
-        [entry] = [e for h in holdings(held.world.pipe) for e in h.held if e.original == "last"]
-        discard(held.world.pipe, ids=[entry.id])
+        [entry] = [e for h in holdings(held.world.context) for e in h.held if e.original == "last"]
+        discard(held.world.context, ids=[entry.id])
         done = held.replay()
         assert (done.updated, len(done.superseded)) == (0, 1)
         assert held.rows() == [(1, None, None, NOTED)]
@@ -221,8 +224,8 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED})
         held.value(1, "old", day=0)
         held.value(1, "last", day=1)
-        [entry] = [e for h in holdings(held.world.pipe) for e in h.held if e.original == "old"]
-        discard(held.world.pipe, ids=[entry.id])
+        [entry] = [e for h in holdings(held.world.context) for e in h.held if e.original == "old"]
+        discard(held.world.context, ids=[entry.id])
         assert held.replay().updated == 1
         assert held.rows() == [(1, "last", None, None)]
 
@@ -232,12 +235,12 @@ class TestDiscard:
         held.value(1, "x")
         held.value(1, "y")
         with pytest.raises(InstepError, match="in quarantine"):
-            discard(held.world.pipe, ids=ids)
+            discard(held.world.context, ids=ids)
         assert len(held.statuses()) == 2
 
     def test_an_unknown_table(self, held: HeldWorld) -> None:
         with pytest.raises(InstepError, match=r"main\.nothing"):
-            discard(held.world.pipe, ["main.nothing"])
+            discard(held.world.context, ["main.nothing"])
 
 
 def test_a_row_is_erased_by_its_key(held: HeldWorld) -> None:
@@ -247,9 +250,9 @@ def test_a_row_is_erased_by_its_key(held: HeldWorld) -> None:
     held.replay()
     held.row({"id": "1", "a": "z"})
     held.value(2, "other")
-    assert erase(held.world.pipe, "main.t", {"id": "1"}) == 3
+    assert erase(held.world.context, "main.t", {"id": "1"}) == 3
     assert held.statuses() == {"other": "held"}
-    assert erase(held.world.pipe, "main.t", {"id": "1"}) == 0
+    assert erase(held.world.context, "main.t", {"id": "1"}) == 0
 
 
 class TestPrivacy:
@@ -260,7 +263,7 @@ class TestPrivacy:
         held.row({"id": "9", "a": "clear-a", "b": "clear-b"})
         off, on = patterns(["main.t.a"]), patterns(["main.t.b"])
         held.world.selection = Selection(exclude_columns=off, hashed=on)
-        shown = json.dumps([e.original for h in holdings(held.world.pipe) for e in h.found.entries])
+        shown = json.dumps([e.original for h in holdings(held.world.context) for e in h.found.entries])
         assert "clear-" not in shown
         done = held.replay()
         assert (done.updated, done.inserted) == (0, 0)
@@ -271,9 +274,9 @@ class TestPrivacy:
         held.load({"id": 1})
         held.value("ann@example.org", "x")
         held.world.selection = Selection(hashed=patterns(["main.t.id"]))
-        [entry] = [e for h in holdings(held.world.pipe) for e in h.held]
+        [entry] = [e for h in holdings(held.world.context) for e in h.held]
         assert "ann" not in entry.key
-        assert erase(held.world.pipe, "main.t", {"id": "ann@example.org"}) == 1
+        assert erase(held.world.context, "main.t", {"id": "ann@example.org"}) == 1
 
 
 def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:
@@ -285,10 +288,10 @@ def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:
     store = held.world.store
     store.runs.record_tables(TableRun(held.run_done()[0], ("main", "t"), "done", invalid_values=3))
     run = replace(store.runs.claim("shop", "apply"), started=datetime(2026, 12, 2, tzinfo=UTC))
-    assert expire(held.world.pipe, run) == 1
+    assert expire(held.world.context, run) == 1
     assert set(held.statuses()) == {"kept", "old but held again"}
     assert len(list(held.world.folder.glob("lake/shop/*/quarantine/*"))) == 1, "the files of a table are put together"
-    assert expire(held.world.pipe, run) == 0
+    assert expire(held.world.context, run) == 0
 
 
 def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> None:
@@ -297,16 +300,16 @@ def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> Non
     world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x' WHERE id = 2")
     world.sync()
     world.sync()
-    [holding] = holdings(world.pipe)
+    [holding] = holdings(world.context)
     [entry], [review] = holding.held, world.store.reviews.find("shop", ("open",))
     assert (entry.original, entry.key, entry.column, entry.table) == ("x", '{"id":"2"}', "a", "public.t")
     assert (entry.change, entry.rule) == (review.id, review.rule)
-    [done] = replay(world.pipe)
+    [done] = replay(world.context)
     assert ([e.original for e in done.held], done.updated) == (["x"], 0)
     world.answer("approved")
     world.evolve()
     assert world.rows("t") == [(1, "5"), (2, None), (3, "7")]
-    [done] = replay(world.pipe)
+    [done] = replay(world.context)
     assert done.updated == 1
     assert world.rows("t", "a", f"{PREFIX}meta") == [("5", None), ("7", None), ("x", None)]
     assert world.differing() == {}

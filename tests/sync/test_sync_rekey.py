@@ -19,8 +19,8 @@ OTHER_KEY = ("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY 
 
 
 def set_key(world: World, *columns: str, way: rekey.Way = "rekey", allowed: tuple[str, ...] = ()) -> rekey.Rekeying:
-    made = rekey.prepare(world.pipe, f"{world.case.schema}.t", columns, way)
-    rekey.carry_out(world.pipe, made, allowed)
+    made = rekey.prepare(world.context, f"{world.case.schema}.t", columns, way)
+    rekey.carry_out(world.context, made, allowed)
     return made
 
 
@@ -59,13 +59,13 @@ def test_the_destination_knows_the_key(paused: World) -> None:
     paused.run("INSERT INTO t VALUES (2, 7)")
     paused.sync(full=True)
     [review] = [r for r in paused.store.reviews.find("shop", ("applied",)) if r.kind == "column.removed"]
-    undo.apply_undo(paused.pipe, undo.prepare(paused.pipe, [review]))
+    undo.apply_undo(paused.context, undo.prepare(paused.context, [review]))
     assert paused.rows("t", "id", "v", "w") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (2, 7, None), (3, 3, 3)]
 
 
 def test_rebuild_keeps_a_copy(paused: World) -> None:
-    made = rekey.prepare(paused.pipe, "public.t", ["id", "v"], "rebuild")
-    _, place = rekey.carry_out(paused.pipe, made)
+    made = rekey.prepare(paused.context, "public.t", ["id", "v"], "rebuild")
+    _, place = rekey.carry_out(paused.context, made)
     assert place is not None
     assert paused.rows("t", "id", "v", "w") == [(1, 1, 1), (2, 1, 2), (3, 3, 3)]
     [copy] = paused.store.copies.standing("shop")
@@ -80,12 +80,12 @@ def test_rebuild_keeps_a_copy(paused: World) -> None:
 
 
 def test_clear_empties_the_table_named(paused: World) -> None:
-    made = rekey.prepare(paused.pipe, "public.t", ["id", "v"], "clear")
+    made = rekey.prepare(paused.context, "public.t", ["id", "v"], "clear")
     with pytest.raises(Blocked, match="would be emptied: 3 rows") as error:
-        rekey.carry_out(paused.pipe, made)
+        rekey.carry_out(paused.context, made)
     assert "--allow-destructive 'public.t'" in error.value.hint
     assert len(paused.rows("t")) == 3
-    rekey.carry_out(paused.pipe, made, ("public.*",))
+    rekey.carry_out(paused.context, made, ("public.*",))
     assert paused.rows("t") == []
     assert paused.store.copies.standing("shop") == []
     assert paused.statuses(paused.sync()) == {"t": "done"}
@@ -122,7 +122,7 @@ def test_a_table_that_is_read_anew_takes_a_key_of_another_type(
     world.sync()
     world.run(*RETYPED[kind])
     assert world.statuses(world.sync()) == {"t": "paused"}
-    stays = rekey.prepare(world.pipe, f"{world.case.schema}.t", ["id"], "rekey")
+    stays = rekey.prepare(world.context, f"{world.case.schema}.t", ["id"], "rekey")
     assert "keeps its history" in stays.why_not or "has another type at the source (id)" in stays.why_not
     assert set_key(world, "id", way=way, allowed=("*",)).settles
     assert (world.reviews("open"), world.pauses()) == ({}, {})
@@ -167,16 +167,16 @@ def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> 
         (["a"], "rebuild", RowCounts(3, 1, 0), "not unique at the source: 1 rows"),
         (["c"], "rekey", RowCounts(3, 0, 1), "NULL in 1 rows of the source"),
     ):
-        made = rekey.prepare(world.pipe, "public.t", columns, way)  # type: ignore[arg-type]
+        made = rekey.prepare(world.context, "public.t", columns, way)  # type: ignore[arg-type]
         assert (made.counts.source, made.counts.destination) == (source, source)
         with pytest.raises(Blocked, match=why) as error:
-            rekey.carry_out(world.pipe, made)
+            rekey.carry_out(world.context, made)
         assert error.value.hint
     world.run("UPDATE t SET a = 7 WHERE b = 1", "UPDATE t SET c = 5 WHERE c IS NULL")
-    made = rekey.prepare(world.pipe, "public.t", ["a"])
+    made = rekey.prepare(world.context, "public.t", ["a"])
     assert (made.counts.source, made.counts.destination) == (RowCounts(3), RowCounts(3, 1, 0))
     with pytest.raises(Blocked, match="does not tell the rows at the destination apart") as error:
-        rekey.carry_out(world.pipe, made)
+        rekey.carry_out(world.context, made)
     assert "--rebuild" in error.value.hint
     assert world.store.choices.of("shop") == {}
 

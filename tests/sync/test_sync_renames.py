@@ -58,8 +58,8 @@ def test_a_rename_is_proposed_with_evidence_and_mapped(make_world: MakeWorld, ki
     (still,) = proposals(world)
     assert (still.id, still.evidence["line"]) == (found.id, line)
     assert "customer_name" in world.accepted("t").by_name
-    done = mapping.prepare(world.pipe, *mapping.pair_of(found))
-    mapping.carry_out(world.pipe, done)
+    done = mapping.prepare(world.context, *mapping.pair_of(found))
+    mapping.carry_out(world.context, done)
     assert proposals(world) == []
     assert world.store.reviews.get(found.id).status == "applied"
     world.sync()
@@ -140,7 +140,7 @@ def test_presets_that_ask(make_world: MakeWorld, preset_name: str) -> None:
         "column.removed", "column.added", "column.renamed",
     }  # fmt: skip
     (found,) = proposals(world)
-    mapping.carry_out(world.pipe, mapping.prepare(world.pipe, *mapping.pair_of(found)))
+    mapping.carry_out(world.context, mapping.prepare(world.context, *mapping.pair_of(found)))
     world.sync()
     assert world.reviews("open") == {}
     assert world.differing() == {}
@@ -288,7 +288,7 @@ def test_a_rename_is_undone(make_world: MakeWorld) -> None:
     world = renamed(filled(make_world("sqlite", policy=preset("allow_all", AUTO))))
     world.sync()
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.renamed"]
-    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]))
+    undo.apply_undo(world.context, undo.prepare(world.context, [review]))
     assert "customer_name" in world.accepted("t").by_name
     world.sync()
     assert "column.renamed" not in {r.kind for r in world.store.reviews.find("shop", ("applied",)) if r.id != review.id}

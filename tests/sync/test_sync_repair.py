@@ -64,7 +64,7 @@ def create(world: World, keyed: Keyed = KEYS["number"], more: str = "") -> None:
 
 
 def fixed(world: World, *allow: str) -> Any:
-    return repair(world.pipe, world.accepted("t").path, allow, engine=world.rows_by)
+    return repair(world.context, world.accepted("t").path, allow, engine=world.rows_by)
 
 
 def extra(row: dict[str, Any], keyed: Keyed) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_damaged_rows_are_corrected_and_no_others(
     before = content(world)
     assert len(before.rows) == 40
     damaged(world, KEYS[key])
-    made = prepare(world.pipe, world.accepted("t").path)
+    made = prepare(world.context, world.accepted("t").path)
     found = made.document()
     assert (found["missing"], found["differing"], found["extra"]) == (3, 2, 2)
     done = fixed(world, "*.t")
@@ -126,7 +126,7 @@ def test_rows_that_share_a_key_are_left_to_a_whole_read(
     create(world)
     double(world, lambda row: row["n"] in (4, 9))
     before = content(world)
-    for call in (lambda: prepare(world.pipe, "public.t"), lambda: fixed(world, "*")):
+    for call in (lambda: prepare(world.context, "public.t"), lambda: fixed(world, "*")):
         with pytest.raises(Blocked, match=r"public\.t cannot be repaired: 4 rows share their key") as told:
             call()
         assert "instep backfill public.t" in told.value.hint
@@ -150,7 +150,7 @@ def test_a_wide_table_with_rows_far_apart(make_world: MakeWorld, request: pytest
     create(world, KEYS["large numbers far apart"], WIDE)
     before = content(world)
     put(world, lambda row: {**row, "w59": "x"}, lambda row: row["n"] in (1, 40))
-    made = prepare(world.pipe, world.accepted("t").path)
+    made = prepare(world.context, world.accepted("t").path)
     assert made.reads == 2
     assert fixed(world).verdict.equal
     check_law(world, before, {1, 40})
@@ -158,7 +158,7 @@ def test_a_wide_table_with_rows_far_apart(make_world: MakeWorld, request: pytest
 
 def state(world: World) -> Any:
     """What a sync goes on from."""
-    ref = destination_ref(world.accepted("t"), world.pipe.naming)
+    ref = destination_ref(world.accepted("t"), world.context.naming)
     found = world.destination.state(ref)
     assert found is not None
     return found.cursor, found.accepted, world.store.cursors.of("shop"), world.store.accepted.latest("shop")

@@ -64,7 +64,10 @@ CASES = {
 def told(world: World, path: str = "public.t") -> list[InstepError]:
     """What is said when the table is to be repaired, first by the preview."""
     found = []
-    for call in (lambda: prepare(world.pipe, path), lambda: repair(world.pipe, path, ["*"], engine=world.rows_by)):
+    for call in (
+        lambda: prepare(world.context, path),
+        lambda: repair(world.context, path, ["*"], engine=world.rows_by),
+    ):
         with pytest.raises(InstepError) as caught:
             call()
         found.append(caught.value)
@@ -121,7 +124,7 @@ def test_a_connector_is_not_read_by_key(world: World) -> None:
     source: Any = Streamed()
     assert isinstance(source, Streams)
     with pytest.raises(Blocked, match="a connector sends what has changed") as caught:
-        prepare(replace(world.pipe, source=source), "public.t")
+        prepare(replace(world.context, source=source), "public.t")
     assert "instep sync --full" in caught.value.hint
 
 
@@ -132,11 +135,11 @@ def test_rows_go_only_where_the_table_is_named(world: World) -> None:
     put(world, lambda row: {**row, "name": "z"}, lambda row: row["id"] == 2)
     before = content(world)
     with pytest.raises(Blocked, match=r"1 row of public\.t is not in the source, and would go") as caught:
-        repair(world.pipe, "public.t", ["public.other"], engine=world.rows_by)
+        repair(world.context, "public.t", ["public.other"], engine=world.rows_by)
     assert caught.value.hint == "name it: --allow-destructive 'public.t'"
     assert content(world) == before
     assert [run.status for run in world.store.runs.history("shop", kind="repair")] == ["blocked"]
-    done = repair(world.pipe, "public.t", ["public.*"], engine=world.rows_by)
+    done = repair(world.context, "public.t", ["public.*"], engine=world.rows_by)
     assert (done.inserted, done.updated, done.deleted) == (0, 1, 1)
     assert world.rows("t") == [(1, "a", 1), (2, "b", 1), (3, "c", 2)]
 
@@ -147,8 +150,8 @@ def test_rows_that_are_kept_stay(world: World) -> None:
     world.sync()
     world.run("DELETE FROM t WHERE id = 1")
     remove(world, lambda row: row["id"] == 2)
-    assert prepare(world.pipe, "public.t").document()["extra"] == 0
-    done = repair(world.pipe, "public.t", engine=world.rows_by)
+    assert prepare(world.context, "public.t").document()["extra"] == 0
+    done = repair(world.context, "public.t", engine=world.rows_by)
     assert (done.inserted, done.updated, done.deleted, done.verdict.equal, done.verdict.kept) == (1, 0, 0, True, 1)
     assert world.rows("t") == [(1, "a", 1), (2, "b", 1), (3, "c", 2)]
 
@@ -158,11 +161,11 @@ def test_values_in_quarantine_are_no_difference_and_stay_there(world: World) -> 
     world.sync()
     world.run("ALTER TABLE t ALTER name TYPE varchar(9) USING CASE id WHEN 3 THEN '3' ELSE 'x' || id END")
     world.sync()
-    made = prepare(world.pipe, "public.t")
+    made = prepare(world.context, "public.t")
     assert (dict(made.counts), made.verdict.equal, made.verdict.held) == ({}, True, 2)
     remove(world, lambda row: row["id"] == 1)
     put(world, lambda row: {**row, "name": 4}, lambda row: row["id"] == 3)
-    done = repair(world.pipe, "public.t", engine=world.rows_by)
+    done = repair(world.context, "public.t", engine=world.rows_by)
     assert (done.inserted, done.updated, done.verdict.equal, done.verdict.held) == (1, 1, True, 2)
     assert world.rows("t") == [(1, None), (2, None), (3, 3)]
     assert world.verify()["t"].equal
@@ -172,7 +175,7 @@ def test_nothing_is_written_where_nothing_differs(world: World) -> None:
     world.run(TABLE, ROWS)
     world.sync()
     before = content(world)
-    done = repair(world.pipe, "public.t", engine=world.rows_by)
+    done = repair(world.context, "public.t", engine=world.rows_by)
     assert (done.inserted, done.updated, done.deleted, done.verdict.equal) == (0, 0, 0, True)
     assert content(world) == before
 
@@ -185,13 +188,13 @@ def test_it_is_on_record_and_restore_takes_it_back(world: World) -> None:
     world.sync()
     remove(world, lambda row: row["id"] == 2)
     before = world.rows("t")
-    done = repair(world.pipe, "public.t", engine=world.rows_by)
+    done = repair(world.context, "public.t", engine=world.rows_by)
     assert world.rows("t") != before
     event = world.store.events.latest(connection="shop", types=("table.loaded",), limit=1)[0]
     said = {name: event.data[name] for name in ("run", "mode", "inserted", "updated", "deleted")}
     assert said == {"run": done.run, "mode": "repair", "inserted": 1, "updated": 0, "deleted": 0}
     assert [t.status for t in world.store.runs.tables(done.run)] == ["done"]
-    restore(world.pipe, look(world.pipe, "public.t", int(done.savepoint)), ["*"])
+    restore(world.context, look(world.context, "public.t", int(done.savepoint)), ["*"])
     assert world.rows("t") == before
 
 
@@ -207,7 +210,7 @@ def test_every_source_that_has_tables_is_read_by_key(make_world: MakeWorld, kind
     remove(world, lambda row: row["id"] in (0, 150))
     put(world, lambda row: {**row, "name": "z"}, lambda row: row["id"] == 75)
     path = world.accepted("t").path
-    done = repair(world.pipe, path, engine=world.rows_by)
+    done = repair(world.context, path, engine=world.rows_by)
     assert (done.inserted, done.updated, done.deleted, done.verdict.equal) == (2, 1, 0, True)
     after = content(world)
     assert after.rows == before.rows

@@ -166,7 +166,7 @@ def test_a_run_that_ends_early_forgets_nothing(make_world: MakeWorld, then: Sele
     world = begun(make_world(), backfill="column")
     moved_while_off(world)
     with pytest.raises(ReadError):
-        sync(world.pipe, RunScope(), engine=Lost())
+        sync(world.context, RunScope(), engine=Lost())
     assert wanted(world) == ["t.name is on"]
     world.selection = then
     world.sync()

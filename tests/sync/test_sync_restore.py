@@ -27,17 +27,17 @@ def world(make_world: MakeWorld) -> World:
 
 
 def points(world: World) -> list[Savepoint]:
-    return list(savepoints(world.pipe, world.accepted("t").path)[1])
+    return list(savepoints(world.context, world.accepted("t").path)[1])
 
 
 def looked_at(world: World, back: int = 1) -> RestorePreview:
     """At the savepoint that is `back` commits before the current one."""
-    return prepare(world.pipe, world.accepted("t").path, points(world)[back].id)
+    return prepare(world.context, world.accepted("t").path, points(world)[back].id)
 
 
 def put_back(world: World, back: int = 1) -> RestorePreview:
     made = looked_at(world, back)
-    restore(world.pipe, made, ["*.t"])
+    restore(world.context, made, ["*.t"])
     return made
 
 
@@ -109,9 +109,9 @@ def test_what_was_filled_since_is_filled_again(world: World, column: str) -> Non
     world.store.backfills.want("shop", table.ref, column=column)
     world.sync()
     assert world.differing() == {}
-    made = prepare(world.pipe, table.path, before.id)
+    made = prepare(world.context, table.path, before.id)
     assert (made.again, made.whole) == ((column,) if column else (), not column)
-    restore(world.pipe, made, ["*"])
+    restore(world.context, made, ["*"])
     assert (1, None) in world.rows("t", "id", "x")
     world.sync()
     assert world.rows("t", "id", "x") == [(1, 5), (2, 5), (3, 7)]
@@ -135,8 +135,8 @@ def test_it_can_be_taken_back(world: World) -> None:
     world.sync()
     last = points(world)[0]
     put_back(world)
-    again = prepare(world.pipe, world.accepted("t").path, last.id)
-    restore(world.pipe, again, ["*"])
+    again = prepare(world.context, world.accepted("t").path, last.id)
+    restore(world.context, again, ["*"])
     assert world.rows("t", "id") == [(2,)]
     assert [p.current for p in points(world)].count(True) == 1
 
@@ -148,9 +148,9 @@ def test_at_a_time(world: World) -> None:
     world.sync()
     new, old = points(world)[:2]
     path = world.accepted("t").path
-    assert prepare(world.pipe, path, at=new.at - timedelta(milliseconds=1)).point == old
+    assert prepare(world.context, path, at=new.at - timedelta(milliseconds=1)).point == old
     with pytest.raises(InstepError, match="has no snapshot of"):
-        prepare(world.pipe, path, at=old.at - timedelta(days=1))
+        prepare(world.context, path, at=old.at - timedelta(days=1))
 
 
 def test_only_by_name(world: World) -> None:
@@ -159,7 +159,7 @@ def test_only_by_name(world: World) -> None:
     world.run("DELETE FROM t")
     world.sync()
     with pytest.raises(Blocked, match="are restored") as error:
-        restore(world.pipe, looked_at(world), ["*.other"])
+        restore(world.context, looked_at(world), ["*.other"])
     assert "--allow-destructive 'public.t'" in error.value.hint
     assert world.rows("t") == []
 
@@ -173,7 +173,7 @@ def test_a_table_that_moved_meanwhile(world: World) -> None:
     world.run("DELETE FROM t WHERE id = 2")
     world.sync()
     with pytest.raises(Conflict, match="has changed since"):
-        restore(world.pipe, made, ["*"])
+        restore(world.context, made, ["*"])
     assert world.rows("t") == []
 
 
@@ -211,11 +211,11 @@ def test_unknown_snapshots(world: World, snapshot: int, why: str) -> None:
     world.sync()
     path = world.accepted("t").path
     with pytest.raises(InstepError, match=why):
-        prepare(world.pipe, path, snapshot)
+        prepare(world.context, path, snapshot)
     with pytest.raises(Blocked, match="already"):
-        prepare(world.pipe, path, points(world)[0].id)
+        prepare(world.context, path, points(world)[0].id)
     with pytest.raises(InstepError, match="no table") as error:
-        prepare(world.pipe, f"{path}x", 1)
+        prepare(world.context, f"{path}x", 1)
     assert path in error.value.hint
 
 
@@ -239,8 +239,8 @@ def test_interrupted_it_is_done_again(make_world: MakeWorld, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr("instep.sync.operations.restore.crashpoint", crash)
         with pytest.raises(Killed):
-            restore(world.pipe, made, ["*"])
-    restore(world.pipe, made, ["*"])
+            restore(world.context, made, ["*"])
+    restore(world.context, made, ["*"])
     assert world.rows("t", "id") == [(1,), (2,)]
     world.sync()
     assert world.differing() == {}
@@ -261,23 +261,23 @@ def test_a_record_that_is_missing_is_completed(world: World, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr("instep.sync.operations.restore.crashpoint", crash)
         with pytest.raises(Killed):
-            restore(world.pipe, made, ["*"])
+            restore(world.context, made, ["*"])
     [dead] = [r for r in world.store.runs.history("shop") if r.kind == "restore"]
     assert world.events("table.restored") == []
-    again = prepare(world.pipe, path, made.point.id)
+    again = prepare(world.context, path, made.point.id)
     assert again.interrupted == dead.id
     assert again.lines[0].endswith("which was interrupted: its record is completed")
     with pytest.raises(Blocked, match="are restored"):
-        restore(world.pipe, again, [])
-    restore(world.pipe, again, ["*"])
+        restore(world.context, again, [])
+    restore(world.context, again, ["*"])
     [event] = [e for e in world.store.events.after(0, connection="shop") if e.type == "table.restored"]
     told = event.data
     assert (told["run"], told["snapshot"], told["rows_before"], told["rows"]) == (dead.id, str(made.point.id), 2, 2)
     assert told["at"] == made.point.at.isoformat()
     assert [t.mode for t in world.store.runs.tables(dead.id)] == ["restore"]
     with pytest.raises(Blocked, match="already"):
-        prepare(world.pipe, path, made.point.id)
+        prepare(world.context, path, made.point.id)
     with pytest.raises(Conflict, match="has changed since"):
-        restore(world.pipe, again, ["*"])
+        restore(world.context, again, ["*"])
     world.sync()
     assert world.differing() == {}

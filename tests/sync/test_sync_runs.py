@@ -34,7 +34,7 @@ class At(Silent):
 
 
 def run_with(world: World, progress: At, **wanted: object) -> object:
-    return sync(world.pipe, RunScope(**wanted), progress, world.rows_by)
+    return sync(world.context, RunScope(**wanted), progress, world.rows_by)
 
 
 def staged(world: World) -> list[str]:
@@ -254,9 +254,9 @@ def test_an_unchanged_source_is_not_read_again_and_answers_the_same(make_world: 
     world.sync()
     world.run("ALTER TABLE t ADD w int")
     world.preview()
-    pipe = world.pipe
+    context = world.context
     stored = world.store.discoveries.get("shop")
-    short, whole = look(pipe), detect(pipe, pipe.source.discover())
+    short, whole = look(context), detect(context, context.source.discover())
     assert stored is not None
     assert short.discovery.fingerprint == whole.discovery.fingerprint == stored.fingerprint
     assert (short.source, short.decisions, short.denied) == (whole.source, whole.decisions, whole.denied)
@@ -331,7 +331,7 @@ def stale_destination(world: World, tables: dict) -> None:  # type: ignore[type-
 
 def test_what_failed_runs_staged_is_removed(world: World) -> None:
     tables(world, "t", "u")
-    world.settings["t"] = type(world.pipe.settings(world_table("t")))(cursor="v", mode="append")
+    world.settings["t"] = type(world.context.settings(world_table("t")))(cursor="v", mode="append")
     world.sync()
     live = staged(world)
 

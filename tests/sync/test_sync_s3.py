@@ -57,7 +57,7 @@ def test_rows_come_change_and_go(world: World, bucket: Bucket) -> None:
     assert world.rows("t", "id", "a", "n", "more") == [(2, "y", None, None), (3, "", 3, None), (4, "z", 0, 5)]
     world.run("UPDATE t SET n = 7 WHERE id = 2")
     world.sync()
-    assert total(replay(world.pipe))["held"] == 0
+    assert total(replay(world.context))["held"] == 0
     assert world.differing() == {}
     assert all(name.startswith("lake/") for name in bucket.names())
     assert [f.name for f in world.folder.rglob("*.parquet")] == [], "nothing is staged on this disk"
@@ -73,7 +73,7 @@ def test_what_was_dropped_comes_back(world: World) -> None:
     world.run("UPDATE t SET n = 8 WHERE id = 1")
     world.sync(full=True)
     [review] = [r for r in world.store.reviews.find("shop", ["applied"]) if r.kind == "column.removed"]
-    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
+    apply_undo(world.context, prepare(world.context, find(world.context, review.id)))
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, "")]
 
 

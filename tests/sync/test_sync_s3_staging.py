@@ -53,7 +53,7 @@ def test_rows_and_held_values_go_through_the_bucket(
     assert len(names) == 1
     world.run("UPDATE t SET n = 7 WHERE id = 2")
     world.sync()
-    assert total(replay(world.pipe)) == {"replayed": 0, "superseded": 1, "held": 0}
+    assert total(replay(world.context)) == {"replayed": 0, "superseded": 1, "held": 0}
     assert world.differing() == {}
     assert [f.name for f in tmp_path.rglob("*.parquet")] == [], "nothing is left on this disk"
 

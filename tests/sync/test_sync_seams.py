@@ -88,7 +88,7 @@ def test_an_undone_addition_with_a_waiting_fill_comes_back_whole(make_world: Mak
     world.run(ADD)
     world.sync()
     [review] = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.added"]
-    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]), ("*",))
+    undo.apply_undo(world.context, undo.prepare(world.context, [review]), ("*",))
     world.sync()
     assert world.store.backfills.waiting("shop") == []
     for rejected in world.store.reviews.find("shop", ("rejected",)):
@@ -136,13 +136,13 @@ def test_rows_put_back_to_before_the_cursor_began(make_world: MakeWorld) -> None
     world.run("INSERT INTO t VALUES (4, 'd', 3)")
     world.sync()
     path = f"{world.case.schema}.t"
-    set_cursor.carry_out(world.pipe, set_cursor.prepare(world.pipe, path, "at", "9"))
+    set_cursor.carry_out(world.context, set_cursor.prepare(world.context, path, "at", "9"))
     world.run("INSERT INTO t VALUES (5, 'e', 9)")
     world.sync()
-    points = restore.savepoints(world.pipe, path)[1]
-    made = restore.prepare(world.pipe, path, points[-1].id)
+    points = restore.savepoints(world.context, path)[1]
+    made = restore.prepare(world.context, path, points[-1].id)
     assert made.whole
-    restore.restore(world.pipe, made, ("*",))
+    restore.restore(world.context, made, ("*",))
     world.sync()
     assert world.rows("t", "id") == [(1,), (2,), (3,), (4,), (5,)]
 
@@ -168,9 +168,11 @@ def test_a_table_is_not_mapped_to_one_that_shows_what_was_hashed(make_world: Mak
     world.settled()
     schema = world.case.schema
     with pytest.raises(Blocked, match="is hashed or switched off"):
-        declare_table_rename.prepare(world.pipe, f"{schema}.t", f"{schema}.u")
+        declare_table_rename.prepare(world.context, f"{schema}.t", f"{schema}.u")
     world.selection = Selection(hashed=(Pattern("*.name"),))
-    declare_table_rename.carry_out(world.pipe, declare_table_rename.prepare(world.pipe, f"{schema}.t", f"{schema}.u"))
+    declare_table_rename.carry_out(
+        world.context, declare_table_rename.prepare(world.context, f"{schema}.t", f"{schema}.u")
+    )
     before = world.rows("u")
     world.sync()
     assert world.rows("u") == before
@@ -210,7 +212,7 @@ def test_a_fill_by_a_key_that_got_wider(make_world: MakeWorld) -> None:
 
 def test_two_connections_never_write_one_table(make_world: MakeWorld) -> None:
     world = begun(make_world())
-    other = sync(replace(world.pipe, name="other"), RunScope(), engine=Inline())
+    other = sync(replace(world.context, name="other"), RunScope(), engine=Inline())
     assert (other.status, world.rows("t", "id")) == ("failed", [(1,), (2,), (3,)])
     assert "connection shop writes shop.t" in other.tables[0].error
     assert world.sync().status == "done"

@@ -82,7 +82,7 @@ def test_a_deletion_that_is_not_unsynced_pauses_until_a_person_resumes(make_worl
     assert review.rule.startswith("option ")
     back = {"u": "CREATE TABLE u (id int PRIMARY KEY)", "t": "ALTER TABLE t ADD COLUMN b int"}
     world.run(back[review.table[1]])
-    reconsider(world.pipe)
+    reconsider(world.context)
     world.detect()
     assert list(world.pauses()) == [""], "it does not end by itself, although the source has taken it back"
     world.store.pauses.resume("shop", who="me")
@@ -113,12 +113,12 @@ def test_a_detection_counts(make_world: MakeWorld) -> None:
 
 
 def relying(world: World, seconds: float) -> SyncContext:
-    return replace(world.pipe, detect_every=seconds)
+    return replace(world.context, detect_every=seconds)
 
 
-def relied(pipe: SyncContext) -> bool:
-    with pipe.source.snapshot() as snapshot:
-        return seen_now(pipe, snapshot, rely=True)[1]
+def relied(context: SyncContext) -> bool:
+    with context.source.snapshot() as snapshot:
+        return seen_now(context, snapshot, rely=True)[1]
 
 
 # what happens at the source | whether the last look is relied on after it
@@ -142,19 +142,19 @@ def test_a_fresh_detection_is_relied_on_while_accepted_tables_stay(
     world = started(make_world(kind))
     world.run(*statements)
     assert relied(relying(world, 3600)) == expected
-    assert not relied(world.pipe), "without an interval every sync looks"
+    assert not relied(world.context), "without an interval every sync looks"
 
 
 def test_an_old_detection_is_not_relied_on(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world = started(make_world("sqlite"))
-    pipe, now = relying(world, 60), world.store._db.now
+    context, now = relying(world, 60), world.store._db.now
     for seconds, expected in ((0, True), (50, True), (70, False), (-10, False)):
         monkeypatch.setattr(world.store._db, "now", lambda seconds=seconds: now() + timedelta(seconds=seconds))
-        assert relied(pipe) == expected, seconds
+        assert relied(context) == expected, seconds
     monkeypatch.setattr(world.store._db, "now", lambda: now() + timedelta(seconds=50))
     world.detect()
     monkeypatch.setattr(world.store._db, "now", lambda: now() + timedelta(seconds=70))
-    assert relied(pipe), "counted from the last look, also if it found nothing"
+    assert relied(context), "counted from the last look, also if it found nothing"
 
 
 def test_before_anything_is_accepted_a_sync_looks(make_world: MakeWorld) -> None:
@@ -176,15 +176,15 @@ def test_access_that_was_lost_is_looked_at(make_world: MakeWorld) -> None:
 
 
 def _reader(world: World) -> str:
-    source: Any = world.pipe.source
+    source: Any = world.context.source
     return str(source.config.user)
 
 
 @pytest.fixture
 def by_sync(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Every sync of this world relies on the last detection for an hour."""
-    made = World.pipe.fget
-    monkeypatch.setattr(World, "pipe", property(lambda self: replace(made(self), detect_every=3600.0)))
+    made = World.context.fget
+    monkeypatch.setattr(World, "context", property(lambda self: replace(made(self), detect_every=3600.0)))
     world.run(*FIRST)
     world.sync()
     return world

@@ -19,7 +19,7 @@ def switch(world: World, *switches: Switch) -> None:
 
 def reads(world: World) -> dict[str, str]:
     """Accepted table to its columns as they are read: `accepted<source`, with `#` for hashed."""
-    found, _ = selected_reads(world.pipe, world.preview().detection)
+    found, _ = selected_reads(world.context, world.preview().detection)
     columns = {
         r.table.name: [f"{'#' * c.hashed}{c.column.name}<{c.source.name}" for c in r.columns if c.source] for r in found
     }

@@ -49,13 +49,13 @@ def test_it_goes_when_its_time_is_over(dropped: World, monkeypatch: pytest.Monke
     [tag] = refs(dropped)
     [parked] = lake.names(lake.dropped)
     tomorrow = replace(last(dropped), started=last(dropped).started + timedelta(days=1))
-    assert forget_dropped(dropped.pipe, tomorrow) == []
+    assert forget_dropped(dropped.context, tomorrow) == []
     later = now_ms() + 8 * DAY_MS
     monkeypatch.setattr(iceberg_undo, "now_ms", lambda: later)
-    assert forget_dropped(dropped.pipe, last(dropped)) == [], "the first sync of the day has looked already"
-    assert forget_dropped(dropped.pipe, tomorrow) == [tag, f"{lake.dropped}.{parked}"]
+    assert forget_dropped(dropped.context, last(dropped)) == [], "the first sync of the day has looked already"
+    assert forget_dropped(dropped.context, tomorrow) == [tag, f"{lake.dropped}.{parked}"]
     assert (refs(dropped), list(lake.names(lake.dropped))) == ([], [])
-    assert forget_dropped(dropped.pipe, tomorrow) == []
+    assert forget_dropped(dropped.context, tomorrow) == []
     assert dropped.rows("t") == [(1,)]
 
 
@@ -63,7 +63,7 @@ def test_a_late_run_lets_nothing_go(dropped: World, monkeypatch: pytest.MonkeyPa
     later = now_ms() + 8 * DAY_MS
     monkeypatch.setattr(iceberg_undo, "now_ms", lambda: later)
     dropped.destination.claim(("shop", "t"), last(dropped).fence + 1)
-    forget_dropped(dropped.pipe, replace(last(dropped), started=last(dropped).started + timedelta(days=1)))
+    forget_dropped(dropped.context, replace(last(dropped), started=last(dropped).started + timedelta(days=1)))
     assert len(refs(dropped)) == 1
 
 
@@ -71,11 +71,11 @@ def test_the_first_sync_of_a_day(world: World) -> None:
     world.engine = "inline"
     world.run("CREATE TABLE t (id int PRIMARY KEY)")
     now = world.store.runs.claim("shop", "detect")
-    assert is_first_today(world.pipe, now)
+    assert is_first_today(world.context, now)
     world.store.runs.finish(now, "done")
     world.sync()
-    assert not is_first_today(world.pipe, last(world))
-    assert is_first_today(world.pipe, replace(last(world), started=last(world).started + timedelta(days=1)))
+    assert not is_first_today(world.context, last(world))
+    assert is_first_today(world.context, replace(last(world), started=last(world).started + timedelta(days=1)))
 
 
 LEAVES = """

@@ -63,13 +63,13 @@ class Shop:
 
     def alone(self) -> SyncContext:
         """One person is enough."""
-        return replace(self.app.pipe("shop"), four_eyes=False)
+        return replace(self.app.sync_context("shop"), four_eyes=False)
 
     def sync(self) -> None:
         sync(self.alone(), RunScope(), engine=self.app.engine("shop"))
 
     def by(self, who: str) -> SyncContext:
-        return replace(self.app.pipe("shop"), who=who)
+        return replace(self.app.sync_context("shop"), who=who)
 
     def runs(self) -> int:
         return len(self.app.store.runs.history("shop", limit=100))
@@ -80,38 +80,38 @@ class Shop:
         return [(e.type, e.data["who"]) for e in found]
 
 
-def _set_key(pipe: SyncContext) -> None:
-    set_key.carry_out(pipe, set_key.prepare(pipe, "main.item", ["sku"], "rekey"))
+def _set_key(context: SyncContext) -> None:
+    set_key.carry_out(context, set_key.prepare(context, "main.item", ["sku"], "rekey"))
 
 
-def _set_cursor(pipe: SyncContext, column: str | None = "id") -> None:
-    set_cursor.carry_out(pipe, set_cursor.prepare(pipe, "main.item", column))
+def _set_cursor(context: SyncContext, column: str | None = "id") -> None:
+    set_cursor.carry_out(context, set_cursor.prepare(context, "main.item", column))
 
 
-def _restore(pipe: SyncContext) -> None:
-    point = restore.savepoints(pipe, "main.box")[1][1]
-    restore.restore(pipe, restore.prepare(pipe, "main.box", point.id), ["*"])
+def _restore(context: SyncContext) -> None:
+    point = restore.savepoints(context, "main.box")[1][1]
+    restore.restore(context, restore.prepare(context, "main.box", point.id), ["*"])
 
 
-def _held(pipe: SyncContext) -> list[str]:
-    return [e.id for h in quarantine.holdings(pipe) for e in h.held]
+def _held(context: SyncContext) -> list[str]:
+    return [e.id for h in quarantine.holdings(context) for e in h.held]
 
 
-def _discard(pipe: SyncContext) -> None:
-    assert len(quarantine.discard(pipe, ids=_held(pipe))) == 1
+def _discard(context: SyncContext) -> None:
+    assert len(quarantine.discard(context, ids=_held(context))) == 1
 
 
-def _purge(pipe: SyncContext) -> None:
-    drop_clones.purge(pipe, pipe.store.copies.standing("shop"))
+def _purge(context: SyncContext) -> None:
+    drop_clones.purge(context, context.store.copies.standing("shop"))
 
 
-def _leave(pipe: SyncContext) -> None:
-    assert leave(pipe, "keep", named="shop").kept
+def _leave(context: SyncContext) -> None:
+    assert leave(context, "keep", named="shop").kept
 
 
-def _undo(pipe: SyncContext) -> None:
-    [added] = [r for r in pipe.store.reviews.find("shop", ("applied",)) if r.kind == "column.added"]
-    assert undo.apply_undo(pipe, undo.prepare(pipe, [added]), ["*.more"]) > 0
+def _undo(context: SyncContext) -> None:
+    [added] = [r for r in context.store.reviews.find("shop", ("applied",)) if r.kind == "column.added"]
+    assert undo.apply_undo(context, undo.prepare(context, [added]), ["*.more"]) > 0
 
 
 ACTS: dict[str, Callable[[SyncContext], None]] = {

@@ -32,8 +32,8 @@ def world(make_world: MakeWorld) -> World:
 
 
 def asks(world: World, who: str, *, four_eyes: bool = True, **wanted: Any) -> None:
-    pipe = replace(world.pipe, who=who, four_eyes=four_eyes)
-    sync(pipe, RunScope(**wanted), engine=world.rows_by)
+    context = replace(world.context, who=who, four_eyes=four_eyes)
+    sync(context, RunScope(**wanted), engine=world.rows_by)
 
 
 @pytest.mark.parametrize("how", WANTED)
@@ -80,7 +80,7 @@ def test_what_was_let_go_of_is_taken_back_like_another_change(world: World) -> N
     asks(world, "ann", four_eyes=False, drop_columns=frozenset({"main.u.old"}))
     assert world.schema("u") == "id int64!"
     [change] = [r for r in world.store.reviews.find("shop", ("applied",)) if r.decided_by == "ann"]
-    undo.apply_undo(world.pipe, undo.prepare(world.pipe, undo.find(world.pipe, change.id)))
+    undo.apply_undo(world.context, undo.prepare(world.context, undo.find(world.context, change.id)))
     world.sync()
     assert world.schema("u") == "id int64!, old string~"
     assert world.rows("u", "id", "old") == [(1, "y")]

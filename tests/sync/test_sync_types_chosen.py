@@ -40,7 +40,7 @@ def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
 
 
 def held(world: World) -> list[tuple[str, str | None, str]]:
-    return sorted((e.column, e.original, e.reason) for h in holdings(world.pipe, idle=True) for e in h.held)
+    return sorted((e.column, e.original, e.reason) for h in holdings(world.context, idle=True) for e in h.held)
 
 
 def test_source_types_are_chosen_for_all_columns_of_them(world: World) -> None:
@@ -98,7 +98,7 @@ def test_a_type_that_is_chosen_after_the_first_load_is_stored_once_the_table_is_
     report = world.sync()
     assert "table set-key public.t id --rebuild" in " ".join(report.notes)
     assert world.rows("t", "amount") == [("0.000000001",), ("1.5",), (None,)]
-    set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "public.t", ("id",), "rebuild"), ("*",))
+    set_key.carry_out(world.context, set_key.prepare(world.context, "public.t", ("id",), "rebuild"), ("*",))
     world.sync()
     assert world.rows("t", "id", "amount") == [(1, Decimal("1.5")), (2, Decimal("0.000000001")), (3, None)]
     assert world.sync().notes == ()
@@ -131,10 +131,10 @@ def test_columns_that_are_text_for_want_of_a_type_are_named(make_world: MakeWorl
 
 def test_a_name_that_fits_nothing_is_told(make_world: MakeWorld) -> None:
     world = make_world()
-    pipe = world.pipe
+    context = world.context
     world.settings["t"] = chosen(amont="decimal(38,9)")
     world.run(*AMOUNTS)
-    notes = look(replace(pipe, tables_named={"public.t": ()})).notes
+    notes = look(replace(context, tables_named={"public.t": ()})).notes
     assert "public.t: `types` names amont, which is neither a column nor a type of it (did you mean amount?)" in notes
 
 

@@ -21,12 +21,12 @@ def change(world: World, summary: str) -> str:
 
 
 def looked_at(world: World, *ids: str) -> UndoPlan:
-    return prepare(world.pipe, [r for one in ids for r in find(world.pipe, one)])
+    return prepare(world.context, [r for one in ids for r in find(world.context, one)])
 
 
 def undone(world: World, *summaries: str, allowed: tuple[str, ...] = ()) -> UndoPlan:
     made = looked_at(world, *(change(world, s) for s in summaries))
-    apply_undo(world.pipe, made, allowed)
+    apply_undo(world.context, made, allowed)
     return made
 
 
@@ -149,8 +149,8 @@ def test_an_addition_is_dropped_only_by_name(world: World) -> None:
     made = looked_at(world, *(change(world, s) for s in added))
     assert sorted(s.object for s in made.drops) == ["shop.t.c", "shop.u"]
     with pytest.raises(Blocked, match="drops shop"):
-        apply_undo(world.pipe, made, ("shop.t.c",))
-    apply_undo(world.pipe, made, ("shop.*",))
+        apply_undo(world.context, made, ("shop.t.c",))
+    apply_undo(world.context, made, ("shop.*",))
     for _ in range(2):
         assert world.tables() == {"t": "t"}
         assert world.schema("t") == "id int32!, a int32, b int32"
@@ -190,10 +190,10 @@ def test_of_several_what_cannot_go_back_stays(world: World) -> None:
         "INSERT INTO t VALUES (3, 5000000000, 22)",
     )  # fmt: skip
     run = world.sync().run
-    made = prepare(world.pipe, find(world.pipe, run))
+    made = prepare(world.context, find(world.context, run))
     assert [r.kind for r in made.reviews] == ["column.renamed"]
     assert [why for why in made.left.values() if "does not fit" in why]
-    apply_undo(world.pipe, made)
+    apply_undo(world.context, made)
     assert world.schema("t") == "id int32!, a int64, b int32"
 
 
@@ -205,7 +205,7 @@ def test_facts_and_names_of_tables(world: World) -> None:
         "ALTER TABLE u ALTER COLUMN a SET NOT NULL", "ALTER TABLE u ALTER COLUMN b SET DEFAULT 4",
     )  # fmt: skip
     run = world.sync().run
-    apply_undo(world.pipe, prepare(world.pipe, find(world.pipe, run)))
+    apply_undo(world.context, prepare(world.context, find(world.context, run)))
     world.run("INSERT INTO u VALUES (3, 12, 22)")
     for _ in range(2):
         table = world.accepted("t")
@@ -247,7 +247,7 @@ def test_it_is_a_run_and_its_story_is_told(world: World) -> None:
     world.sync()
     id = change(world, "column public.t.a renamed to z")
     made = looked_at(world, id)
-    version = apply_undo(world.pipe, made)
+    version = apply_undo(world.context, made)
     last = world.store.runs.latest("shop")
     assert last is not None
     assert (last.kind, last.status) == ("undo", "done")
@@ -256,7 +256,7 @@ def test_it_is_a_run_and_its_story_is_told(world: World) -> None:
     with pytest.raises(Conflict, match="was undone before"):
         looked_at(world, id)
     with pytest.raises(InstepError, match="has applied no change"):
-        find(world.pipe, last.id)
+        find(world.context, last.id)
 
 
 def test_a_look_that_is_out_of_date_is_refused(world: World) -> None:
@@ -268,5 +268,5 @@ def test_a_look_that_is_out_of_date_is_refused(world: World) -> None:
     world.run("ALTER TABLE t ADD COLUMN c int")
     world.sync()
     with pytest.raises(StalePlan, match="have changed"):
-        apply_undo(world.pipe, made)
+        apply_undo(world.context, made)
     assert world.schema("t") == "id int32!, z int32, b int32, c int32"

@@ -44,7 +44,7 @@ def test_read_anew_beside_a_copy_it_takes_the_type(world: World) -> None:
     from instep.sync.operations.set_key import carry_out, prepare
 
     path = f"{world.case.schema}.t"
-    _, copy = carry_out(world.pipe, prepare(world.pipe, path, ["id"], "rebuild"), ("*",))
+    _, copy = carry_out(world.context, prepare(world.context, path, ["id"], "rebuild"), ("*",))
     world.sync()
     assert world.rows("t", deleted=True) == [(1, 5)]
     assert world.reviews("open") == {}
@@ -76,7 +76,7 @@ def test_a_rebuild_takes_what_was_approved_and_no_other_table_s(
         world.sync()
         world.answer("approved")
     for name in names:
-        carry_out(world.pipe, prepare(world.pipe, f"main.{name}", ["id"], "rebuild"), ("*",))
+        carry_out(world.context, prepare(world.context, f"main.{name}", ["id"], "rebuild"), ("*",))
     world.sync()
     assert world.reviews("open") == {}
     for name in names:

@@ -51,7 +51,7 @@ def test_others_differ_by_them(make_world: MakeWorld) -> None:
 
 def twin(world: World, *rows: dict[str, object]) -> None:
     """Adds rows at the destination, as somebody else would."""
-    ref = destination_ref(world.accepted("t"), world.pipe.naming)
+    ref = destination_ref(world.accepted("t"), world.context.naming)
     world.destination.append(ref, [stage(world.destination, ref, rows)], Commit("twin", 100))
 
 
@@ -156,7 +156,7 @@ def test_what_a_person_has_let_go_is_no_equality(make_world: MakeWorld) -> None:
     world.run("CREATE TABLE t (id int PRIMARY KEY, name int)", "INSERT INTO t VALUES (1, 'x')")
     world.sync()
     assert world.verify()["t"].held == 1
-    discard(world.pipe, [world.accepted("t").path])
+    discard(world.context, [world.accepted("t").path])
     found = world.verify()["t"]
     assert (found.equal, found.held, found.discarded, found.waits) == (True, 0, 1, True)
 

@@ -152,8 +152,8 @@ def test_another_key_is_refused_and_a_rebuild_keeps_a_copy(from_postgres: World)
     assert "its versions have the old one" in str((world.sync().notes, world.sync().tables))
     assert versions(world) == [(1, "A", 2, None), (1, "a", 1, 2), (2, "b", 1, None)]
     for way in ("rekey", "clear"):
-        assert "keeps its history" in set_key.prepare(world.pipe, "public.t", ["id", "a"], way).why_not
-    _, place = set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "public.t", ["id", "a"], "rebuild"))
+        assert "keeps its history" in set_key.prepare(world.context, "public.t", ["id", "a"], way).why_not
+    _, place = set_key.carry_out(world.context, set_key.prepare(world.context, "public.t", ["id", "a"], "rebuild"))
     done(world)
     assert versions(world) == [(1, "A", 1, None), (2, "b", 1, None)]
     assert place is not None
@@ -173,7 +173,7 @@ def test_what_comes_by_a_cursor_waits_for_another_key(world: World) -> None:
         [one] = world.sync().tables
         assert (one.status, "its versions have the old one" in one.error) == ("paused", True), one
     assert versions(world, "id", "b", "a") == [(1, 0, "x", 1, None), (2, 0, "y", 1, None)]
-    set_key.carry_out(world.pipe, set_key.prepare(world.pipe, "main.t", ["id", "b"], "rebuild"))
+    set_key.carry_out(world.context, set_key.prepare(world.context, "main.t", ["id", "b"], "rebuild"))
     done(world)
     assert versions(world, "id", "b", "a") == [(1, 0, "x", 1, None), (1, 1, "one", 1, None), (2, 0, "y", 1, None)]
 
@@ -217,7 +217,7 @@ def test_held_values_go_into_the_current_version(from_postgres: World) -> None:
     done(world)
     world.answer("approved")
     world.evolve()
-    assert total(replay(world.pipe)) == {"replayed": 1, "superseded": 1, "held": 0}
+    assert total(replay(world.context)) == {"replayed": 1, "superseded": 1, "held": 0}
     assert versions(world) == [(1, "5", 1, None), (2, "6", 1, 2), (2, "strange", 2, None)]
     done(world)
     assert world.differing() == {}
@@ -252,7 +252,7 @@ def test_a_dropped_column_comes_back_in_the_versions_from_before(from_postgres: 
     world.run("UPDATE t SET b = 20 WHERE id = 2")
     done(world)
     [review] = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.removed"]
-    undo.apply_undo(world.pipe, undo.prepare(world.pipe, [review]))
+    undo.apply_undo(world.context, undo.prepare(world.context, [review]))
     assert versions(world, "id", "a", "b") == [
         (1, "X", 1, 2, None), (1, "x", 1, 1, 2), (2, "y", 2, 1, 3), (2, None, 20, 3, None),
     ]  # fmt: skip

@@ -56,7 +56,7 @@ def _shown(ask: Ask, world: World, cases: Sequence[Case], cast: str, place: str 
 def _differences(world: World, cases: Sequence[Case], shown: Shown, at: str) -> list[str]:
     """Each cell that is neither equal, nor held as its case says."""
     table = world.accepted("t")
-    ref = destination_ref(table, world.pipe.naming)
+    ref = destination_ref(table, world.context.naming)
     rows = {row["id"]: row for row in world.destination.read(ref).read_all().to_pylist()}
     target = world.destination.target(ref)
     held = {(json.loads(e.key)["id"], e.column): e for e in read_entries(target.quarantine, target.io).entries}

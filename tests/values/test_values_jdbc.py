@@ -56,7 +56,7 @@ def _wrong(world: World, server: psycopg.Connection) -> list[str]:
     query = f"SELECT id, {', '.join(shown)} FROM t ORDER BY id"  # noqa: S608 - from the table
     rows = server.execute(query.encode()).fetchall()
     table = world.accepted("t")
-    ref = destination_ref(table, world.pipe.naming)
+    ref = destination_ref(table, world.context.naming)
     there = {row["id"]: row for row in world.destination.read(ref).read_all().to_pylist()}
     target = world.destination.target(ref)
     held = {(json.loads(e.key)["id"], e.column): e for e in read_entries(target.quarantine, target.io).entries}

@@ -89,7 +89,7 @@ class Matrix:
 
     def _wrong(self, name: str, old: str, news: tuple[str, ...]) -> Iterator[str]:
         table = self.world.accepted(name)
-        ref = destination_ref(table, self.world.pipe.naming)
+        ref = destination_ref(table, self.world.context.naming)
         [stored] = self.world.destination.inspect([ref]).tables
         rows = {r["id"]: r for r in self.world.destination.read(ref).read_all().to_pylist()}
         target = self.world.destination.target(ref)

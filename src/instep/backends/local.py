@@ -37,15 +37,15 @@ class LocalOperations:
 
     def prepare(self, connection: str, request: Request) -> Preview:
         with self._work(connection, request) as work:
-            return work.prepare(self.app.pipe(connection), request)
+            return work.prepare(self.app.sync_context(connection), request)
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         with self._work(preview.connection, preview.request) as work:
-            return work.execute(self.app.pipe(preview.connection), preview, tuple(allow))
+            return work.execute(self.app.sync_context(preview.connection), preview, tuple(allow))
 
     def read(self, connection: str, request: Request) -> Any:
         operation: ReadOperation = work_of(spec_for(request))()
-        return operation.read(self.app.pipe(connection), request)
+        return operation.read(self.app.sync_context(connection), request)
 
     @contextmanager
     def _work(self, connection: str, request: Request) -> Iterator[Work]:
@@ -105,7 +105,7 @@ class LocalPlans:
         from instep.sync.schema_changes.answer import refuse_stale
         from instep.sync.schema_changes.evolve import preview
 
-        found = preview(self.app.pipe(connection))
+        found = preview(self.app.sync_context(connection))
         if current:
             refuse_stale(found.detection)
         return planned(self.app, connection, found, sample=sample, every=every)
@@ -115,7 +115,7 @@ class LocalPlans:
         from instep.sync.schema_changes.evolve import evolve
 
         plan, id = plan_from_dict(made.document["plan"]), str(made.document.get("id", ""))
-        version = evolve(self.app.pipe(made.connection), plan, tuple(allow), id=id)
+        version = evolve(self.app.sync_context(made.connection), plan, tuple(allow), id=id)
         return version, self.app.store.plans.history(made.connection, 1)[0].id
 
     def version(self, connection: str) -> int:
@@ -138,8 +138,8 @@ class LocalPlans:
         from instep.sync.schema_changes.evolve import preview
 
         models = configured_models(self.app, connection, dialect) if models is None else models
-        pipe = self.app.pipe(connection)
-        return impact_document(report(pipe, preview(pipe), models, change))
+        context = self.app.sync_context(connection)
+        return impact_document(report(context, preview(context), models, change))
 
 
 _AT_ONCE = 100
@@ -197,7 +197,7 @@ class LocalBackend:
         for at in range(0, len(names), _AT_ONCE):
             some = names[at : at + _AT_ONCE]
             chosen = decided(app.project, app.store, some)
-            for one in statuses(app.project, app.store, some, app.pipe, self._notify):
+            for one in statuses(app.project, app.store, some, app.sync_context, self._notify):
                 name = one["connection"]
                 log = log_status(app, name) if app.project.follows_log(name) else None
                 found.append(chosen[name] | one | {"log": log})
@@ -208,7 +208,7 @@ class LocalBackend:
         from instep.sync.schema_changes.evolve import preview
 
         check_named(self.app.project, self.app.store, connection)
-        found = preview(self.app.pipe(connection), count=True, pauses=True)
+        found = preview(self.app.sync_context(connection), count=True, pauses=True)
         pending = bool(found.waiting) or any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
         reviews, counts = tuple(found.reviews.values()), found.detection.counts
         return Detected(reviews, counts, pending, found.missing, found.others)
@@ -239,10 +239,10 @@ class LocalBackend:
         from instep.store.catalogs.reviews import STANDING
         from instep.sync.schema_changes.answer import AnswerOutlook, approving, keeping
 
-        pipe = self.app.pipe(connection)
+        context = self.app.sync_context(connection)
         if answer != "approved":
-            return keeping(pipe, found, "rejected" if answer else "open")
-        return approving(pipe, found) if all(r.status in STANDING for r in found) else AnswerOutlook()
+            return keeping(context, found, "rejected" if answer else "open")
+        return approving(context, found) if all(r.status in STANDING for r in found) else AnswerOutlook()
 
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
         from instep.control.reviews import answer
@@ -270,7 +270,7 @@ class LocalBackend:
         except Blocked:
             from instep.sync.detection.pause import decide_anew
 
-            decide_anew(self.app.pipe(connection))
+            decide_anew(self.app.sync_context(connection))
             return bool(resume(self.app.store, connection, self._who, table))
 
     def query(self, query: Query) -> Any:
@@ -290,7 +290,7 @@ class LocalBackend:
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         from instep.sync.quarantine.quarantine import holdings
 
-        found = list(holdings(self.app.pipe(connection), [table] if table else []))
+        found = list(holdings(self.app.sync_context(connection), [table] if table else []))
         entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
         return QuarantineEntries(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
 

@@ -68,7 +68,7 @@ class _Here:
 
         app, what = self.app, self.app.store.rollouts.get(self.id).what
         patch = patch_of(what, app.project, app.store, ServedPolicies(app.objects))
-        runs = InProcess(app.pipe, app.engine)
+        runs = InProcess(app.sync_context, app.engine)
         return Rolling(app.store, patch, runs, self.who, lambda member: self.notify_user(member_line(member)))
 
 
@@ -154,7 +154,7 @@ class LocalRollouts:
         from instep.sync.in_process import InProcess
 
         app = self.app
-        return detect_all(InProcess(app.pipe, app.engine), chosen(app.project, wanted.group), "create")
+        return detect_all(InProcess(app.sync_context, app.engine), chosen(app.project, wanted.group), "create")
 
     def draft(self, wanted: RolloutRequest) -> tuple[RolloutDraft, str]:
         from instep.control.rollouts.create import draft

@@ -38,12 +38,12 @@ class LocalRows:
         from instep.sync.run import RunScope, sync
 
         with self.watch() as progress:
-            return sync(self.app.pipe(name), RunScope(**asked), progress, engine)
+            return sync(self.app.sync_context(name), RunScope(**asked), progress, engine)
 
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
         from instep.sync.schema_changes.backfill_plan import estimated
 
-        return estimated(self.app.pipe(connection), table, columns)
+        return estimated(self.app.sync_context(connection), table, columns)
 
     def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport:
         from instep.bootstrap import user
@@ -51,7 +51,7 @@ class LocalRows:
 
         if not columns:
             return self._run(connection, tables=frozenset((table,)), full=True, kind="backfill")
-        accepted, names = check_columns(self.app.pipe(connection), table, columns)
+        accepted, names = check_columns(self.app.sync_context(connection), table, columns)
         for name in names:
             self.app.store.backfills.want(connection, accepted.ref, column=name, why=f"asked for by {user()}")
         return self._run(connection, tables=frozenset((table,)), columns=names, kind="backfill")
@@ -74,35 +74,35 @@ class LocalRows:
     def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
         from instep.sync.quarantine.replay import replay
 
-        done = replay(self.app.pipe(connection), [table] if table else [], column, dry_run=dry_run)
+        done = replay(self.app.sync_context(connection), [table] if table else [], column, dry_run=dry_run)
         return [one.document() for one in done]
 
     def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
         from instep.sync.quarantine.quarantine import discard
 
-        return [e.id for e in discard(self.app.pipe(connection), ids=ids)]
+        return [e.id for e in discard(self.app.sync_context(connection), ids=ids)]
 
     def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
         from instep.sync.quarantine.quarantine import erase
 
-        return erase(self.app.pipe(connection), table, key)
+        return erase(self.app.sync_context(connection), table, key)
 
     def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
         from instep.sync.operations.verify import verify
 
         with self.watch() as progress:
             progress.step("comparing")
-            return verify(self.app.pipe(connection), frozenset(tables), progress)
+            return verify(self.app.sync_context(connection), frozenset(tables), progress)
 
     def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport:
         from instep.sync.operations.maintain import maintain
 
-        pipe = self.app.pipe(connection)
+        context = self.app.sync_context(connection)
         with self.watch() as progress:
             session = partial(self.app.engine(connection).spark, progress.step)  # this process writes small tables
-            return maintain(pipe, pattern, progress, session, dry_run=dry_run)
+            return maintain(context, pattern, progress, session, dry_run=dry_run)
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
         from instep.sync.operations.restore import savepoints
 
-        return savepoints(self.app.pipe(connection), table)[1]
+        return savepoints(self.app.sync_context(connection), table)[1]

@@ -119,11 +119,15 @@ def _asked(wanted: RolloutRequest) -> dict[str, Any]:
     verdict, change = wanted.change or ("", "")
     return {
         "group": {
-            "connections": list(group.names), "destinations": list(group.destinations), "tags": list(group.tags),
+            "connections": list(group.names),
+            "destinations": list(group.destinations),
+            "tags": list(group.tags),
             "matching": list(group.matching),
         },
         "selection": [{"verb": verb, "object": path} for verb, path in wanted.turns],
         "change": {"verdict": verdict, "change": change} if change else None,
         "preset": wanted.preset or None,
-        "sizes": list(wanted.sizes), "gates": list(wanted.gates), "canary": list(wanted.canary),
-    }  # fmt: skip
+        "sizes": list(wanted.sizes),
+        "gates": list(wanted.gates),
+        "canary": list(wanted.canary),
+    }

@@ -264,7 +264,7 @@ class App:
             )
         return next(iter(known))
 
-    def pipe(self, connection: str) -> SyncContext:
+    def sync_context(self, connection: str) -> SyncContext:
         """Everything that one connection's run needs."""
         self.traced()
         from instep.schema.planning.naming import Naming
@@ -288,7 +288,7 @@ class App:
             reserved=destination.capabilities.reserved,
             given=given_names(project, connection),
         )
-        pipe = SyncContext(
+        context = SyncContext(
             name=connection,
             source=source,
             destination=destination,
@@ -315,7 +315,7 @@ class App:
             scope=self._scope(project, connection, start),
         )
         shard = project.connection(connection).shard
-        return of_shard(pipe, shard) if shard else pipe
+        return of_shard(context, shard) if shard else context
 
     def _scope(self, project: Project, connection: str, start: Callable[[], SparkSession]) -> Scope:
         from instep.sync.context import Scope
@@ -480,12 +480,21 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     streams = project.model.sources[project.source_of(connection)].type == "connector"
     mode = "stream" if streams else options.mode
     return TableSettings(
-        mode=mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
-        key=options.key, on_invalid_value=on_invalid_value, keep_old_names=kept if given is None else given,
-        filter=options.filter, properties=as_text(options.properties), sort=options.sort, partition=options.partition,
-        history=options.history, types=column_types(options.types),
+        mode=mode,
+        cursor=options.cursor or None,
+        lookback=options.lookback,
+        deletes=options.deletes,
+        key=options.key,
+        on_invalid_value=on_invalid_value,
+        keep_old_names=kept if given is None else given,
+        filter=options.filter,
+        properties=as_text(options.properties),
+        sort=options.sort,
+        partition=options.partition,
+        history=options.history,
+        types=column_types(options.types),
         source_types=column_types(project.connection(connection).types),
-    )  # fmt: skip
+    )
 
 
 def column_types(texts: Mapping[str, str]) -> Mapping[str, DataType]:

@@ -26,9 +26,13 @@ class Screen(Console):
 
     def __init__(self, *, stderr: bool, plain: bool) -> None:
         super().__init__(
-            stderr=stderr, color_system=None if plain else "auto", markup=False, emoji=False, highlight=False,
+            stderr=stderr,
+            color_system=None if plain else "auto",
+            markup=False,
+            emoji=False,
+            highlight=False,
             soft_wrap=True,
-        )  # fmt: skip
+        )
         if not self.is_terminal:
             self.width = LOG_WIDTH
 

@@ -50,9 +50,15 @@ class CompatDocuments:
         return _shown(found) if found else None
 
     def page(
-        self, kind: Kind, *, after: str = "", limit: int = 100, links: Iterable[Link] = (),
-        any_of: Iterable[Link] = (), namespace: str = "",
-    ) -> list[StoredObject]:  # fmt: skip
+        self,
+        kind: Kind,
+        *,
+        after: str = "",
+        limit: int = 100,
+        links: Iterable[Link] = (),
+        any_of: Iterable[Link] = (),
+        namespace: str = "",
+    ) -> list[StoredObject]:
         """In the order of names, from the first one behind `after`; links as `Objects.page` has them. `namespace`:
         those that say so, or are called so."""
         called = Called(namespace, ("config", "schema")) if namespace else None
@@ -60,9 +66,16 @@ class CompatDocuments:
         return [_shown(one) for one in found]
 
     def put(
-        self, kind: Kind, name: str, spec: Mapping[str, Any], *, who: str, new: bool = False,
-        links: Iterable[Link] = (), since: tuple[datetime, str] | None = None,
-    ) -> StoredObject:  # fmt: skip
+        self,
+        kind: Kind,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        who: str,
+        new: bool = False,
+        links: Iterable[Link] = (),
+        since: tuple[datetime, str] | None = None,
+    ) -> StoredObject:
         """Writes a document; stars keep the secret that is there. Conflict if it must be `new` and is not. `since`:
         when and by whom what it takes the place of was made."""
         with self._store.transaction():

@@ -92,9 +92,15 @@ def ask(store: Store, project: Project, connection: str, who: str, *, priority: 
         options = {**options_of(project, connection), "asked": True}
         key = constraint(connection, project.source_of(connection))
         job, new = store.jobs.enqueue(
-            connection, "detect", key=key, options=options, priority=priority, why="asked for", who=who,
+            connection,
+            "detect",
+            key=key,
+            options=options,
+            priority=priority,
+            why="asked for",
+            who=who,
             source=project.source_of(connection),
-        )  # fmt: skip
+        )
         return RequestedDetection(job, new)
 
 

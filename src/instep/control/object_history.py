@@ -117,9 +117,14 @@ def trail(store: Store, connection: str, text: str) -> ObjectHistory:
     ref, column = spots[last] or spot
     entries = sorted([*_applied(past, spots), *_held(past, spots)], key=lambda e: e.at)
     return ObjectHistory(
-        connection, _path((ref, "")), column, last < len(spots) - 1, tuple(dict.fromkeys(_path(s) for s in spots if s)),
-        tuple(_standing(past, last, ref, column)), tuple(entries),
-    )  # fmt: skip
+        connection,
+        _path((ref, "")),
+        column,
+        last < len(spots) - 1,
+        tuple(dict.fromkeys(_path(s) for s in spots if s)),
+        tuple(_standing(past, last, ref, column)),
+        tuple(entries),
+    )
 
 
 def _past(store: Store, connection: str) -> _Past:
@@ -182,8 +187,9 @@ def _links(before: Catalog, after: Catalog, recorded: Sequence[Change]) -> dict[
     said = {c.before.ref: c.after.ref for c in recorded if isinstance(c, TableRenamed)}
     pairs = pair(before, after)
     tables = {t.ref: t for t in after.tables}
-    went: dict[Ref, Table] = {t.ref: tables[said.get(t.ref, t.ref)] for t in before.tables
-                              if said.get(t.ref, t.ref) in tables}  # fmt: skip
+    went: dict[Ref, Table] = {
+        t.ref: tables[said.get(t.ref, t.ref)] for t in before.tables if said.get(t.ref, t.ref) in tables
+    }
     went |= {old.ref: new for old, new in (*pairs.replaced, *pairs.same)}
     out: dict[Spot, Spot] = {}
     for old in before.tables:
@@ -196,8 +202,11 @@ def _links(before: Catalog, after: Catalog, recorded: Sequence[Change]) -> dict[
 def _column_links(old: Table, new: Table, recorded: Sequence[Change]) -> dict[str, str]:
     there = {c.name for c in new.columns}
     out = {c.name: c.name for c in old.columns if c.name in there}
-    out |= {c.before.name: c.after.name for c in recorded
-            if isinstance(c, ColumnRenamed) and c.table == new.ref and c.after.name in there}  # fmt: skip
+    out |= {
+        c.before.name: c.after.name
+        for c in recorded
+        if isinstance(c, ColumnRenamed) and c.table == new.ref and c.after.name in there
+    }
     out |= {a.name: b.name for a, b in pair_columns(old, new).same}
     return out
 
@@ -262,20 +271,44 @@ def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry
         about = [s for s in (spots[i - 1] if i else None, spots[i]) if s]
         recorded = [t for t in past.told.get(version.version, ()) if _is_about(t.review, about)]
         for told in recorded:
-            yield replace(_entry(told.review, told.at), version=version.version, label=version.label, run=version.run,
-                          status="undone" if told.undone else "applied", who=told.who or version.who)  # fmt: skip
+            yield replace(
+                _entry(told.review, told.at),
+                version=version.version,
+                label=version.label,
+                run=version.run,
+                status="undone" if told.undone else "applied",
+                who=told.who or version.who,
+            )
         mapped = [m for m in past.mapped.get(version.version, ()) if _touches(m.change, about)]
         for one in mapped:
-            yield HistoryEntry(one.at, version.version, version.label, one.change.kind, describe(one.change), "applied",
-                        one.who, "mapped", f"a person mapped {one.change.before.name} to {one.change.after.name}",
-                        one.who, run=version.run)  # fmt: skip
+            yield HistoryEntry(
+                one.at,
+                version.version,
+                version.label,
+                one.change.kind,
+                describe(one.change),
+                "applied",
+                one.who,
+                "mapped",
+                f"a person mapped {one.change.before.name} to {one.change.after.name}",
+                one.who,
+                run=version.run,
+            )
         if not recorded and not mapped and about:
             before = past.catalogs[i - 1] if i else Catalog()
             for change in between(before, past.catalogs[i]).changes:
                 if _touches(change, about):
-                    yield HistoryEntry(version.at, version.version, version.label, change.kind,
-                        describe(change), "applied",
-                                version.who, why=version.why, run=version.run)  # fmt: skip
+                    yield HistoryEntry(
+                        version.at,
+                        version.version,
+                        version.label,
+                        change.kind,
+                        describe(change),
+                        "applied",
+                        version.who,
+                        why=version.why,
+                        run=version.run,
+                    )
 
 
 def _held(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
@@ -288,8 +321,9 @@ def _held(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
 
 
 def _entry(review: Review, at: datetime) -> HistoryEntry:
-    return HistoryEntry(at, 0, "", review.kind, review.summary, review.status, "", review.rule, review.why,
-                 review.decided_by, review.id)  # fmt: skip
+    return HistoryEntry(
+        at, 0, "", review.kind, review.summary, review.status, "", review.rule, review.why, review.decided_by, review.id
+    )
 
 
 def _is_about(review: Review, spots: Sequence[Spot]) -> bool:
@@ -316,8 +350,9 @@ def _standing(past: _Past, last: int, ref: Ref, only: str) -> Iterator[ColumnSta
     for column in table.columns if table else ():
         if only in ("", column.name):
             first = past.versions[_since(past, last, (ref, column.name))]
-            yield ColumnStatus(column.name, str(column.type), column.alias, column.retained, first.version, first.label,
-                           first.at)  # fmt: skip
+            yield ColumnStatus(
+                column.name, str(column.type), column.alias, column.retained, first.version, first.label, first.at
+            )
 
 
 def _since(past: _Past, last: int, spot: Spot) -> int:

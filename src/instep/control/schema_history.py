@@ -47,7 +47,7 @@ def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, 
             connection, side, v.version, v.at, v.accepted, labels.get(v.accepted, ""), v.run, identity=v.identity
         )
         for v in reversed(store.schemas.history(connection, side))
-    )  # fmt: skip
+    )
 
 
 def catalog_of(store: Store, version: SchemaVersion) -> Catalog:

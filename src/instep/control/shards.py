@@ -54,9 +54,13 @@ def shared_tables(project: Project, store: Store) -> list[SharedTable]:
 def _shard(store: Store, connection: str, name: str) -> Shard:
     accepted, run = store.accepted.latest(connection), store.runs.latest(connection)
     return Shard(
-        name, connection, accepted.version if accepted else 0, run.status if run else "", run.started if run else None,
+        name,
+        connection,
+        accepted.version if accepted else 0,
+        run.status if run else "",
+        run.started if run else None,
         len(waiting(store, connection)),
-    )  # fmt: skip
+    )
 
 
 def _tables(store: Store, place: tuple[str, str], shards: Iterable[Shard]) -> Iterable[SharedTable]:

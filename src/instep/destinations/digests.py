@@ -16,8 +16,12 @@ def brief(values: pa.Array) -> pa.Array:
     """Return texts and bytes that are equal where `values` are: long ones are digests. A short value that looks like a
     digest becomes one, too. Values of other types are returned as they are."""
     kind = values.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
-            or pa.types.is_large_binary(kind)):  # fmt: skip
+    if not (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
         return values
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     mark = _DIGEST if is_text else _DIGEST.encode()

@@ -54,9 +54,13 @@ class _Manifest:
         for exposure in self._exposures.values():
             name, depends = exposure["name"], self._depends(exposure)
             yield Model(
-                name, (exposure["unique_id"],), None, kind="exposure", depends=depends,
+                name,
+                (exposure["unique_id"],),
+                None,
+                kind="exposure",
+                depends=depends,
                 problem="an exposure has no SQL: only what it depends on is known",
-            )  # fmt: skip
+            )
 
     def _model(self, node: Part) -> Model:
         name, depends, file = node["name"], self._depends(node), node.get("original_file_path", "")

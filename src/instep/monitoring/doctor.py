@@ -23,8 +23,13 @@ LEAST_FREE = 1.0
 LATE = timedelta(minutes=30)
 SKEWED = 5.0
 """Seconds by which a database's clock may differ."""
-EXTRAS = {"lineage": "sqlglot", "server": "fastapi", "mysql": "pymysql", "apprise": "apprise",
-          "otel": "opentelemetry-sdk"}  # fmt: skip
+EXTRAS = {
+    "lineage": "sqlglot",
+    "server": "fastapi",
+    "mysql": "pymysql",
+    "apprise": "apprise",
+    "otel": "opentelemetry-sdk",
+}
 
 
 @dataclass(frozen=True)
@@ -153,14 +158,22 @@ def stored(store: Store) -> Iterator[Finding]:
     yield Finding(
         "queue", "warn" if late else "ok", f"{due or 'no'} jobs due{since}", "add lanes: `instep worker --lanes 4`"
     )
-    yield Finding("leases", "warn" if now.stuck else "ok", f"{now.stuck or 'no'} jobs held by dead workers",
-                  "the next worker that claims a job takes them over")  # fmt: skip
+    yield Finding(
+        "leases",
+        "warn" if now.stuck else "ok",
+        f"{now.stuck or 'no'} jobs held by dead workers",
+        "the next worker that claims a job takes them over",
+    )
     dead = store.jobs.counts().get("dead", 0)
     yield Finding("dead jobs", "warn" if dead else "ok", str(dead or "none"), "instep queue list --status dead")
     pending = sum(now.notices.values()) or "none"
-    yield Finding("notifications", "warn" if store.outbox.closed() else "ok", f"{pending} pending"
-                  + "".join(f"; channel {name} is closed: {why}" for name, why in store.outbox.closed().items()),
-                  "repair the channel, then run `instep notify open NAME`")  # fmt: skip
+    yield Finding(
+        "notifications",
+        "warn" if store.outbox.closed() else "ok",
+        f"{pending} pending"
+        + "".join(f"; channel {name} is closed: {why}" for name, why in store.outbox.closed().items()),
+        "repair the channel, then run `instep notify open NAME`",
+    )
 
 
 def _told(at: datetime, then: datetime) -> str:

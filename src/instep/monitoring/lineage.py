@@ -161,8 +161,11 @@ class Lineage:
         if not 200 <= answer.status < 300:  # it would refuse it for ever, and all later ones would wait
             _log.warning(
                 "the receiver of lineage refuses an event of connection %s (%s, number %d): %d",
-                logged.connection, logged.type, logged.number, answer.status,
-            )  # fmt: skip
+                logged.connection,
+                logged.type,
+                logged.number,
+                answer.status,
+            )
 
 
 def _failures(tables: list[TableRun]) -> str:

@@ -71,8 +71,12 @@ def metrics(store: Store) -> str:
 
 
 def families(totals: Mapping[Total, float], now: Gauges) -> Iterator[Family]:
-    yield Family("instep_info", "gauge", "The version of the server and of its store.",
-                 [("", (("store", HEAD), ("version", __version__)), 1)])  # fmt: skip
+    yield Family(
+        "instep_info",
+        "gauge",
+        "The version of the server and of its store.",
+        [("", (("store", HEAD), ("version", __version__)), 1)],
+    )
     of: dict[str, list[tuple[str, Labels, float]]] = {}
     for (name, labels), value in sorted(totals.items()):
         of.setdefault(name, []).append(("", labels, value))
@@ -106,15 +110,18 @@ def _gauges(now: Gauges) -> Iterator[Family]:
         return max(0.0, (now.at - then).total_seconds()) if then else 0.0
 
     yield Family("instep_changes_waiting", "gauge", "Changes that wait for a person.", one(now.waiting))
-    yield Family("instep_oldest_waiting_seconds", "gauge", "How long the oldest of them waits.",
-                 one(since(now.oldest_waiting)))  # fmt: skip
+    yield Family(
+        "instep_oldest_waiting_seconds", "gauge", "How long the oldest of them waits.", one(since(now.oldest_waiting))
+    )
     yield Family("instep_paused_connections", "gauge", "Connections that are paused.", one(now.paused))
     yield Family("instep_queue_depth", "gauge", "Jobs that wait and are due.", by("kind", now.queued))
-    yield Family("instep_queue_oldest_seconds", "gauge", "How long the oldest of them is due.",
-                 one(since(now.oldest_due)))  # fmt: skip
+    yield Family(
+        "instep_queue_oldest_seconds", "gauge", "How long the oldest of them is due.", one(since(now.oldest_due))
+    )
     yield Family("instep_jobs_running", "gauge", "Jobs that workers do.", by("kind", now.running))
-    yield Family("instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which no worker took over.",
-                 one(now.stuck))  # fmt: skip
+    yield Family(
+        "instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which no worker took over.", one(now.stuck)
+    )
     yield Family("instep_workers", "gauge", "Workers that live and claim jobs.", one(now.workers))
     yield Family("instep_notices_waiting", "gauge", "Notices that are not delivered yet.", by("channel", now.notices))
 

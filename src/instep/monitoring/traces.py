@@ -101,9 +101,12 @@ class TraceExporter:
     def _open(self, name: str, facts: Mapping[str, Fact]) -> Iterator[None]:
         """With the ids of the work, which the lines of the logs have as well."""
         said = _attributes({**context(), **facts})
-        with self._tracer.start_as_current_span(
-            name, attributes=said, record_exception=False, set_status_on_exception=False
-        ) as opened, bound(trace_id=trace.format_trace_id(opened.get_span_context().trace_id)):  # fmt: skip
+        with (
+            self._tracer.start_as_current_span(
+                name, attributes=said, record_exception=False, set_status_on_exception=False
+            ) as opened,
+            bound(trace_id=trace.format_trace_id(opened.get_span_context().trace_id)),
+        ):
             try:
                 yield
             except BaseException as error:

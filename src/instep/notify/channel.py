@@ -60,8 +60,9 @@ def post_json(guard: EgressGuard, url: str, body: bytes, *, timeout: float, ca: 
     if 300 <= answer.status < 400:
         raise NotDelivered(
             f"the receiver answered {answer.status}: it wants the message elsewhere, and redirects are not followed",
-            code=answer.status, hint="write the address that it redirects to",
-        )  # fmt: skip
+            code=answer.status,
+            hint="write the address that it redirects to",
+        )
     gone = answer.status == 410
     why = f"the receiver answered {answer.status}{' (gone)' if gone else ''}"
     raise NotDelivered(why, code=answer.status, after=_after(answer), gone=gone)

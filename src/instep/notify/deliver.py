@@ -46,9 +46,10 @@ def counts_of(now: Catalog, lines: Iterable[MessageLine]) -> Counts:
         _count(
             _of(told, "column.added") + sum(line.columns for line in told if line.kind == "table.added"),
             _of(told, "column.removed") + sum(line.columns for line in told if line.kind == "table.removed"),
-            len(columns), sum(len(t.live) for t in now.tables),
+            len(columns),
+            sum(len(t.live) for t in now.tables),
         ),
-    )  # fmt: skip
+    )
 
 
 def _changed(line: MessageLine) -> bool:

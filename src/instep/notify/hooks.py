@@ -192,7 +192,12 @@ def _document(
 ) -> dict[str, Any]:
     created = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {
-        "event": word, "created": created, "connector_type": known.service, "connector_id": connection,
-        "connector_name": known.namespace, "sync_id": run or None, "destination_group_id": known.group,
+        "event": word,
+        "created": created,
+        "connector_type": known.service,
+        "connector_id": connection,
+        "connector_name": known.namespace,
+        "sync_id": run or None,
+        "destination_group_id": known.group,
         "data": dict(data),
-    }  # fmt: skip
+    }

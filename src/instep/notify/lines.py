@@ -188,10 +188,18 @@ def _facts(review: Review) -> dict[str, Any]:
     table = ".".join(filter(None, ref)) if ref else getattr(change, "name", "")
     tone, old, new = _moved(change)
     return {
-        "tone": tone, "what": review.kind.replace(".", " ").replace("nullability", "nullability changed"),
-        "table": table, "column": column_of(change), "old": old, "new": new, "kind": review.kind, "change": review.id,
-        "rule": review.rule, "why": review.why, "columns": _columns(change),
-    }  # fmt: skip
+        "tone": tone,
+        "what": review.kind.replace(".", " ").replace("nullability", "nullability changed"),
+        "table": table,
+        "column": column_of(change),
+        "old": old,
+        "new": new,
+        "kind": review.kind,
+        "change": review.id,
+        "rule": review.rule,
+        "why": review.why,
+        "columns": _columns(change),
+    }
 
 
 def _moved(change: Change) -> tuple[Tone, str, str]:

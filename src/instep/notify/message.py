@@ -88,10 +88,16 @@ def summary(lines: Sequence[MessageLine]) -> str:
 def details(line: MessageLine) -> list[tuple[str, str]]:
     """(name, value) of all that is known of a line."""
     given = (
-        ("source", line.source), ("connection", line.connection), ("table", line.table), ("column", line.column),
-        ("change", line.change), ("run", line.run), ("rule", line.rule), ("why", line.why),
+        ("source", line.source),
+        ("connection", line.connection),
+        ("table", line.table),
+        ("column", line.column),
+        ("change", line.change),
+        ("run", line.run),
+        ("rule", line.rule),
+        ("why", line.why),
         ("next step", line.command),
-    )  # fmt: skip
+    )
     return [(name, value) for name, value in given if value]
 
 

@@ -25,13 +25,16 @@ def _payload(message: Message, most: int) -> dict[str, Any]:
         body.append(_text((f"…and {more} more", {"isSubtle": True})))
     links = {line.link: line for line in lines if line.link}
     card = {
-        "type": "AdaptiveCard", "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "version": "1.4",
-        "msteams": {"width": "Full"}, "body": body,
+        "type": "AdaptiveCard",
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "version": "1.4",
+        "msteams": {"width": "Full"},
+        "body": body,
         "actions": [
             {"type": "Action.OpenUrl", "title": f"Open {line.change or line.run or line.connection}", "url": url}
             for url, line in list(links.items())[:5]
         ],
-    }  # fmt: skip
+    }
     kind = "application/vnd.microsoft.card.adaptive"
     return {"type": "message", "attachments": [{"contentType": kind, "contentUrl": None, "content": card}]}
 
@@ -40,9 +43,10 @@ def _line(line: MessageLine) -> dict[str, Any]:
     color = {"color": _COLORS[line.tone]} if line.tone in _COLORS else {}
     moved = " → ".join(side for side in (line.old, line.new) if side)
     head = _text(
-        (f"{line.what} ", {"weight": "Bolder", **color}), (moved, {"fontType": "Monospace"}),
+        (f"{line.what} ", {"weight": "Bolder", **color}),
+        (moved, {"fontType": "Monospace"}),
         (f"  {line.status}" if line.status else "", {"isSubtle": True}),
-    )  # fmt: skip
+    )
     facts = (
         _text((f"{name}: ", {"isSubtle": True, "size": "Small"}), (value, {"size": "Small"}), spacing="None")
         for name, value in details(line)

@@ -47,10 +47,16 @@ class WebhookChannel:
         at = int(self._clock())
         signatures = " ".join(signature(key, message.id, at, body) for key in self._keys)
         return post_json(
-            self._guard, self._config.url, body, timeout=self._config.timeout, ca=self._config.ca,
-            Content_Type="application/cloudevents+json", webhook_id=message.id, webhook_timestamp=str(at),
+            self._guard,
+            self._config.url,
+            body,
+            timeout=self._config.timeout,
+            ca=self._config.ca,
+            Content_Type="application/cloudevents+json",
+            webhook_id=message.id,
+            webhook_timestamp=str(at),
             webhook_signature=signatures,
-        )  # fmt: skip
+        )
 
 
 def signing_key(secret: str) -> bytes:
@@ -63,8 +69,8 @@ def signing_key(secret: str) -> bytes:
         hint = "make one: python -c \"import base64, secrets; print('whsec_' + "
         raise ProjectError(
             "the signing secret is not `whsec_` and 24 to 64 bytes in base64",
-            hint=f"{hint}base64.b64encode(secrets.token_bytes(32)).decode())\"",
-        )  # fmt: skip
+            hint=f'{hint}base64.b64encode(secrets.token_bytes(32)).decode())"',
+        )
     return key
 
 
@@ -79,10 +85,13 @@ def payload(message: Message) -> dict[str, Any]:
     range of numbers in which all of them are in the event log."""
     one = message.lines[0] if len(message.lines) == 1 else None
     made = {
-        "specversion": "1.0", "id": message.id, "source": _source(message),
-        "type": f"org.instep.{one.type if one else 'notices'}.v1", "time": message.at.isoformat(),
+        "specversion": "1.0",
+        "id": message.id,
+        "source": _source(message),
+        "type": f"org.instep.{one.type if one else 'notices'}.v1",
+        "time": message.at.isoformat(),
         "datacontenttype": "application/json",
-    }  # fmt: skip
+    }
     if one and (subject := one.change or one.run or one.place):
         made["subject"] = subject
     return {**made, "data": _line(one) if one else _several(message)}
@@ -104,10 +113,14 @@ def _several(message: Message) -> dict[str, Any]:
             break
         notices.append(made)
     return {
-        "title": message.title, "severity": message.severity, "count": len(message.lines),
-        "first_event": numbers[0], "last_event": numbers[-1], "notices": notices,
+        "title": message.title,
+        "severity": message.severity,
+        "count": len(message.lines),
+        "first_event": numbers[0],
+        "last_event": numbers[-1],
+        "notices": notices,
         "more": len(message.lines) - len(notices),
-    }  # fmt: skip
+    }
 
 
 def _line(line: MessageLine) -> dict[str, Any]:

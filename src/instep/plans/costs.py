@@ -30,13 +30,13 @@ def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: b
     from instep.sync.schema_changes.invalid_values import held_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
-    pipe, known = app.pipe(connection), rates(app.store, connection)
-    tried = [one if keys else replace(one, key="") for one in lossy_casts(pipe, found.detection, sample)]
+    context, known = app.sync_context(connection), rates(app.store, connection)
+    tried = [one if keys else replace(one, key="") for one in lossy_casts(context, found.detection, sample)]
     return {
         "steps": [_step(app, connection, found, step) for step in found.plan.steps],
-        "backfills": [_backfill(one, known) for one in asked(pipe, found)],
+        "backfills": [_backfill(one, known) for one in asked(context, found)],
         "lossy": [{**asdict(one), "text": str(one)} for one in tried],
-        "held": [_held(found.reviews, one) for one in held_values(pipe, found.detection, sample)],
+        "held": [_held(found.reviews, one) for one in held_values(context, found.detection, sample)],
     }
 
 
@@ -50,10 +50,14 @@ def _step(app: App, connection: str, found: PlanPreview, step: Step) -> dict[str
     if size is not None and kind == "column.rewritten":
         estimate = rewriting(app.store, connection, path, size.rows)
     return {
-        "id": step.id, "table": path, "text": step.text, "reversible": not (final := _final(step)), "final": final,
+        "id": step.id,
+        "table": path,
+        "text": step.text,
+        "reversible": not (final := _final(step)),
+        "final": final,
         "touches": asdict(size) if size is not None and touched else {"rows": 0, "bytes": 0, "files": 0},
         "estimate": {**asdict(estimate), "text": str(estimate)} if kind == "column.rewritten" and touched else None,
-    }  # fmt: skip
+    }
 
 
 def _backfill(one: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
@@ -76,11 +80,11 @@ def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]
     from instep.sync.schema_changes.invalid_values import held_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
-    pipe, content = app.pipe(review.connection), key(change_from_dict(review.change))
+    context, content = app.sync_context(review.connection), key(change_from_dict(review.change))
     try:
-        found = look(pipe, count=False)
-        held = [_held({content: review}, one) for one in held_values(pipe, found, sample, only=content)]
-        lossy = [{**asdict(one), "text": str(one)} for one in lossy_casts(pipe, found, sample, only=content)]
+        found = look(context, count=False)
+        held = [_held({content: review}, one) for one in held_values(context, found, sample, only=content)]
+        lossy = [{**asdict(one), "text": str(one)} for one in lossy_casts(context, found, sample, only=content)]
     except InstepError as error:
         text = f"no source values were tried: {error.message}"
         return [{"change": review.id, "why_not": error.message, "text": text}], []

@@ -66,13 +66,17 @@ def impact_document(found: ImpactReport) -> dict[str, Any]:
         ],
         "models": [
             {
-                "name": v.model.name, "relation": ".".join(v.model.relation), "kind": v.model.kind,
-                "file": v.model.file, "verdict": v.level, "problem": v.model.problem,
+                "name": v.model.name,
+                "relation": ".".join(v.model.relation),
+                "kind": v.model.kind,
+                "file": v.model.file,
+                "verdict": v.level,
+                "problem": v.model.problem,
                 "findings": [asdict(f) for f in v.findings],
             }
             for v in found.verdicts
         ],
-    }  # fmt: skip
+    }
 
 
 def read_models(where: Downstream) -> list[Model]:
@@ -96,7 +100,7 @@ def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line
     from instep.sync.operations.impact import report
 
     try:
-        outcomes = report(app.pipe(connection), found, read_models(where), "").outcomes
+        outcomes = report(app.sync_context(connection), found, read_models(where), "").outcomes
     except InstepError as error:
         return [(f"downstream models are not judged: {error.message}", "yellow")]
     return list(_outcome_lines(outcomes))

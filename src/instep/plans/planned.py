@@ -40,8 +40,8 @@ def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]
 
     from instep.sync.operations.key_report import key_report
 
-    pipe = app.pipe(connection)
-    return [line for r in keys if (found := key_report(pipe, r)) is not None for line in found.lines]
+    context = app.sync_context(connection)
+    return [line for r in keys if (found := key_report(context, r)) is not None for line in found.lines]
 
 
 Line = tuple[str, str]

@@ -39,8 +39,9 @@ def identified(server: ServerContext, authorization: str, address: str) -> Calle
     """The caller of an Authorization header; Problem 401, or 429 after too many wrong ones from an address."""
     given = credentials(authorization)
     if given is None:
-        raise ApiProblem(401, "unauthorized", "no API key was sent", "send `Authorization: Bearer instep_sk_...`",
-                      headers=_CHALLENGE)  # fmt: skip
+        raise ApiProblem(
+            401, "unauthorized", "no API key was sent", "send `Authorization: Bearer instep_sk_...`", headers=_CHALLENGE
+        )
     key = authenticate(server.store, given[1], given[0])
     if key is None:
         server.rates.fail(address)

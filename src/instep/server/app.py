@@ -111,13 +111,23 @@ def create_app(
     clients come by TLS. Raises ValueError for a route that the matrix does not have."""
     rates = rates or Rates()
     app = FastAPI(
-        title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
+        title=_TITLE,
+        version="1",
+        description=_ABOUT,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
         redirect_slashes=False,
-    )  # fmt: skip
+    )
     app.state.server = ServerContext(
-        opened, StoredQueue(opened), rates, listeners or Listeners(), poll, stream,
+        opened,
+        StoredQueue(opened),
+        rates,
+        listeners or Listeners(),
+        poll,
+        stream,
         version("instep"),
-    )  # fmt: skip
+    )
     opened.store.events.last_number()  # opens the store before the first request
     check_matrix()
     for routes in ROUTES:  # as they are: including them builds each anew for every application, at its first request

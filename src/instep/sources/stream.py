@@ -38,9 +38,11 @@ class Brought:
 
     def __add__(self, more: Brought) -> Brought:
         return Brought(
-            self.upserts + more.upserts, self.updates + more.updates, self.deletes + more.deletes,
+            self.upserts + more.upserts,
+            self.updates + more.updates,
+            self.deletes + more.deletes,
             self.truncated or more.truncated,
-        )  # fmt: skip
+        )
 
 
 @runtime_checkable

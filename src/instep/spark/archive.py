@@ -107,8 +107,11 @@ def build_in_background(cache: str = "") -> None:
     with suppress(OSError):
         subprocess.Popen(
             ["nice", "-n", "19", *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
 
 def _make(archive: Path, cache: str) -> None:

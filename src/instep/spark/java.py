@@ -128,10 +128,14 @@ def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: M
     folder = Temporary("jvm")
     info, output = Path(folder.path, "gateway"), tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
     command = [
-        str(java.path), "-cp", ":".join(map(str, classpath)), f"-Djava.io.tmpdir={folder.path}", *SPARK_OPTIONS,
+        str(java.path),
+        "-cp",
+        ":".join(map(str, classpath)),
+        f"-Djava.io.tmpdir={folder.path}",
+        *SPARK_OPTIONS,
         *options,
         "org.apache.spark.api.python.PythonGatewayServer",
-    ]  # fmt: skip
+    ]
     environment = {**os.environ, **(env or {}), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "SPARK_CONNECT_MODE": "0"}
     try:
         # A process group of its own: Ctrl-C reaches the driver only, which ends the JVM.

@@ -276,9 +276,20 @@ def frame(spark: SparkSession, login: Login, scan: JdbcScan) -> DataFrame:
     options = package.JDBCOptions(jvm.PythonUtils.toScalaMap(_options(jvm, login, scan)))
     metrics = getattr(package.JDBCRDD, "scanTable$default$13")()
     rows = package.JDBCRDD.scanTable(
-        spark._jsc.sc(), schema, columns, predicates, parts, options, some(schema), some(none), some(None), 0, none, 0,
+        spark._jsc.sc(),
+        schema,
+        columns,
+        predicates,
+        parts,
+        options,
+        some(schema),
+        some(none),
+        some(None),
+        0,
+        none,
+        0,
         metrics,
-    )  # fmt: skip
+    )
     return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
 
 

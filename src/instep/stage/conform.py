@@ -108,9 +108,13 @@ def check_spec(spec: StageSpec) -> None:
 
 class _Batch:
     def __init__(
-        self, spec: StageSpec, source: Mapping[str, pa.Array], rows: int, extra: Sequence[pa.Array],
+        self,
+        spec: StageSpec,
+        source: Mapping[str, pa.Array],
+        rows: int,
+        extra: Sequence[pa.Array],
         place: Callable[[int], str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.spec, self.source, self.rows, self.extra, self.place = spec, source, rows, extra, place
         self.held: list[QuarantinedValue] = []
         self.unkeyed = 0

@@ -27,9 +27,12 @@ def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
 
     spill = Temporary("rows")
     config: dict[str, Any] = {
-        "memory_limit": memory, "temp_directory": spill.path, "preserve_insertion_order": "false",
-        "arrow_large_buffer_size": "true", "arrow_lossless_conversion": str(lossless).lower(),
-    }  # fmt: skip
+        "memory_limit": memory,
+        "temp_directory": spill.path,
+        "preserve_insertion_order": "false",
+        "arrow_large_buffer_size": "true",
+        "arrow_lossless_conversion": str(lossless).lower(),
+    }
     engine = duckdb.connect(":memory:", config=config)
     atexit.register(spill.close)
     atexit.register(engine.close)

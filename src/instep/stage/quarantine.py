@@ -102,10 +102,24 @@ class QuarantineFile:
             change, rule = self.spec.holds.get(h.column, ("", ""))
             found.append(
                 (
-                    entry_id(table, h.key, h.column, h.original), table, h.key, h.column, h.original, h.reason, change,
-                    rule, names.get(h.column, ""), self._fields, self.spec.run, self.chunk, at, at, "held", h.place,
+                    entry_id(table, h.key, h.column, h.original),
+                    table,
+                    h.key,
+                    h.column,
+                    h.original,
+                    h.reason,
+                    change,
+                    rule,
+                    names.get(h.column, ""),
+                    self._fields,
+                    self.spec.run,
+                    self.chunk,
+                    at,
+                    at,
+                    "held",
+                    h.place,
                 )
-            )  # fmt: skip
+            )
         columns = zip(*found, strict=True)
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 

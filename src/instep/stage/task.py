@@ -232,9 +232,16 @@ class _ChunkRun:
             )
         self.tell(1)
         return ChunkResult(
-            self.spec.table, self.chunk.number, self.read, files, dict(self.casts), self.invalid_values, self.rejected,
-            held, unkeyed=self.unkeyed,
-        )  # fmt: skip
+            self.spec.table,
+            self.chunk.number,
+            self.read,
+            files,
+            dict(self.casts),
+            self.invalid_values,
+            self.rejected,
+            held,
+            unkeyed=self.unkeyed,
+        )
 
     def abort(self) -> None:
         self.writer.abort()

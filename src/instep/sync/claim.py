@@ -19,43 +19,43 @@ from instep.sync.context import SyncContext
 
 
 @contextmanager
-def claimed(pipe: SyncContext, kind: RunKind, *, paused_too: bool = False) -> Iterator[Run]:
+def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) -> Iterator[Run]:
     """A run of the connection, kept alive by a heartbeat and ended with what became of it. `paused_too`: it may run
     while the connection is paused."""
-    if (paused := pipe.store.pauses.connection(pipe.name)) and not paused_too:
+    if (paused := context.store.pauses.connection(context.name)) and not paused_too:
         raise Blocked(
-            f"connection {pipe.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
-            hint=f"see `instep changes list`, decide, then `instep resume {pipe.name}`",
+            f"connection {context.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
+            hint=f"see `instep changes list`, decide, then `instep resume {context.name}`",
         )
     crashpoint("sync.claim.before")
-    run = pipe.store.runs.claim(pipe.name, kind, pipe.who)
+    run = context.store.runs.claim(context.name, kind, context.who)
     crashpoint("sync.claim.after")
-    with bound(connection=pipe.name, run=run.id), span(kind, who=pipe.who):
-        pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
+    with bound(connection=context.name, run=run.id), span(kind, who=context.who):
+        context.store.events.add(RunStarted(context.name, run.id, kind))
         try:
-            with Heartbeat(pipe.store.runs, run):
-                if kind != "delete" and isinstance(pipe.destination, OnDisk):
-                    pipe.destination.check_writable()
+            with Heartbeat(context.store.runs, run):
+                if kind != "delete" and isinstance(context.destination, OnDisk):
+                    context.destination.check_writable()
                 yield run
         except BaseException as error:
             text = str(error) or type(error).__name__
-            _end(pipe, run, status_by(error), text)
+            _end(context, run, status_by(error), text)
             if is_unreachable(error):
-                pipe.store.setups.seen(pipe.name, text)
+                context.store.setups.seen(context.name, text)
             raise
-        status = status_of(pipe.store.runs.tables(run.id))
+        status = status_of(context.store.runs.tables(run.id))
         tell(status=status)
-        _end(pipe, run, status, "")
+        _end(context, run, status, "")
         crashpoint("sync.done.after")
 
 
-def _end(pipe: SyncContext, run: Run, status: RunStatus, error: str) -> None:
-    with pipe.store.transaction():
-        pipe.store.runs.finish(run, status, error)
-        pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
+def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
+    with context.store.transaction():
+        context.store.runs.finish(run, status, error)
+        context.store.events.add(RunEnded(context.name, run.id, run.kind, status, error))
         if status == "done" and run.kind in SYNCS:
-            pipe.store.setups.seen(pipe.name, "")
-            pipe.store.setups.reached(pipe.destination_name)
+            context.store.setups.seen(context.name, "")
+            context.store.setups.reached(context.destination_name)
 
 
 def status_by(error: BaseException) -> RunStatus:

@@ -12,24 +12,26 @@ from instep.sync.aliases import refresh
 from instep.sync.context import SyncContext
 
 
-def is_first_today(pipe: SyncContext, run: Run) -> bool:
+def is_first_today(context: SyncContext, run: Run) -> bool:
     """Whether no sync before this run has ended well on its day (UTC)."""
-    last = next((r for r in pipe.store.runs.history(pipe.name, kind="sync") if r.status in ("done", "partial")), None)
+    last = next(
+        (r for r in context.store.runs.history(context.name, kind="sync") if r.status in ("done", "partial")), None
+    )
     return last is None or last.started.date() != run.started.date()
 
 
-def forget_old_names(pipe: SyncContext, run: Run) -> None:
+def forget_old_names(context: SyncContext, run: Run) -> None:
     """Ends old names whose time is over, and shows the others as the tables are by now. Not only once a day: a load may
     have brought a table of another shape."""
-    refresh(pipe, run, last=True)
+    refresh(context, run, last=True)
 
 
-def forget_dropped(pipe: SyncContext, run: Run) -> list[str]:
+def forget_dropped(context: SyncContext, run: Run) -> list[str]:
     """Lets go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
     cannot be let go now is tried again the next day."""
-    if not isinstance(pipe.destination, KeepsDropped) or not is_first_today(pipe, run):
+    if not isinstance(context.destination, KeepsDropped) or not is_first_today(context, run):
         return []
-    tables = pipe.store.accepted.catalog(pipe.name).tables
+    tables = context.store.accepted.catalog(context.name).tables
     with suppress(InstepError):
-        return pipe.destination.forget([destination_ref(t, pipe.naming) for t in tables if t.alias], run.fence)
+        return context.destination.forget([destination_ref(t, context.naming) for t in tables if t.alias], run.fence)
     return []

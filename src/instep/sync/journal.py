@@ -37,7 +37,7 @@ class Journal:
     """The record of one plan that is being applied; `id` is empty where nothing is to be recorded. `done` are steps
     that are through and not yet written down as such: that goes with the next write."""
 
-    pipe: SyncContext
+    context: SyncContext
     id: str = ""
     done: list[str] = field(default_factory=list)
 
@@ -45,123 +45,129 @@ class Journal:
     def taking(self, steps: Iterable[Step]) -> Iterator[None]:
         """Around the commit of these steps."""
         ids = [s.id for s in steps]
-        with self.pipe.transaction():
+        with self.context.transaction():
             self._write_done()
-            self.pipe.store.steps.start(self.id, ids)
+            self.context.store.steps.start(self.id, ids)
         crashpoint("journal.started")
         try:
             yield
         except InstepError as error:
-            with suppress(Fenced), self.pipe.transaction():
+            with suppress(Fenced), self.context.transaction():
                 self._write_done()
-                self.pipe.store.steps.end(self.id, ids, "failed", error.message)
+                self.context.store.steps.end(self.id, ids, "failed", error.message)
             raise
         self.done += ids
 
     def _write_done(self) -> None:
         if self.done:
-            self.pipe.store.steps.end(self.id, self.done, "done")
+            self.context.store.steps.end(self.id, self.done, "done")
             self.done.clear()
 
     def close(self, version: int, changes: Iterable[str]) -> None:
         """To be called in the transaction that accepts what the plan leads to."""
         if self.id:
             self._write_done()
-            self.pipe.store.plans.close(self.id, "done", version=version, changes=changes)
+            self.context.store.plans.close(self.id, "done", version=version, changes=changes)
 
 
 @contextmanager
-def journal(pipe: SyncContext, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
+def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
     """Settles what dead runs left behind and opens the record of `made`, under `id` if it has one already. A plan that
     does nothing leaves no record."""
-    pipe = replace(pipe, run=run)
-    settle(pipe)
-    record = Journal(pipe)
+    context = replace(context, run=run)
+    settle(context)
+    record = Journal(context)
     if made.steps or any(d.applied for d in made.decisions):
-        record.id = _open(pipe, run, made, id)
+        record.id = _open(context, run, made, id)
     crashpoint("journal.opened")
-    make_room(pipe, made)
+    make_room(context, made)
     try:
         yield record
     except InstepError as error:
         if record.id:
-            with suppress(Fenced), pipe.transaction():
-                pipe.store.plans.close(record.id, "failed", error=error.message)
+            with suppress(Fenced), context.transaction():
+                context.store.plans.close(record.id, "failed", error=error.message)
         raise
-    refresh(pipe, run)
+    refresh(context, run)
 
 
-def _open(pipe: SyncContext, run: Run, made: Plan, id: str) -> str:
-    latest = pipe.store.accepted.latest(pipe.name)
-    found = id or plan_id(pipe.name, latest.version if latest else 0, made)
-    planned = [_planned(pipe, step) for step in made.steps]
+def _open(context: SyncContext, run: Run, made: Plan, id: str) -> str:
+    latest = context.store.accepted.latest(context.name)
+    found = id or plan_id(context.name, latest.version if latest else 0, made)
+    planned = [_planned(context, step) for step in made.steps]
     bases = {"base_accepted": made.base_accepted, "base_destination": made.base_destination}
-    with pipe.transaction():
-        opened = pipe.store.plans.open(
-            pipe.name, found, plan_to_dict(made), planned, **bases, run=run.id, who=pipe.who
-        )  # fmt: skip
-        remember(pipe, made, f"{opened.id} {run.id}")
+    with context.transaction():
+        opened = context.store.plans.open(
+            context.name, found, plan_to_dict(made), planned, **bases, run=run.id, who=context.who
+        )
+        remember(context, made, f"{opened.id} {run.id}")
     return opened.id
 
 
-def _planned(pipe: SyncContext, step: Step) -> PlannedStep:
-    state = pipe.destination.state(step.table) if isinstance(step.change, RewriteColumn) else None
+def _planned(context: SyncContext, step: Step) -> PlannedStep:
+    state = context.destination.state(step.table) if isinstance(step.change, RewriteColumn) else None
     rows = state.rows if state else 0
     return PlannedStep(step.id, ".".join(filter(None, step.table)), step.change.kind, step.text, rows)
 
 
-def settle(pipe: SyncContext) -> None:
+def settle(context: SyncContext) -> None:
     """Closes the records of runs that are over: each step that was under way was done, or it was not."""
-    for plan in pipe.store.plans.unfinished(pipe.name):
-        if plan.status != "running" or (pipe.run and plan.run == pipe.run.id):
+    for plan in context.store.plans.unfinished(context.name):
+        if plan.status != "running" or (context.run and plan.run == context.run.id):
             continue
-        done = _done(pipe, plan)
-        left = [s for s in pipe.store.steps.of(plan.id) if s.status in ("planned", "running")]
-        with pipe.transaction():
+        done = _done(context, plan)
+        left = [s for s in context.store.steps.of(plan.id) if s.status in ("planned", "running")]
+        with context.transaction():
             for one in left:
-                pipe.store.steps.end(plan.id, [one.step], "done" if one.step in done else "skipped")
+                context.store.steps.end(plan.id, [one.step], "done" if one.step in done else "skipped")
             why = "its run ended before it did; the rest is planned again"
-            pipe.store.plans.close(plan.id, "interrupted", error=why)
+            context.store.plans.close(plan.id, "interrupted", error=why)
     crashpoint("journal.settled")
 
 
-def _done(pipe: SyncContext, plan: StoredPlan) -> set[str]:
+def _done(context: SyncContext, plan: StoredPlan) -> set[str]:
     """The steps whose table is as they leave it."""
     groups = plan_from_dict(plan.plan).groups()
-    done = (g for g in groups if carried_out(g, _there(pipe, refs_of(g))))
+    done = (g for g in groups if carried_out(g, _there(context, refs_of(g))))
     return {s.id for g in done for s in g.steps}
 
 
-def _there(pipe: SyncContext, refs: Iterable[Ref]) -> Catalog:
+def _there(context: SyncContext, refs: Iterable[Ref]) -> Catalog:
     try:
-        return pipe.destination.inspect(sorted(refs))
+        return context.destination.inspect(sorted(refs))
     except DestinationError:
         return Catalog()
 
 
-def touched(pipe: SyncContext) -> frozenset[Ref]:
+def touched(context: SyncContext) -> frozenset[Ref]:
     """The destination tables that plans have been at since one ended well: they may be half way between two states."""
-    plans = (plan_from_dict(stored.plan) for stored in pipe.store.plans.unfinished(pipe.name))
+    plans = (plan_from_dict(stored.plan) for stored in context.store.plans.unfinished(context.name))
     return frozenset(ref for plan in plans for group in plan.groups() for ref in refs_of(group))
 
 
-def unborn(pipe: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
+def unborn(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
     """Those of these destination tables that were added last by a run that has not ended well, and never loaded."""
-    known = pipe.store.loaded.of(pipe.name) if tables else {}
-    loaded = {destination_ref(t, pipe.naming) for t in pipe.store.accepted.catalog(pipe.name).tables if t.ref in known}
+    known = context.store.loaded.of(context.name) if tables else {}
+    loaded = {
+        destination_ref(t, context.naming)
+        for t in context.store.accepted.catalog(context.name).tables
+        if t.ref in known
+    }
     found: dict[Ref, str] = {}
-    for stored in reversed(pipe.store.plans.history(pipe.name) if tables - loaded else []):
+    for stored in reversed(context.store.plans.history(context.name) if tables - loaded else []):
         added = {s.table for s in plan_from_dict(stored.plan).steps if isinstance(s.change, TableAdded)}
         found |= dict.fromkeys(added & (tables - loaded), stored.run)
-    ended = {run: bool(run) and pipe.store.runs.get(run).status == "done" for run in set(found.values())}
+    ended = {run: bool(run) and context.store.runs.get(run).status == "done" for run in set(found.values())}
     return frozenset(ref for ref, run in found.items() if not ended[run])
 
 
-def applied_by(pipe: SyncContext, plan: StoredPlan) -> tuple[str, ...]:
+def applied_by(context: SyncContext, plan: StoredPlan) -> tuple[str, ...]:
     """The ids of the changes that a plan has applied; InstepError with the reason if it has applied none."""
     if plan.changes:
         return plan.changes
     keys = {key(d.change) for d in plan_from_dict(plan.plan).decisions if d.applied}
-    later = next((p.id for p in reversed(pipe.store.plans.history(pipe.name)) if p.at > plan.at and p.changes), "")
+    later = next(
+        (p.id for p in reversed(context.store.plans.history(context.name)) if p.at > plan.at and p.changes), ""
+    )
     hint = f"what it left was done by {later}" if later and keys else "see `instep history --plans`"
     raise InstepError(f"plan {plan.id} has applied no change ({plan.status})", hint=hint)

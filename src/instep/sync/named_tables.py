@@ -18,12 +18,12 @@ def unknown_table(said: str, name: str, known: Collection[str]) -> InstepError:
     return InstepError(f"{said} {name}", hint=hint)
 
 
-def check_named(pipe: SyncContext, names: Collection[str], seen: Discovery) -> None:
+def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -> None:
     """Raises InstepError for paths that are neither accepted nor at the source and switched on; writes nothing."""
     if not names:
         return
-    accepted = pipe.store.accepted.catalog(pipe.name)
-    chosen = sides(pipe.said, pipe.store.switches.of(pipe.name), seen.catalog, accepted, seen.identity)
+    accepted = context.store.accepted.catalog(context.name)
+    chosen = sides(context.said, context.store.switches.of(context.name), seen.catalog, accepted, seen.identity)
     known = {t.path for t in accepted.tables} | {t.path for t in seen.catalog.tables if is_on(chosen.now, t)[0]}
     for name in sorted(set(names) - known):
-        raise unknown_table(f"connection {pipe.name} syncs no table", name, known)
+        raise unknown_table(f"connection {context.name} syncs no table", name, known)

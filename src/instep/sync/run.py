@@ -62,7 +62,7 @@ ALL = RunScope()
 
 
 def sync(
-    pipe: SyncContext,
+    context: SyncContext,
     wanted: RunScope = ALL,
     progress: Progress | None = None,
     engine: Engine | None = None,
@@ -73,33 +73,33 @@ def sync(
     table's failure is in the report and leaves the others alone.
     """
     begun = time.monotonic()
-    check_unmoved(pipe)
-    _check_log(pipe)
-    reconsider(pipe)
-    rows_by = engine or on_spark(pipe)
-    with claimed(pipe, wanted.kind) as run, pipe.tables_born():
+    check_unmoved(context)
+    _check_log(context)
+    reconsider(context)
+    rows_by = engine or on_spark(context)
+    with claimed(context, wanted.kind) as run, context.tables_born():
         remove_abandoned()
         rows_by.begin()
-        pipe, outcome = replace(pipe, run=run), RunOutcome()
+        context, outcome = replace(context, run=run), RunOutcome()
         told = progress or Silent()
-        streams = isinstance(pipe.source, Streams)
+        streams = isinstance(context.source, Streams)
         anew = wanted.full or wanted.kind == "backfill"
-        follow: Following | Streaming = Following(pipe, run, anew, outcome.note)
+        follow: Following | Streaming = Following(context, run, anew, outcome.note)
         if streams:
-            follow = Streaming(pipe, run, wanted, outcome, told, anew or sent_again(pipe, wanted, outcome))
-        work = _Sync(pipe, run, wanted, told, rows_by, outcome, follow)
+            follow = Streaming(context, run, wanted, outcome, told, anew or sent_again(context, wanted, outcome))
+        work = _Sync(context, run, wanted, told, rows_by, outcome, follow)
         try:
             if not wanted.columns or streams:
                 work.all()
             if not streams:
-                Filling(work.pipe, run, rows_by, work.told, work.outcome, wanted).all()
-            promote_rest(work.pipe, run, work.outcome)
+                Filling(work.context, run, rows_by, work.told, work.outcome, wanted).all()
+            promote_rest(work.context, run, work.outcome)
         finally:
             tables = work.record()
-        expire(pipe, run)
-        forget_dropped(pipe, run)
-        forget_old_names(work.pipe, run)
-        maintain_loaded(work.pipe, run, work.outcome, rows_by, work.told)
+        expire(context, run)
+        forget_dropped(context, run)
+        forget_old_names(work.context, run)
+        maintain_loaded(work.context, run, work.outcome, rows_by, work.told)
     done = work.outcome
     if not tables:
         done.note("no tables selected: the source shows this user no table that is selected")
@@ -108,25 +108,26 @@ def sync(
     )
 
 
-def _check_log(pipe: SyncContext) -> None:
+def _check_log(context: SyncContext) -> None:
     """Raise Blocked if the slot is another connection's: each would move it on, and take changes from the other."""
-    if pipe.log is not None and (other := pipe.log_taken()):
+    if context.log is not None and (other := context.log_taken()):
+        slot = context.log.slot
         raise Blocked(
-            f"connection {pipe.name}: the slot {pipe.log.slot} is that of connection {other}, which reads its log",
+            f"connection {context.name}: the slot {slot} is that of connection {other}, which reads its log",
             hint="give it a slot and a publication of its own in `log:`, or leave both out",
         )
 
 
-def on_spark(pipe: SyncContext) -> OnSpark:
+def on_spark(context: SyncContext) -> OnSpark:
     """A session as the project file sets it up."""
     from instep.spark.session import start
 
-    return OnSpark(lambda: start(pipe.spark))
+    return OnSpark(lambda: start(context.spark))
 
 
 @dataclass(frozen=True)
 class _Sync:
-    pipe: SyncContext
+    context: SyncContext
     run: Run
     wanted: RunScope
     told: Progress
@@ -158,28 +159,36 @@ class _Sync:
             self.told.step("reading the source's schema")
             self.follow.begin()
         read_at = time.time_ns() // 1000
-        with self.pipe.source.snapshot() as snapshot:
+        with self.context.source.snapshot() as snapshot:
             crashpoint("sync.snapshot")
             if note := getattr(snapshot, "note", ""):
                 self.outcome.note(note)
-            with self.pipe.destination_open():
+            with self.context.destination_open():
                 known = self.accepted() if only is not None else {}
                 detection = self.changed(snapshot, attempt)
                 crashpoint("sync.accepted.after")
                 only = self.again(only, detection, known)
                 pass_ = LoadPass(
-                    self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow,
+                    self.context,
+                    self.run,
+                    self.wanted,
+                    snapshot,
+                    detection,
+                    self.outcome,
+                    only,
+                    attempt,
+                    self.follow,
                     read_at,
-                )  # fmt: skip
+                )
                 loads = pass_.loads()  # which may ask for backfills
-                waits = self.pipe.store.backfills.waiting(self.pipe.name)
+                waits = self.context.store.backfills.waiting(self.context.name)
                 now = frozenset((b.number, b.wanted_at) for b in waits)
                 loads = [replace(load, asked=now) for load in loads]
             crashpoint("sync.planned")
             self.told.tables(rows_of(detection, loads))
             if not loads:
                 return self.settled((), detection)
-            loading = Loading(self.pipe, self.engine, loads, self.run, self.told, self.outcome.loaded.append)
+            loading = Loading(self.context, self.engine, loads, self.run, self.told, self.outcome.loaded.append)
             loading.read(snapshot)
         self.still_ours(loading.open)
         self.told.step("committing")
@@ -194,7 +203,7 @@ class _Sync:
         found = {one.load.table.ref: one for one in done if one.error is None and one.unread}
         for ref, one in found.items():
             why = f"{one.unread:,} rows are at the source again, or new there, below its cursor"
-            self.pipe.store.backfills.want(self.pipe.name, ref, why=why)
+            self.context.store.backfills.want(self.context.name, ref, why=why)
             self.outcome.note(f"{one.load.table.path}: {why}, so the whole table is read again")
             late = f"{why}, and the whole table could not be read in this run: sync again"
             self.outcome.late[ref] = TableRun(self.run.id, ref, "failed", one.load.choice.mode, error=late)
@@ -210,13 +219,13 @@ class _Sync:
     def still_ours(self, loads: list[Load]) -> None:
         """Raises Fenced once a later run has taken over; no run after that one would look for these files."""
         try:
-            self.pipe.store.runs.check(self.run)
+            self.context.store.runs.check(self.run)
         except Fenced:
-            discard(self.pipe, loads)
+            discard(self.context, loads)
             raise
 
     def accepted(self) -> Mapping[Ref, Table]:
-        return self.pipe.store.accepted.catalog(self.pipe.name).by_ref
+        return self.context.store.accepted.catalog(self.context.name).by_ref
 
     def again(
         self, only: frozenset[Ref] | None, detection: DetectionResult, known: Mapping[Ref, Table]
@@ -237,7 +246,7 @@ class _Sync:
     def unfinished(self, loads: list[Load]) -> frozenset[Ref]:
         """Tables whose schema moved while they were read, or that others wanted: nothing of them is kept, and they are
         read again."""
-        discard(self.pipe, loads)
+        discard(self.context, loads)
         why = (
             "its schema changed, or other sessions locked it, during each attempt to read it: sync again when "
             "the migration is over"
@@ -251,32 +260,32 @@ class _Sync:
     def changed(self, snapshot: Snapshot, attempt: int) -> DetectionResult:
         """Detects in the snapshot, or relies on the last detection, applies what policy lets in, and holds what it does
         not. A later pass of the same run confirms no removal."""
-        pipe, outcome = self.pipe, self.outcome
-        resume_undos(pipe, self.run)
-        want_approved(pipe)
-        for text in resume_mappings(pipe, self.run):
+        context, outcome = self.context, self.outcome
+        resume_undos(context, self.run)
+        want_approved(context)
+        for text in resume_mappings(context, self.run):
             outcome.note(text)
         with span("discover"):
-            discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0 and isinstance(self.follow, Following))
+            discovery, relied = seen_now(context, snapshot, rely=attempt == 0 and isinstance(self.follow, Following))
         if attempt == 0:
-            check_named(pipe, self.wanted.tables, discovery)
+            check_named(context, self.wanted.tables, discovery)
             if self.wanted.drop_retained:
-                let_go(pipe, self.run, self.wanted.tables)
+                let_go(context, self.run, self.wanted.tables)
             if self.wanted.drop_columns:
-                drop_named(pipe, self.run, self.wanted.drop_columns)
+                drop_named(context, self.run, self.wanted.drop_columns)
         count = attempt == 0 and not relied
         with span("detect"):
-            detection = detect(pipe, discovery, count=count, stored=relied, snapshot=snapshot)
+            detection = detect(context, discovery, count=count, stored=relied, snapshot=snapshot)
             crashpoint("sync.detected")
-            reviews = record(pipe, detection, count=count)
+            reviews = record(context, detection, count=count)
             tell(changes=tuple(sorted(r.id for r in reviews.values())))
         crashpoint("sync.recorded")
-        hold(pipe, detection, reviews)
+        hold(context, detection, reviews)
         crashpoint("sync.held")
-        plan, failed = plan_and_apply(pipe, self.run, detection, reviews)
+        plan, failed = plan_and_apply(context, self.run, detection, reviews)
         denied = {**detection.denied, **failed}
         detection = replace(detection, decisions=plan.decisions, reviews=reviews, denied=denied)
-        promote_first(pipe, self.run, detection, outcome)
+        promote_first(context, self.run, detection, outcome)
         outcome.applied += tuple(s.text for s in plan.steps)
         for note in detection.notes:
             outcome.note(note)
@@ -286,13 +295,13 @@ class _Sync:
             outcome.note(text)
         for text in (*map(describe, plan.notes), *plan.remarks):
             outcome.note(text)
-        for text in partial_columns(pipe, detection, plan.after):
+        for text in partial_columns(context, detection, plan.after):
             outcome.note(text)
-        for text in troubles(pipe):
+        for text in troubles(context):
             outcome.note(text)
-        outcome.waiting = asked(pipe, detection, reviews)
-        if paused := pipe.store.pauses.connection(pipe.name):
-            raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")
+        outcome.waiting = asked(context, detection, reviews)
+        if paused := context.store.pauses.connection(context.name):
+            raise Blocked(f"connection {context.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
 
     def refused(self, refused: Mapping[Ref, str], detection: DetectionResult) -> None:
@@ -317,23 +326,23 @@ class _Sync:
     def record(self) -> tuple[TableRun, ...]:
         """What became of each table, also when the run as a whole fails; in one transaction."""
         crashpoint("sync.done.before")
-        pipe, run, tables = self.pipe, self.run, self.outcome.tables
+        context, run, tables = self.context, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
-        with pipe.transaction():
-            pipe.store.runs.record_tables(*tables)
-            pipe.store.events.add(*(_event(pipe, run, result) for result in tables if result.status != "paused"))
+        with context.transaction():
+            context.store.runs.record_tables(*tables)
+            context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
-            pipe.store.cursors.save(pipe.name, cursors, run=run.id, fence=run.fence)
-            waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != EXTRA]
+            context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence)
+            waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA]
             silent, whole = self.silent(waiting), {load.table.ref for load in loaded if load.complete}
-            remember_loaded(pipe, [*(load.read for load in loaded), *silent], whole)
+            remember_loaded(context, [*(load.read for load in loaded), *silent], whole)
             served = self.served(waiting, loaded)
             for backfill in waiting:
                 if backfill.number in served:
-                    settle(pipe, backfill)
-                    pipe.store.backfills.done(backfill.number)
+                    settle(context, backfill)
+                    context.store.backfills.done(backfill.number)
                     if isinstance(self.follow, Streaming) and backfill.table not in cursors:
-                        pipe.store.cursors.forget(pipe.name, backfill.table)
+                        context.store.cursors.forget(context.name, backfill.table)
         crashpoint("sync.noted")
         return tables
 
@@ -359,13 +368,13 @@ def _ref(pattern: str) -> Ref:
     return (schema, name) if name and Pattern(pattern).is_exact else ("", pattern)
 
 
-def _event(pipe: SyncContext, run: Run, result: TableRun) -> TableFailed | TableLoaded:
+def _event(context: SyncContext, run: Run, result: TableRun) -> TableFailed | TableLoaded:
     """Of a table that ran, or should have: one that is paused has told so when it was."""
     path = ".".join(filter(None, result.table))
     if result.status != "done":
-        return TableFailed(pipe.name, run.id, path, result.error)
+        return TableFailed(context.name, run.id, path, result.error)
     return TableLoaded(
-        pipe.name,
+        context.name,
         run.id,
         path,
         result.mode,

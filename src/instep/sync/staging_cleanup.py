@@ -24,28 +24,28 @@ def folder(run: str, attempt: int) -> str:
     return run if attempt == 0 else f"{run}-{attempt}"
 
 
-def discard(pipe: SyncContext, loads: Iterable[Load]) -> None:
+def discard(context: SyncContext, loads: Iterable[Load]) -> None:
     """Removes the staged files of loads that will not be committed."""
     for load in loads:
         with suppress(InstepError):
-            target = pipe.destination.target(load.ref)
+            target = context.destination.target(load.ref)
             remove(f"{target.location}/{load.folder}", target.io)
 
 
-def dead_runs(pipe: SyncContext, run: Run) -> list[Run]:
+def dead_runs(context: SyncContext, run: Run) -> list[Run]:
     """Runs before this one that ended badly, as far as the history is worth looking at."""
-    known = pipe.store.runs.history(pipe.name, limit=100)
+    known = context.store.runs.history(context.name, limit=100)
     return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
 
 
-def remove_uncommitted_files(pipe: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
+def remove_uncommitted_files(context: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
     """Removes what dead runs wrote for a table and did not commit.
 
     The files of runs before the table's last data commit were removed before that commit. The run of that commit
     itself may have died before it cleared what it had staged.
     """
     if left := uncommitted(dead, state):
-        pipe.destination.remove_uncommitted_files(ref, left)
+        context.destination.remove_uncommitted_files(ref, left)
 
 
 def uncommitted(dead: Iterable[Run], state: LoadState | None) -> dict[str, int]:

@@ -45,42 +45,47 @@ class TableStatus:
     old_names: tuple[OldName, ...] = ()
 
 
-def standing(pipe: SyncContext, path: str) -> TableStatus:
+def standing(context: SyncContext, path: str) -> TableStatus:
     """The accepted table of this path; InstepError if there is none."""
-    store, accepted = pipe.store, pipe.store.accepted.catalog(pipe.name)
+    store, accepted = context.store, context.store.accepted.catalog(context.name)
     known = {t.path: t for t in accepted.tables}
     if path not in known:
         hint = did_you_mean(path, known, "write schema.table, as `instep status` shows it")
-        raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
+        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
     table = known[path]
-    choice, trouble = _choice(pipe, table)
+    choice, trouble = _choice(context, table)
     return TableStatus(
-        table, destination_ref(table, pipe.naming), choice, trouble, _key_from(pipe, table), _cursor_from(pipe, table),
-        tuple(p for p in store.pauses.active(pipe.name) if p.table in (None, table.ref)),
-        tuple(r for r in store.reviews.find(pipe.name, ("open",)) if r.table == table.ref and r.action != "apply"),
-        tuple(c for c in store.copies.standing(pipe.name) if c.table == table.ref),
-        tuple(n for n in store.old_names.of(pipe.name) if n.table == destination_ref(table, pipe.naming)),
-    )  # fmt: skip
+        table,
+        destination_ref(table, context.naming),
+        choice,
+        trouble,
+        _key_from(context, table),
+        _cursor_from(context, table),
+        tuple(p for p in store.pauses.active(context.name) if p.table in (None, table.ref)),
+        tuple(r for r in store.reviews.find(context.name, ("open",)) if r.table == table.ref and r.action != "apply"),
+        tuple(c for c in store.copies.standing(context.name) if c.table == table.ref),
+        tuple(n for n in store.old_names.of(context.name) if n.table == destination_ref(table, context.naming)),
+    )
 
 
-def _choice(pipe: SyncContext, table: Table) -> tuple[TableMode | None, str]:
+def _choice(context: SyncContext, table: Table) -> tuple[TableMode | None, str]:
     from instep.sync.table_mode import choose
 
     found: TableMode | None = None
     trouble = "it is kept after its removal and not read any more" if table.retained else ""
     if not table.retained:
         try:
-            found = choose(table, pipe.settings(table))
+            found = choose(table, context.settings(table))
         except ProjectError as error:
             trouble = str(error)
     return found, trouble
 
 
-def _key_from(pipe: SyncContext, table: Table) -> str:
-    settings, chosen = pipe.settings(table), pipe.store.choices.of(pipe.name).get((table.ref, "key"))
+def _key_from(context: SyncContext, table: Table) -> str:
+    settings, chosen = context.settings(table), context.store.choices.of(context.name).get((table.ref, "key"))
     own: tuple[str, ...] = ()
-    if (seen := pipe.store.discoveries.get(pipe.name)) is not None:
-        source = pair_tables(pipe.store.accepted.catalog(pipe.name).tables, seen.catalog).get(table.ref)
+    if (seen := context.store.discoveries.get(context.name)) is not None:
+        source = pair_tables(context.store.accepted.catalog(context.name).tables, seen.catalog).get(table.ref)
         own = source.key if source else ()
     if not table.key:
         return "the source has none" if not own else f"not approved: the source has ({', '.join(own)})"
@@ -91,8 +96,8 @@ def _key_from(pipe: SyncContext, table: Table) -> str:
     return "instep.yml" if settings.key else "the source, which has none by now"
 
 
-def _cursor_from(pipe: SyncContext, table: Table) -> str:
-    settings, chosen = pipe.settings(table), pipe.store.choices.of(pipe.name).get((table.ref, "cursor"))
+def _cursor_from(context: SyncContext, table: Table) -> str:
+    settings, chosen = context.settings(table), context.store.choices.of(context.name).get((table.ref, "cursor"))
     if settings.cursor is not None:
         return "instep.yml"
     if chosen is None:
@@ -105,7 +110,11 @@ __all__ = ["TableStatus", "standing"]
 
 
 def statuses(
-    project: Project, store: Store, names: Sequence[str], pipe: Opens, trouble: Callable[[str], None] = lambda _: None
+    project: Project,
+    store: Store,
+    names: Sequence[str],
+    context: Opens,
+    trouble: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """Of each connection, by as many statements as for one, and from the store; a destination is asked only about what
     is held there and for a budget of backfills, a source never. `trouble` is told why something could not be looked
@@ -118,19 +127,21 @@ def statuses(
     found = []
     for name in names:
         run, (accepted, catalog) = runs.get(name), versions.get(name, (None, Catalog()))
-        found.append({
-            "connection": name,
-            "last_run": asdict(run) if run else None,
-            "schema_version": accepted.version if accepted else 0,
-            "schema_label": accepted.label if accepted else "",
-            "pauses": [asdict(p) for p in pauses[name]],
-            "copies": [asdict(c) for c in copies[name]],
-            "old_names": old_names_data(old_names[name]),
-            "maintained": [_maintained(event) for event in maintained[name]],
-            "tables": [asdict(t) for t in _tables(catalog, tables[name], run)],
-            "backfills": _waiting(project, store, name, pipe, backfills[name]),
-            "quarantine": held(name, pipe, trouble) if name in that_held else {},
-        })  # fmt: skip
+        found.append(
+            {
+                "connection": name,
+                "last_run": asdict(run) if run else None,
+                "schema_version": accepted.version if accepted else 0,
+                "schema_label": accepted.label if accepted else "",
+                "pauses": [asdict(p) for p in pauses[name]],
+                "copies": [asdict(c) for c in copies[name]],
+                "old_names": old_names_data(old_names[name]),
+                "maintained": [_maintained(event) for event in maintained[name]],
+                "tables": [asdict(t) for t in _tables(catalog, tables[name], run)],
+                "backfills": _waiting(project, store, name, context, backfills[name]),
+                "quarantine": held(name, context, trouble) if name in that_held else {},
+            }
+        )
     return found
 
 
@@ -150,13 +161,22 @@ def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: 
 def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
     """Those that plans on the way have recorded are none yet."""
     return [
-        {"table": ".".join(n.table), "name": n.old, "column": n.column or None, "view": n.shown or None,
-         "until": n.until, "trouble": n.trouble or None}
-        for n in names if not n.batch
-    ]  # fmt: skip
+        {
+            "table": ".".join(n.table),
+            "name": n.old,
+            "column": n.column or None,
+            "view": n.shown or None,
+            "until": n.until,
+            "trouble": n.trouble or None,
+        }
+        for n in names
+        if not n.batch
+    ]
 
 
-def _waiting(project: Project, store: Store, name: str, pipe: Opens, found: Sequence[Backfill]) -> list[dict[str, Any]]:
+def _waiting(
+    project: Project, store: Store, name: str, context: Opens, found: Sequence[Backfill]
+) -> list[dict[str, Any]]:
     """Backfills that are not done yet; `waits` says what holds up one of a column. Only a budget makes the
     destination's metadata be read."""
     limits = project.connection(name).backfill_limits.limits()
@@ -165,20 +185,20 @@ def _waiting(project: Project, store: Store, name: str, pipe: Opens, found: Sequ
     if columns and limits.max_bytes:
         from instep.sync.schema_changes.backfill_plan import fill_size, wishes
 
-        opened = pipe(name)
+        opened = context(name)
         for wish in wishes(opened, store.accepted.catalog(name)):
             size = fill_size(opened, wish.table, wish.numbers)
             why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in wish.backfills}
     return [asdict(b) | {"waits": why.get(b.number, "")} for b in found]
 
 
-def held(name: str, pipe: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
+def held(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
     """How many entries each table holds, for a connection of which a run has ever held something. A destination that
     cannot be reached is no reason to show nothing."""
     from instep.sync.quarantine.quarantine import holdings
 
     try:
-        found = {h.table.path: len(h.held) for h in holdings(pipe(name))}
+        found = {h.table.path: len(h.held) for h in holdings(context(name))}
     except InstepError as error:
         trouble(f"quarantine of {name}: {error.message}")
         return {}

@@ -73,11 +73,11 @@ def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
     store.events.add(ActDone(act.connection, act.name, act.what, who))
 
 
-def two_people(pipe: SyncContext, name: str, what: str) -> AbstractContextManager[None]:
+def two_people(context: SyncContext, name: str, what: str) -> AbstractContextManager[None]:
     """The same for a connection, if four_eyes are on."""
-    if not pipe.four_eyes:
+    if not context.four_eyes:
         return nullcontext()
-    return second_person(pipe.store, Act(pipe.name, name, what), pipe.who)
+    return second_person(context.store, Act(context.name, name, what), context.who)
 
 
 def _people(store: Store, act: Act) -> set[str]:

@@ -38,9 +38,9 @@ def impact(app: App, job: Job) -> Mapping[str, Any]:
     from instep.sync.operations.impact import judged, looked
     from instep.sync.schema_changes.evolve import preview
 
-    pipe, said = pipe_of(app, job), job.options
+    context, said = pipe_of(app, job), job.options
     models = configured_models(app, job.connection, str(said.get("dialect", ""))) if said.get("configured") else None
-    found = looked(pipe, preview(pipe), str(said.get("change", "")))
+    found = looked(context, preview(context), str(said.get("change", "")))
     return asdict(found) if models is None else impact_document(judged(found, models))
 
 
@@ -107,7 +107,7 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
 
 def pipe_of(app: App, job: Job) -> SyncContext:
     """In the name of who has asked for the job."""
-    return replace(app.pipe(job.connection), who=job.who or "worker")
+    return replace(app.sync_context(job.connection), who=job.who or "worker")
 
 
 def list_savepoints(app: App, job: Job) -> Mapping[str, Any]:

@@ -53,11 +53,11 @@ def given_up(app: App, job: Job, why: str) -> None:
         stop(app.store, job.key, "worker", why)
 
 
-def measured(app: App, job: Job, pipe: SyncContext) -> RunOutcome:
+def measured(app: App, job: Job, context: SyncContext) -> RunOutcome:
     """One sync with what it did to each table: what the gates of a rollout look at."""
     from instep.sync.in_process import measured_sync
 
-    return measured_sync(pipe, app.engine(job.connection), nulls=bool(job.options.get("nulls")))
+    return measured_sync(context, app.engine(job.connection), nulls=bool(job.options.get("nulls")))
 
 
 _log = logging.getLogger("instep.worker")
@@ -147,8 +147,8 @@ def _after(app: App, job: Job, error: Exception) -> None:
         given_up(app, job, _text(error))
 
 
-def _pipe(app: App, job: Job) -> SyncContext:
-    return replace(app.pipe(job.connection), who=job.who or job.why or "worker")
+def _context(app: App, job: Job) -> SyncContext:
+    return replace(app.sync_context(job.connection), who=job.who or job.why or "worker")
 
 
 def sync(app: App, job: Job) -> JobEnd:
@@ -158,7 +158,7 @@ def sync(app: App, job: Job) -> JobEnd:
 
     said = job.options
     if said.get("measured"):
-        outcome = measured(app, job, _pipe(app, job))
+        outcome = measured(app, job, _context(app, job))
         failed = outcome.error if outcome.status == "failed" else ""
         return JobEnd(failed, run=outcome.run, result=asdict(outcome))
     wanted = run.RunScope(
@@ -170,13 +170,19 @@ def sync(app: App, job: Job) -> JobEnd:
         drop_columns=frozenset(said.get("drop_columns", ())),
     )
     engine = app.engine(job.connection)
-    report = run.sync(_pipe(app, job), wanted, engine=engine)
+    report = run.sync(_context(app, job), wanted, engine=engine)
     errors = [f"{'.'.join(filter(None, t.table))}: {t.error}" for t in report.tables if t.status == "failed"]
     result = {
-        "run": report.run, "status": report.status, "tables": len(report.tables), "failed": errors,
-        "notes": list(report.notes), "applied": list(report.applied), "waiting": list(report.waiting),
-        "seconds": report.seconds, "casts": dict(report.casts),
-    }  # fmt: skip
+        "run": report.run,
+        "status": report.status,
+        "tables": len(report.tables),
+        "failed": errors,
+        "notes": list(report.notes),
+        "applied": list(report.applied),
+        "waiting": list(report.waiting),
+        "seconds": report.seconds,
+        "casts": dict(report.casts),
+    }
     if errors:
         detector.on_error(app.store, app.project, job.connection)
     # One table's failure leaves the others loaded: its next sync is the next attempt.
@@ -191,48 +197,48 @@ def detect(app: App, job: Job) -> JobEnd:
 
     if why := detector.idle(app.store, app.project, job):
         return JobEnd(result={"skipped": why})
-    pipe = _pipe(app, job)
+    context = _context(app, job)
     begun = app.store.looks.now()
     with span("detect"):
-        found, theirs = _seen(app, pipe, job)
-        reviews = record(pipe, found)
+        found, theirs = _seen(app, context, job)
+        reviews = record(context, found)
         tell(changes=tuple(sorted(r.id for r in reviews.values())), shared=theirs)
     if not theirs:
         detector.share(app.store, app.project, job.connection, begun)
-    hold(pipe, found, reviews)
+    hold(context, found, reviews)
     counts = {level: dict(of) for level, of in found.counts.to_dict().items()}
-    version = _propagate(pipe, job) if job.options.get("apply") and found.version and found.applied else 0
+    version = _propagate(context, job) if job.options.get("apply") and found.version and found.applied else 0
     detector.settle(app.store, job, counts)
-    waiting = list(asked(pipe, found, reviews))
+    waiting = list(asked(context, found, reviews))
     result = {"counts": counts, "waiting": waiting, "version": version, "shared": theirs}
     pending = bool(waiting) or any(d.applied or d.effect == "waiting" for d in found.decisions)
     missing = {"missing": [*found.missing.values()], "others": found.others}
     return JobEnd(result={**result, **missing, "changes": [r.id for r in reviews.values()], "pending": pending})
 
 
-def _seen(app: App, pipe: SyncContext, job: Job) -> tuple[DetectionResult, bool]:
+def _seen(app: App, context: SyncContext, job: Job) -> tuple[DetectionResult, bool]:
     """(the detection, whether another connection of the source had looked for it)."""
     from instep.sync.detection import detect as detection
 
     if job.kind != "detect":
-        return detection.detect(pipe, pipe.source.discover()), False
+        return detection.detect(context, context.source.discover()), False
     if known := detector.shared(app.store, app.project, job):
-        return detection.look_at(pipe, known), True
-    return detection.look(pipe), False
+        return detection.look_at(context, known), True
+    return detection.look(context), False
 
 
-def _propagate(pipe: SyncContext, job: Job) -> int:
+def _propagate(context: SyncContext, job: Job) -> int:
     """What policy lets in, unless something of it has paused the connection; answers the accepted version."""
     from instep.sync.schema_changes.evolve import evolve, preview
 
-    if pipe.store.pauses.connection(pipe.name):
+    if context.store.pauses.connection(context.name):
         return 0
     try:
-        made = preview(pipe)
-        return evolve(pipe, made.plan, id=made.id)
+        made = preview(context)
+        return evolve(context, made.plan, id=made.id)
     except Exception as error:
         if _final(job, error) and not isinstance(error, Conflict):
-            detector.propagation_failed(pipe.store, job, _text(error))
+            detector.propagation_failed(context.store, job, _text(error))
         raise
 
 
@@ -244,7 +250,7 @@ def maintain(app: App, job: Job) -> JobEnd:
     told = Silent()
     session = partial(app.engine(job.connection).spark, told.step)
     table, preview = str(job.options.get("table", "")), bool(job.options.get("preview"))
-    done = maintenance.maintain(_pipe(app, job), table, told, session, dry_run=preview)
+    done = maintenance.maintain(_context(app, job), table, told, session, dry_run=preview)
     errors = [f"{t.table}: {t.error}" for t in done.tables if t.error]
     return JobEnd("\n".join(errors), True, run=done.run, result=asdict(done))
 
@@ -253,7 +259,7 @@ def verify(app: App, job: Job) -> JobEnd:
     """`options`: tables (paths). Viewers read results, so that no key of a row is in them."""
     from instep.sync.operations import verify as verification
 
-    verdicts = verification.verify(_pipe(app, job), frozenset(job.options.get("tables", ())), keys=False)
+    verdicts = verification.verify(_context(app, job), frozenset(job.options.get("tables", ())), keys=False)
     return JobEnd(result={"tables": [asdict(v) for v in verdicts]})
 
 
@@ -309,16 +315,16 @@ def _carried_out(app: App, job: Job) -> JobEnd:
 def _worked(app: App, job: Job, spec: OperationSpec, work: Work | ReadOperation) -> Mapping[str, Any]:
     """Read what a request asks for, show what it does, or carry it out."""
     said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
-    request, pipe = spec.request.of_options(said), _pipe(app, job)
+    request, context = spec.request.of_options(said), _context(app, job)
     if isinstance(work, ReadOperation):
         check_served(request)
-        found: Mapping[str, Any] = document_of(work.read(pipe, request))
+        found: Mapping[str, Any] = document_of(work.read(context, request))
         return found
     if work.moves_rows:
         work.engine = app.engine(job.connection)
     if job.options.get("preview"):
-        return work.prepare(pipe, request).to_dict()
-    if (done := work.already(pipe, request)) is not None:
+        return work.prepare(context, request).to_dict()
+    if (done := work.already(context, request)) is not None:
         return done
-    made = work.prepare(pipe, request)
-    return {**made.document, **work.execute(pipe, made, tuple(job.options.get("allow", ())))}
+    made = work.prepare(context, request)
+    return {**made.document, **work.execute(context, made, tuple(job.options.get("allow", ())))}

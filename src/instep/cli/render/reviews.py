@@ -82,12 +82,16 @@ def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
     """Everything about one change, and `more` lines."""
     out.write(f"{r.id}  {r.summary}", "bold")
     for name, value in (
-        ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
-        ("meanwhile", meanwhile_of(r)), ("status", r.status),
+        ("kind", r.kind),
+        ("connection", r.connection),
+        ("decision", f"{r.action}, by {r.rule}"),
+        ("why", r.why),
+        ("meanwhile", meanwhile_of(r)),
+        ("status", r.status),
         ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
         ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
         ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
-    ):  # fmt: skip
+    ):
         if value:
             out.write(f"  {name:<11} {value}")
     if r.evidence:

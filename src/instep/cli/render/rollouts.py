@@ -41,9 +41,11 @@ def rollout_document(made: Rollout, members: Sequence[Member], *, every: bool) -
     numbers = sorted({m.wave for m in members if m.wave})
     waves = [{"wave": n, "counts": counts_of([m for m in members if m.wave == n])} for n in numbers]
     return {
-        "rollout": asdict(made), "counts": counts_of(members), "waves": waves,
+        "rollout": asdict(made),
+        "counts": counts_of(members),
+        "waves": waves,
         "connections": [_row(m) for m in shown],
-    }  # fmt: skip
+    }
 
 
 def _speaks(member: Member) -> bool:

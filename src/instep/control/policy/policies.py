@@ -102,10 +102,16 @@ class PolicyShown:
             for o in self.policy.overrides
         ]
         return {
-            "connection": self.connection, "policy": self.policy.name, "preset": self.policy.preset,
-            "where": self.preset_where, "tags": self.tags, "modifiers": self.policy.modifiers,
-            "rules": _rules(self.rules), "overrides": overrides, "kinds": [asdict(k) for k in self.kinds],
-        }  # fmt: skip
+            "connection": self.connection,
+            "policy": self.policy.name,
+            "preset": self.policy.preset,
+            "where": self.preset_where,
+            "tags": self.tags,
+            "modifiers": self.policy.modifiers,
+            "rules": _rules(self.rules),
+            "overrides": overrides,
+            "kinds": [asdict(k) for k in self.kinds],
+        }
 
 
 def _rules(found: tuple[RuleShown, ...]) -> list[dict[str, Any]]:
@@ -306,10 +312,13 @@ def take_over(project: Project, store: Store, connection: str, file: Path) -> Ta
 
 def explained(found: Explanation) -> dict[str, Any]:
     return {
-        "connection": found.connection, "summary": describe(found.change), "change": change_to_dict(found.change),
-        "recorded": found.review.id if found.review else None, **_trace(found.trace, found.places),
+        "connection": found.connection,
+        "summary": describe(found.change),
+        "change": change_to_dict(found.change),
+        "recorded": found.review.id if found.review else None,
+        **_trace(found.trace, found.places),
         "notes": list(found.notes),
-    }  # fmt: skip
+    }
 
 
 def _trace(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
@@ -323,9 +332,13 @@ def _trace(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
 
 def _voice(voice: RuleEvaluation, place: str) -> dict[str, Any]:
     return {
-        "name": voice.name, "level": voice.level, "where": place, "decided": not voice.misses,
-        "rule": _rule(voice.rule) if voice.rule else None, "misses": [asdict(m) for m in voice.misses],
-    }  # fmt: skip
+        "name": voice.name,
+        "level": voice.level,
+        "where": place,
+        "decided": not voice.misses,
+        "rule": _rule(voice.rule) if voice.rule else None,
+        "misses": [asdict(m) for m in voice.misses],
+    }
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -338,27 +351,41 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
         return {"problem": result}
     decision, asked = result.trace.decision, result.trace.asked
     return {
-        **asdict(result.sample), "passed": not result.wrong, "wrong": list(result.wrong), "action": decision.action,
-        "effect": decision.effect, "rule": decision.rule, "why": decision.why,
-        "modifiers": asdict(decision.modifiers), "asked": [_voice(voice, "") for voice in asked],
-    }  # fmt: skip
+        **asdict(result.sample),
+        "passed": not result.wrong,
+        "wrong": list(result.wrong),
+        "action": decision.action,
+        "effect": decision.effect,
+        "rule": decision.rule,
+        "why": decision.why,
+        "modifiers": asdict(decision.modifiers),
+        "asked": [_voice(voice, "") for voice in asked],
+    }
 
 
 def simulated(s: Simulation) -> dict[str, Any]:
     """Times are as they are recorded."""
     return {
-        "connection": s.connection, "policy": s.policy.name, "recorded": len(s.compared) + len(s.unread),
+        "connection": s.connection,
+        "policy": s.policy.name,
+        "recorded": len(s.compared) + len(s.unread),
         "counts": [{"outcome": text, "then": then, "now": now} for text, (then, now) in s.counts.items()],
-        "different": [_compared(c) for c in s.different], "unread": list(s.unread),
-    }  # fmt: skip
+        "different": [_compared(c) for c in s.different],
+        "unread": list(s.unread),
+    }
 
 
 def _compared(c: SimulatedDecision) -> dict[str, Any]:
     r = c.review
     return {
-        "id": r.id, "summary": r.summary, "kind": r.kind, "status": r.status, "first_seen": r.first_seen,
-        "then": _outcome(c.then), "now": _outcome(c.now),
-    }  # fmt: skip
+        "id": r.id,
+        "summary": r.summary,
+        "kind": r.kind,
+        "status": r.status,
+        "first_seen": r.first_seen,
+        "then": _outcome(c.then),
+        "now": _outcome(c.now),
+    }
 
 
 def _outcome(outcome: DecisionOutcome) -> dict[str, Any]:

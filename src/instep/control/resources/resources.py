@@ -280,9 +280,14 @@ class Resources:
             raise InvalidObject(kind, name, wrong)
 
     def _sealed(
-        self, kind: ObjectKind, name: str, plain: Mapping[str, Any], places: Iterable[Path], who: str,
+        self,
+        kind: ObjectKind,
+        name: str,
+        plain: Mapping[str, Any],
+        places: Iterable[Path],
+        who: str,
         origins: Mapping[Path, str],
-    ) -> dict[Path, str]:  # fmt: skip
+    ) -> dict[Path, str]:
         """The ids of secrets by place."""
         return {
             path: self.store.secrets.put(

@@ -173,9 +173,19 @@ class Rolling:
                 return self._left(held, now, line)
             back = self.patch.apply(name, self.who) if line.fit == "applies" else {}
             return self.store.rollouts.move(
-                held.id, name, was, "running", fit=line.fit, why=line.why, before=now.before or back, error="",
-                attempt=now.attempt + 1, who=self.who, findings=[], accepted="",
-            )  # fmt: skip
+                held.id,
+                name,
+                was,
+                "running",
+                fit=line.fit,
+                why=line.why,
+                before=now.before or back,
+                error="",
+                attempt=now.attempt + 1,
+                who=self.who,
+                findings=[],
+                accepted="",
+            )
 
     def _left(self, held: Rollout, member: Member, line: CompatibilityLine) -> Member:
         """It does not fit any more, or has it meanwhile."""

@@ -53,9 +53,16 @@ class QueuedRuns:
                 except ProjectError as error:  # it was deleted meanwhile
                     return RunOutcome("", "failed", error.message)
                 job, _ = self.store.jobs.enqueue(
-                    connection, kind, key=key, options=options, priority=ASKED, attempts=ATTEMPTS,
-                    why=f"rollout {self.rollout}", who=self.who, source=source,
-                )  # fmt: skip
+                    connection,
+                    kind,
+                    key=key,
+                    options=options,
+                    priority=ASKED,
+                    attempts=ATTEMPTS,
+                    why=f"rollout {self.rollout}",
+                    who=self.who,
+                    source=source,
+                )
             pause = self.store.pauses.connection(connection) if not policy_of(kind).runs_while_paused else None
             if pause and job.status == "queued":  # it would wait for as long as the pause lasts
                 self.store.jobs.cancel(job.id, self.who)

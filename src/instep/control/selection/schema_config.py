@@ -118,11 +118,14 @@ class _View:
         table = self.place.known.get(ref)
         named = self.named.get(ref)
         return TableConfig(
-            head.table, named.alias if named else head.table, head.enabled,
+            head.table,
+            named.alias if named else head.table,
+            head.enabled,
             sync_mode=self.sync_mode(ref, table) if table else None,
             readable=table is not None and ref not in self.place.denied,
-            lock=self.table_lock(head, table), columns=tuple(map(self.column, columns)),
-        )  # fmt: skip
+            lock=self.table_lock(head, table),
+            columns=tuple(map(self.column, columns)),
+        )
 
     def sync_mode(self, ref: Ref, table: Table) -> SyncMode | None:
         settings = self.place.settings(table)
@@ -156,9 +159,13 @@ class _View:
         named = self.named.get(ref)
         alias = named.by_name.get(one.column) if named else None
         return ColumnConfig(
-            one.column, alias.alias if alias else one.column, one.enabled, bool(one.hashed),
-            key=one.column in self.key(ref), lock=self.column_lock(one, table, column),
-        )  # fmt: skip
+            one.column,
+            alias.alias if alias else one.column,
+            one.enabled,
+            bool(one.hashed),
+            key=one.column in self.key(ref),
+            lock=self.column_lock(one, table, column),
+        )
 
     def column_lock(self, one: Listed, table: Table | None, column: Column | None) -> Lock | None:
         at_source = self.place.source.get((one.schema, one.table))

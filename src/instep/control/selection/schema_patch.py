@@ -198,8 +198,10 @@ class _Patching:
                 hint="change the policy itself, or take its rules out first",
             )
         self.settings |= {
-            "policy": None, "detect_and_propagate_schema_changes": None, "schema_change_handling": wanted,
-        }  # fmt: skip
+            "policy": None,
+            "detect_and_propagate_schema_changes": None,
+            "schema_change_handling": wanted,
+        }
 
     def locked(self, path: str, why: str) -> Blocked:
         return Blocked(

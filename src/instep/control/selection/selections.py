@@ -89,13 +89,20 @@ def place_of(project: Project, store: Store, connection: str) -> SwitchedConnect
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
     accepted, file = store.accepted.catalog(connection), project.selection(connection)
     return SwitchedConnection(
-        connection, store, file,
+        connection,
+        store,
+        file,
         now=with_switches(file, store.switches.of(connection), source, identity),
-        source=source, accepted=accepted, identity=identity, policy=project.policy(connection),
-        tags=tuple(project.connection(connection).tags), settings=lambda t: project.table(connection, t.ref),
+        source=source,
+        accepted=accepted,
+        identity=identity,
+        policy=project.policy(connection),
+        tags=tuple(project.connection(connection).tags),
+        settings=lambda t: project.table(connection, t.ref),
         line=lambda section, entry: _line(project, connection, section, entry),
-        salted=bool(project.connection(connection).salt), denied=seen.denied if seen else {},
-    )  # fmt: skip
+        salted=bool(project.connection(connection).salt),
+        denied=seen.denied if seen else {},
+    )
 
 
 def _line(project: Project, connection: str, section: str, entry: str) -> str:

@@ -111,11 +111,14 @@ class DeltaCommit:
             old = before.files[path]
             yield {
                 "remove": {
-                    "path": old["path"], "deletionTimestamp": at, "dataChange": not self.keeps_rows,
-                    "extendedFileMetadata": True, "partitionValues": old.get("partitionValues") or {},
+                    "path": old["path"],
+                    "deletionTimestamp": at,
+                    "dataChange": not self.keeps_rows,
+                    "extendedFileMetadata": True,
+                    "partitionValues": old.get("partitionValues") or {},
                     "size": old["size"],
                 }
-            }  # fmt: skip
+            }
         for file in self.add:
             yield {"add": file}
 
@@ -129,10 +132,13 @@ class DeltaCommit:
         said: dict[str, object] = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor}
         said |= {"accepted": commit.accepted, "data": bool(self.add or self.remove) and not self.keeps_rows}
         return {
-            "timestamp": at, "operation": operation, "operationParameters": {}, "engineInfo": ENGINE,
+            "timestamp": at,
+            "operation": operation,
+            "operationParameters": {},
+            "engineInfo": ENGINE,
             "isBlindAppend": bool(self.add) and not self.remove,
             "userMetadata": json.dumps(said),
-        }  # fmt: skip
+        }
 
     def _checkpoint(self, version: int, warehouse: Warehouse) -> None:
         """Readers begin there; a table without it is as right."""
@@ -220,14 +226,16 @@ def begin(
     """Makes a table, partitioned by some of its columns; False if one is there."""
     days = max(int(warehouse.days), 1)
     metadata = {
-        "id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "partitionColumns": [],
         "createdTime": now_ms(),
         "configuration": {
             "delta.columnMapping.mode": "name",
             "delta.deletedFileRetentionDuration": f"interval {days} days",
             HIGHEST: "0",
         },
-    }  # fmt: skip
+    }
     empty = DeltaSnapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
     log = warehouse.make(record.ref)
     change = DeltaCommit(DeltaTableState(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)

@@ -309,13 +309,15 @@ def check_warehouse(destination: DeltaDestination) -> list[Check]:
     def write() -> None:
         destination.append(on.ref, [scratch_file(destination.target(on.ref))], COMMIT)
 
-    return checks_of([
-        ("create a table", folder, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
-        ("write a file", folder, write),
-        ("alter the table", folder, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
-        ("read it back", folder, lambda: destination.read(on.ref).read_all()),
-        ("drop the table", folder, lambda: _drop(destination, on.ref, on.table)),
-    ])  # fmt: skip
+    return checks_of(
+        [
+            ("create a table", folder, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
+            ("write a file", folder, write),
+            ("alter the table", folder, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
+            ("read it back", folder, lambda: destination.read(on.ref).read_all()),
+            ("drop the table", folder, lambda: _drop(destination, on.ref, on.table)),
+        ]
+    )
 
 
 def _drop(destination: DeltaDestination, ref: Ref, table: Table) -> None:

@@ -96,10 +96,17 @@ def rows_of_files(held: DeltaTableState, fields: Sequence[DeltaField]) -> Iterat
 def spec(held: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
     """How files of a table are written by ourselves; each holds rows of one partition."""
     return StageSpec(
-        table=".".join(held.ref), columns=(), system=SystemColumns(), schema=file_schema(fields),
-        location=(held.folder / held.area).as_uri(), quarantine="", run=f"{run}-rewrite", synced=0,
-        io=io_of(held), partition=None if held.only_partition else partitioning(by, [f.physical for f in by]),
-    )  # fmt: skip
+        table=".".join(held.ref),
+        columns=(),
+        system=SystemColumns(),
+        schema=file_schema(fields),
+        location=(held.folder / held.area).as_uri(),
+        quarantine="",
+        run=f"{run}-rewrite",
+        synced=0,
+        io=io_of(held),
+        partition=None if held.only_partition else partitioning(by, [f.physical for f in by]),
+    )
 
 
 def write(
@@ -242,13 +249,16 @@ def action(
     except ValueError:
         raise StageError(f"staged file {file.path} is not in the folder of its table") from None
     return {
-        "path": encoded(below.as_posix()), "partitionValues": place, "size": file.bytes,
-        "modificationTime": _written(path), "dataChange": True,
+        "path": encoded(below.as_posix()),
+        "partitionValues": place,
+        "size": file.bytes,
+        "modificationTime": _written(path),
+        "dataChange": True,
         "stats": json.dumps(
             statistics(footer or read_footer(file), [f for f in fields if f.physical not in place]),
             separators=(",", ":"),
         ),
-    }  # fmt: skip
+    }
 
 
 def _written(path: AnyPath) -> int:

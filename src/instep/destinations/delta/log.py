@@ -161,9 +161,7 @@ class DeltaLog:
         if state.metadata is None or state.protocol is None:
             raise DestinationError(f"the log of {self.table} does not say what the table is")
         self._check(state.protocol)
-        return DeltaSnapshot(
-            last, state.metadata, state.protocol, state.files, state.gone, state.domains, state.txns
-        )  # fmt: skip
+        return DeltaSnapshot(last, state.metadata, state.protocol, state.files, state.gone, state.domains, state.txns)
 
     def _check(self, protocol: Action) -> None:
         odd = sorted(set(protocol.get("readerFeatures") or ()) - READABLE)

@@ -201,8 +201,10 @@ def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _Work, fil
     db.register("t", table_rows(held, work.compared, work.brief))
     run(db, f"CREATE TEMP TABLE met AS {work.met}")
     db.unregister("t")
-    if twins := count(db, "SELECT count(*) FROM (SELECT n FROM met WHERE f IS NOT NULL AND n IS NOT NULL "
-                          "GROUP BY n HAVING count(*) > 1)"):  # fmt: skip
+    if twins := count(
+        db,
+        "SELECT count(*) FROM (SELECT n FROM met WHERE f IS NOT NULL AND n IS NOT NULL GROUP BY n HAVING count(*) > 1)",
+    ):
         raise StageError(
             f"table {named(held.ref)} holds {twins} keys more than once: nothing was written",
             hint="`instep sync --full` rebuilds it",

@@ -302,14 +302,16 @@ def check_file(destination: DuckDbDestination) -> list[Check]:
     def write() -> None:
         destination.append(on.ref, [scratch_file(destination.target(on.ref))], COMMIT)
 
-    return checks_of([
-        ("open the file", file, lambda: _open(destination)),
-        ("create a table", file, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
-        ("write a file", folder, write),
-        ("alter the table", file, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
-        ("read it back", file, lambda: destination.read(on.ref).read_all()),
-        ("drop the table", file, lambda: _drop(destination, on.ref, on.table)),
-    ])  # fmt: skip
+    return checks_of(
+        [
+            ("open the file", file, lambda: _open(destination)),
+            ("create a table", file, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
+            ("write a file", folder, write),
+            ("alter the table", file, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
+            ("read it back", file, lambda: destination.read(on.ref).read_all()),
+            ("drop the table", file, lambda: _drop(destination, on.ref, on.table)),
+        ]
+    )
 
 
 def _open(destination: DuckDbDestination) -> None:

@@ -77,9 +77,12 @@ def lookup_rows(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
         if session is None or record.state is None:
             raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
         names = [c.name for c in record.table.columns]
-        session.db.register(_KEYS, keys.append_column("n", pa.array(range(len(keys)), pa.int64())).rename_columns(
-            [*(f"k{i}" for i in range(keys.num_columns)), "n"]
-        ))  # fmt: skip
+        session.db.register(
+            _KEYS,
+            keys.append_column("n", pa.array(range(len(keys)), pa.int64())).rename_columns(
+                [*(f"k{i}" for i in range(keys.num_columns)), "n"]
+            ),
+        )
         same = " AND ".join(f"t.{q(name)} = k.k{i}" for i, name in enumerate(keys.column_names))
         source = f"{session.name(*ref)} AS t JOIN {_KEYS} AS k ON {same}"
         sql = f"SELECT k.n AS _instep_n, {shown(record, names)} FROM {source}"

@@ -65,10 +65,12 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 def arrow_schema(record: Record) -> pa.Schema:
     """What a task writes: the columns in order, with their numbers, and which take no odd JSON."""
-    return pa.schema([
-        pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **_limits(c.type)})
-        for c in record.table.columns
-    ])  # fmt: skip
+    return pa.schema(
+        [
+            pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **_limits(c.type)})
+            for c in record.table.columns
+        ]
+    )
 
 
 def _limits(kind: DataType) -> Mapping[bytes | str, bytes | str]:

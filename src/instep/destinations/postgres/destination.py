@@ -240,14 +240,16 @@ def check_server(destination: PostgresDestination) -> list[Check]:
     def write() -> None:
         destination.append(on.ref, [scratch_file(destination.target(on.ref))], COMMIT)
 
-    return checks_of([
-        ("log in", "check host, port, user and password", lambda: destination.tables()),
-        ("create a schema and a table", make, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
-        ("stage a file and load it", folder, write),
-        ("alter the table", own, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
-        ("read it back", own, lambda: destination.read(on.ref).read_all()),
-        ("drop the table", own, lambda: _drop(destination, on.ref, on.table)),
-    ])  # fmt: skip
+    return checks_of(
+        [
+            ("log in", "check host, port, user and password", lambda: destination.tables()),
+            ("create a schema and a table", make, lambda: destination.execute(on.ref, [on.added], on.table, COMMIT)),
+            ("stage a file and load it", folder, write),
+            ("alter the table", own, lambda: destination.execute(on.ref, [on.widened], on.wider, COMMIT)),
+            ("read it back", own, lambda: destination.read(on.ref).read_all()),
+            ("drop the table", own, lambda: _drop(destination, on.ref, on.table)),
+        ]
+    )
 
 
 def _drop(destination: PostgresDestination, ref: Ref, table: Table) -> None:

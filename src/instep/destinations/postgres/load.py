@@ -244,10 +244,17 @@ def _upsert(
 ) -> LoadOutcome:
     documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
     one = MergeSql(
-        record.table, system, how, session.name(*record.ref), _latest(session, staged, how, documents),
-        keys if how.keys else "", _now(session, staged, system.synced), keys if how.asked else "", documents,
+        record.table,
+        system,
+        how,
+        session.name(*record.ref),
+        _latest(session, staged, how, documents),
+        keys if how.keys else "",
+        _now(session, staged, system.synced),
+        keys if how.asked else "",
+        documents,
         record.within,
-    )  # fmt: skip
+    )
     for table in filter(None, (staged, keys)):
         if nulls := session.count(one.null_keys(table)):
             hint = "correct them at the source"

@@ -144,13 +144,18 @@ def conninfo(config: PostgresServerConfig) -> Iterator[str]:
         os.fchmod(key.fileno(), 0o600)
         key.write(config.sslkey.encode())
         given: dict[str, Any] = {
-            "host": config.host, "port": config.port, "dbname": config.database, "user": config.user,
-            "password": config.password, "sslmode": config.sslmode,
+            "host": config.host,
+            "port": config.port,
+            "dbname": config.database,
+            "user": config.user,
+            "password": config.password,
+            "sslmode": config.sslmode,
             "sslrootcert": ssl.get_default_verify_paths().cafile if checked else config.sslrootcert,
-            "sslcert": config.sslcert, "sslkey": f"/proc/self/fd/{key.fileno()}" if config.sslkey else "",
+            "sslcert": config.sslcert,
+            "sslkey": f"/proc/self/fd/{key.fileno()}" if config.sslkey else "",
             "connect_timeout": config.connect_timeout,
             "require_auth": proof_of_password(config.sslmode, config.host),
-        }  # fmt: skip
+        }
         kept = {k: v for k, v in given.items() if v not in ("", 0, None)}
         yield make_conninfo("", **kept, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
 

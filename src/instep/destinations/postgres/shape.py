@@ -72,10 +72,12 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 def arrow_schema(record: Record) -> pa.Schema:
     """What a task writes: the columns in order, with their numbers, and which take no text with a NUL."""
-    return pa.schema([
-        pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **limits(c.type)})
-        for c in record.table.columns
-    ])  # fmt: skip
+    return pa.schema(
+        [
+            pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **limits(c.type)})
+            for c in record.table.columns
+        ]
+    )
 
 
 def limits(kind: DataType) -> Mapping[bytes | str, bytes | str]:
@@ -96,8 +98,9 @@ def check_names(table: Table, waiting: int = 0) -> None:
         if len(name.encode()) > 63:
             raise SchemaError(f"{what} {name!r} of {table.path} is longer than 63 bytes", hint="give it an alias")
     if odd := next((c.name for c in table.columns if c.name in RESERVED), None):
-        raise SchemaError(f"column {odd!r} of {table.path}: PostgreSQL has one of that name in every table",
-                          hint="give it an alias")  # fmt: skip
+        raise SchemaError(
+            f"column {odd!r} of {table.path}: PostgreSQL has one of that name in every table", hint="give it an alias"
+        )
 
 
 @dataclass(frozen=True)

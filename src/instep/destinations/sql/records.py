@@ -128,16 +128,28 @@ class Record:
             )
 
     def after_load(
-        self, commit: Commit, rows: int, files: Sequence[StagedFile] = (), *, new: int, anew: bool = False,
+        self,
+        commit: Commit,
+        rows: int,
+        files: Sequence[StagedFile] = (),
+        *,
+        new: int,
+        anew: bool = False,
         deleted: bool = False,
-    ) -> Record:  # fmt: skip
+    ) -> Record:
         """As a data commit leaves it: with `rows`, of which `new` came with it; `anew`: all of them are of `files`."""
         was = None if anew else self.loaded
         loaded = LoadRecord(
-            commit.run, commit.fence, commit.cursor, commit.accepted, rows, len(files) + (was.files if was else 0),
-            sum(f.bytes for f in files) + (was.bytes if was else 0), deleted or bool(was and was.deleted),
+            commit.run,
+            commit.fence,
+            commit.cursor,
+            commit.accepted,
+            rows,
+            len(files) + (was.files if was else 0),
+            sum(f.bytes for f in files) + (was.bytes if was else 0),
+            deleted or bool(was and was.deleted),
             tuple(sorted(f.path for f in files)),
-        )  # fmt: skip
+        )
         parked = tuple(replace(p, written=p.written + new) for p in self.parked)
         runs = _last((*self.runs, commit.run))
         return replace(self, loaded=loaded, parked=parked, runs=runs, version=self.version + 1)
@@ -173,10 +185,17 @@ class Record:
         if part is None:
             return None
         return replace(
-            self, table=replace(self.table, columns=_own(self.table, part.table, column)), fence=part.fence,
-            loaded=part.loaded, runs=part.runs, fills=part.fills, version=part.version, within=(column, shard),
-            place=part.place, parts={},
-        )  # fmt: skip
+            self,
+            table=replace(self.table, columns=_own(self.table, part.table, column)),
+            fence=part.fence,
+            loaded=part.loaded,
+            runs=part.runs,
+            fills=part.fills,
+            version=part.version,
+            within=(column, shard),
+            place=part.place,
+            parts={},
+        )
 
     def whole(self, table: Table) -> SharedTable:
         """What is told of the table, as it is, with its shards."""
@@ -188,9 +207,13 @@ class Record:
         assert mine.within is not None, "the record of one shard"
         shard = mine.within[1]
         part = replace(
-            self.parts[shard], fence=mine.fence, loaded=mine.loaded, runs=mine.runs, fills=mine.fills,
+            self.parts[shard],
+            fence=mine.fence,
+            loaded=mine.loaded,
+            runs=mine.runs,
+            fills=mine.fills,
             version=mine.version,
-        )  # fmt: skip
+        )
         return replace(self, parts={**self.parts, shard: part}, parked=mine.parked, version=self.version + 1)
 
 
@@ -251,6 +274,11 @@ def _loaded(data: Mapping[str, Any] | None) -> LoadRecord | None:
 def _part(data: Mapping[str, Any], named: Mapping[str, str]) -> ShardRecord:
     table = table_from_dict({**data["table"], **named})
     return ShardRecord(
-        table, data["place"], data["fence"], _loaded(data["loaded"]), tuple(data["runs"]), tuple(data["fills"]),
+        table,
+        data["place"],
+        data["fence"],
+        _loaded(data["loaded"]),
+        tuple(data["runs"]),
+        tuple(data["fills"]),
         data["version"],
-    )  # fmt: skip
+    )

@@ -33,8 +33,24 @@ _ASIDE = {
 """How actions begin that change nothing that a catalog records."""
 _NO_ACTION = {"INHERIT", "ATTACH", "DETACH", "EXCHANGE", "IMPORT", "DISCARD", "TRUNCATE"}
 _DROPPED_ASIDE = {"INDEX", "KEY", "CHECK", "PARTITION", "PERIOD", "SYSTEM"}
-_COLUMN_ASIDE = {"STATISTICS", "STORAGE", "COMPRESSION", "GENERATED", "INVISIBLE", "VISIBLE", "EXPRESSION", "SEQUENCE",
-                 "START", "INCREMENT", "CACHE", "MAXVALUE", "MINVALUE", "CYCLE", "NO", "("}  # fmt: skip
+_COLUMN_ASIDE = {
+    "STATISTICS",
+    "STORAGE",
+    "COMPRESSION",
+    "GENERATED",
+    "INVISIBLE",
+    "VISIBLE",
+    "EXPRESSION",
+    "SEQUENCE",
+    "START",
+    "INCREMENT",
+    "CACHE",
+    "MAXVALUE",
+    "MINVALUE",
+    "CYCLE",
+    "NO",
+    "(",
+}
 
 
 def alter(words: SqlWords) -> Iterator[Edit]:

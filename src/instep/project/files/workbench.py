@@ -107,12 +107,15 @@ class Workbench:
         file = self.configuration_file
         told = {**ENVIRONMENT, **{name: f"${{env:{name}}}" for name in self.variables}}
         text = _PROJECT.format(
-            name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)),
+            name=json.dumps(self.folder.name),
+            path=json.dumps(str(self.folder)),
             configuration=f"\n    configuration_file: {json.dumps(str(file))}" if file else "",
-            environment=json.dumps(told), target=target.name, destination=target.section,
+            environment=json.dumps(told),
+            target=target.name,
+            destination=target.section,
             policy=self.policy.model_dump_json(exclude_unset=True),
             engine="inline" if target.kind == "duckdb" else "auto",
-        )  # fmt: skip
+        )
         self.files.mkdir(exist_ok=True)
         (self.files / FILE_NAME).write_text(text, encoding="utf-8")
         return load(self.files)

@@ -53,9 +53,13 @@ class ConnectorLimits(Section):
 
     def arguments(self) -> dict[str, Any]:
         return {
-            "seconds": self.time, "silence": self.silence, "memory": size(self.memory), "file_bytes": size(self.file),
-            "checkpoints": self.checkpoints, "ahead": self.ahead,
-        }  # fmt: skip
+            "seconds": self.time,
+            "silence": self.silence,
+            "memory": size(self.memory),
+            "file_bytes": size(self.file),
+            "checkpoints": self.checkpoints,
+            "ahead": self.ahead,
+        }
 
 
 class ConnectorServer(Section):
@@ -81,9 +85,11 @@ class ConnectorServer(Section):
         read = _read(file) if file else {}
         given = {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.configuration.items()}
         return {
-            **out, "configuration": {**read, **given}, "environment": dict(self.environment),
+            **out,
+            "configuration": {**read, **given},
+            "environment": dict(self.environment),
             "limits": self.limits.arguments(),
-        }  # fmt: skip
+        }
 
 
 def _read(file: str) -> dict[str, str]:

@@ -49,17 +49,21 @@ def _columns(left: Table, found: Table, prefix: str) -> Iterator[Difference]:
             yield Difference("gone", old.name, f"column {old.name} is gone", _BACK)
         elif old.alias:
             yield Difference(
-                "replaced", old.name, f"column {old.name} was dropped and made anew as {other.type}",
+                "replaced",
+                old.name,
+                f"column {old.name} was dropped and made anew as {other.type}",
                 f"it is taken as {old.name} {old.type}, and the table is read again",
-            )  # fmt: skip
+            )
         else:
             yield from _same(old, other)
     for new in (*recorded.values(), *named.values()):
         must = " (it takes no NULL: make it optional first)" if not new.nullable else ""
         yield Difference(
-            "required" if must else "added", new.name, f"column {new.name} {new.type} was added{must}",
+            "required" if must else "added",
+            new.name,
+            f"column {new.name} {new.type} was added{must}",
             "it stays, and its new rows have NULL in it",
-        )  # fmt: skip
+        )
 
 
 def _same(old: Column, new: Column) -> Iterator[Difference]:
@@ -73,9 +77,11 @@ def _same(old: Column, new: Column) -> Iterator[Difference]:
         )
     elif old.type != new.type:
         yield Difference(
-            "retyped", old.name, f"column {old.name} is {new.type} instead of {old.type}",
+            "retyped",
+            old.name,
+            f"column {old.name} is {new.type} instead of {old.type}",
             f"its values are cast to {old.type}, and the table is read again",
-        )  # fmt: skip
+        )
     if old.nullable and not new.nullable:
         yield Difference("required", old.name, f"column {old.name} takes no NULL any more", "it takes NULL again")
 

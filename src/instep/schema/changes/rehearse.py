@@ -295,9 +295,13 @@ class Rehearsal:
             self._rename(entry, column.name, said.name)
             column = self._column(entry, said.name)
         self._change(
-            entry, column, nullable=said.nullable and not column.key, default=_kept(column.default, said.default),
-            comment=said.comment, **self._typed(said.declared),
-        )  # fmt: skip
+            entry,
+            column,
+            nullable=said.nullable and not column.key,
+            default=_kept(column.default, said.default),
+            comment=said.comment,
+            **self._typed(said.declared),
+        )
         if said.after is not None:
             moved = self._column(entry, said.name)
             entry.table = replace(entry.table, columns=self._placed(entry, entry.table.columns, moved, said.after))

@@ -55,10 +55,14 @@ def contract_document(catalog: Catalog, terms: Terms) -> dict[str, Any]:
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     names = Counter(t.name for t in tables)
     return {
-        "apiVersion": API_VERSION, "kind": "DataContract", "id": terms.id, "name": terms.name,
-        "version": terms.version, "status": "active",
+        "apiVersion": API_VERSION,
+        "kind": "DataContract",
+        "id": terms.id,
+        "name": terms.name,
+        "version": terms.version,
+        "status": "active",
         "schema": [_object(t, t.name if names[t.name] == 1 else t.path, terms) for t in tables],
-    }  # fmt: skip
+    }
 
 
 def _object(table: Table, name: str, terms: Terms) -> dict[str, Any]:
@@ -68,9 +72,13 @@ def _object(table: Table, name: str, terms: Terms) -> dict[str, Any]:
         out["description"] = table.comment
     out["properties"] = [_property(table, c, terms) for c in table.columns]
     more = {
-        "destinationTable": terms.destination(table), MODE: terms.mode(table), CURSOR: table.cursor,
-        "sourceTableId": table.id, "generation": table.generation or None, RETAINED: table.retained or None,
-    }  # fmt: skip
+        "destinationTable": terms.destination(table),
+        MODE: terms.mode(table),
+        CURSOR: table.cursor,
+        "sourceTableId": table.id,
+        "generation": table.generation or None,
+        RETAINED: table.retained or None,
+    }
     return {**out, **_custom(more)}
 
 
@@ -90,9 +98,13 @@ def _property(table: Table, column: Column, terms: Terms) -> dict[str, Any]:
         out["classification"] = "restricted"
     alias = column.alias if column.alias != column.name else None
     more = {
-        TYPE: str(column.type), "sourceColumnId": column.id, "destinationName": alias or None,
-        HASHED: is_hashed or None, RETAINED: column.retained or None, "note": column.note or None,
-    }  # fmt: skip
+        TYPE: str(column.type),
+        "sourceColumnId": column.id,
+        "destinationName": alias or None,
+        HASHED: is_hashed or None,
+        RETAINED: column.retained or None,
+        "note": column.note or None,
+    }
     return {**out, **_custom(more)}
 
 

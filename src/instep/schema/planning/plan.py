@@ -147,9 +147,16 @@ def plan(
     a table stands that is not ours (`foreign`: by name, and why).
     """
     scene = PlanScene(
-        accepted_before, accepted_after, destination, wanted, able, prefix,
-        lineage(decisions, accepted_before), _consents(decisions, accepted_before), foreign or {},
-    )  # fmt: skip
+        accepted_before,
+        accepted_after,
+        destination,
+        wanted,
+        able,
+        prefix,
+        lineage(decisions, accepted_before),
+        _consents(decisions, accepted_before),
+        foreign or {},
+    )
     made = arrange(scene)
     return Plan(
         base_accepted=fingerprint(accepted_before),
@@ -246,8 +253,11 @@ def _plan(data: Mapping[str, Any]) -> Plan:
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
-    return {**{f: getattr(decision, f) for f in _FIELDS}, "change": change_to_dict(decision.change),
-            "modifiers": asdict(decision.modifiers)}  # fmt: skip
+    return {
+        **{f: getattr(decision, f) for f in _FIELDS},
+        "change": change_to_dict(decision.change),
+        "modifiers": asdict(decision.modifiers),
+    }
 
 
 def decision_from_dict(data: Mapping[str, Any]) -> Decision:

@@ -131,9 +131,13 @@ def with_switches(
             found[name].add(path)
     on, off = (selection.on - found["off"]) | found["on"], (selection.off - found["on"]) | found["off"]
     return replace(
-        selection, on=frozenset(on), off=frozenset(off), masked=selection.masked | found["masked"],
-        schemas_on=selection.schemas_on | found["schemas_on"], schemas_off=selection.schemas_off | found["schemas_off"],
-    )  # fmt: skip
+        selection,
+        on=frozenset(on),
+        off=frozenset(off),
+        masked=selection.masked | found["masked"],
+        schemas_on=selection.schemas_on | found["schemas_on"],
+        schemas_off=selection.schemas_off | found["schemas_off"],
+    )
 
 
 def _sets(switch: Switch) -> Iterator[str]:

@@ -62,11 +62,15 @@ def status(
     else:
         sync = "rescheduled" if later else "scheduled"
     return Status(
-        setup="broken" if complete and broken else "connected" if complete else "incomplete", sync=sync, paused=paused,
-        delayed=_is_delayed(outcomes, now, late_after) and not paused, historical=outcomes.succeeded is None,
-        succeeded=outcomes.succeeded, failed=outcomes.failed,
+        setup="broken" if complete and broken else "connected" if complete else "incomplete",
+        sync=sync,
+        paused=paused,
+        delayed=_is_delayed(outcomes, now, late_after) and not paused,
+        historical=outcomes.succeeded is None,
+        succeeded=outcomes.succeeded,
+        failed=outcomes.failed,
         rescheduled_for=min(later) if sync == "rescheduled" else None,
-    )  # fmt: skip
+    )
 
 
 def _is_later(pending: PendingJob, now: datetime) -> bool:
@@ -138,10 +142,14 @@ class Facts:
             PendingJob(j.status == "running", j.due, j.attempt) for j in self.jobs.get(item.name, ()) if j.kind in MOVES
         ]
         return status(
-            self.outcomes.get(item.name, NEVER_RAN), pending, self.now, late_after=late_after,
+            self.outcomes.get(item.name, NEVER_RAN),
+            pending,
+            self.now,
+            late_after=late_after,
             paused=item.name in self.paused or bool(item.spec.get("paused") and item.kind == "foreign"),
-            complete=item.kind == "connection", broken=item.name in self.broken,
-        )  # fmt: skip
+            complete=item.kind == "connection",
+            broken=item.name in self.broken,
+        )
 
 
 _CODES = {
@@ -154,10 +162,11 @@ _CODES = {
 
 def _task(trouble: Trouble) -> dict[str, Any]:
     words = {
-        "sync": "The last sync failed", "failed": f"Table {trouble.table} was not loaded",
+        "sync": "The last sync failed",
+        "failed": f"Table {trouble.table} was not loaded",
         "missing": f"Table {trouble.table} is not at the source",
         "paused": f"Table {trouble.table} is paused" if trouble.table else "The connection is paused",
-    }  # fmt: skip
+    }
     message = f"{words[trouble.what]}: {trouble.text}"
     return {"code": _CODES[trouble.what], "message": message, "details": trouble.text}
 
@@ -184,8 +193,9 @@ def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]
         "networking_method": said.get("networking_method") or "Directly" if foreign else network(source),
         "status": _status(now, facts.tasks(item), facts.warnings(item)),
         "config": {**(said.get("config") or {}), **({} if foreign else wire_config(source))},
-        **_DEFAULTS, **{name: said[name] for name in (*TOLD, *WAYS) if said.get(name) is not None},
-    }  # fmt: skip
+        **_DEFAULTS,
+        **{name: said[name] for name in (*TOLD, *WAYS) if said.get(name) is not None},
+    }
 
 
 _DEFAULTS: Mapping[str, Any] = {

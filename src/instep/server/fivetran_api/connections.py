@@ -60,9 +60,12 @@ def listing(request: Request, context: RequestContext, group: str) -> JSONRespon
     """A page of the connections of a group, or of all that the key may see."""
     seen = window(request)
     found = context.ports.objects.connections(
-        after=seen.after, limit=seen.limit + 1, group=group, groups=context.caller.groups,
+        after=seen.after,
+        limit=seen.limit + 1,
+        group=group,
+        groups=context.caller.groups,
         namespace=request.query_params.get("schema") or "",
-    )  # fmt: skip
+    )
     items, cursor = seen.cut(found, lambda item: item.name)
     return page(LISTED, shown(context.ports, items), cursor)
 

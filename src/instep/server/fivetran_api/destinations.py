@@ -210,11 +210,16 @@ def _destination(item: Item, said: Mapping[str, Any], wrong: str) -> dict[str, A
     service = service_of(str(item.spec.get("type", "")), said.get("service"))
     status = "incomplete" if wrong == UNTESTED else "broken" if wrong else "connected"
     return {
-        "id": item.name, "group_id": item.name, "service": service,
-        "region": said.get("region") or "LOCAL", "time_zone_offset": said.get("time_zone_offset", "0"),
+        "id": item.name,
+        "group_id": item.name,
+        "service": service,
+        "region": said.get("region") or "LOCAL",
+        "time_zone_offset": said.get("time_zone_offset", "0"),
         **{name: said[name] for name in ("daylight_saving_time_enabled",) if name in said},
-        "setup_status": status, "networking_method": "Directly", "config": config,
-    }  # fmt: skip
+        "setup_status": status,
+        "networking_method": "Directly",
+        "config": config,
+    }
 
 
 def _masked(name: str, value: Any) -> Any:

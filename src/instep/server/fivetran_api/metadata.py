@@ -64,10 +64,13 @@ def columns(id: Name, request: Request, context: RequestContextDep) -> JSONRespo
 def _columns(table: Table) -> Iterator[dict[str, Any]]:
     for column in table.live:
         yield {
-            **_row(f"{table.path}.{column.name}", column.name, column.alias), "parent_id": table.path,
-            "type_in_source": column.native or str(column.type), "type_in_destination": str(column.type),
-            "is_primary_key": bool(column.key), "is_foreign_key": False,
-        }  # fmt: skip
+            **_row(f"{table.path}.{column.name}", column.name, column.alias),
+            "parent_id": table.path,
+            "type_in_source": column.native or str(column.type),
+            "type_in_destination": str(column.type),
+            "is_primary_key": bool(column.key),
+            "is_foreign_key": False,
+        }
 
 
 def _tables(context: RequestContext, id: str) -> list[Table]:
@@ -89,6 +92,13 @@ def _listed(request: Request, rows: list[dict[str, Any]]) -> JSONResponse:
 
 def _type(service: str) -> dict[str, Any]:
     return {
-        "id": service, "name": _NAMES[service], "type": "Database", "description": "", "icon_url": None, "icons": [],
-        "link_to_docs": None, "connector_class": "standard", "service_status": "general_availability",
-    }  # fmt: skip
+        "id": service,
+        "name": _NAMES[service],
+        "type": "Database",
+        "description": "",
+        "icon_url": None,
+        "icons": [],
+        "link_to_docs": None,
+        "connector_class": "standard",
+        "service_status": "general_availability",
+    }

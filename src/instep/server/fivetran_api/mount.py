@@ -141,9 +141,15 @@ def ports_of(opened: OpenServer, rates: Rates, wait: float = WAIT) -> Ports:
         return opened.project.of(name)
 
     return Ports(
-        store, project, ServedObjects(lambda: opened.objects), StoredJobs(store, project), StoredKeys(store),
-        lambda: EgressGuard(opened.project.model.egress.allow), SharedRates(rates), wait,
-    )  # fmt: skip
+        store,
+        project,
+        ServedObjects(lambda: opened.objects),
+        StoredJobs(store, project),
+        StoredKeys(store),
+        lambda: EgressGuard(opened.project.model.egress.allow),
+        SharedRates(rates),
+        wait,
+    )
 
 
 def compatible(opened: OpenServer, rates: Rates) -> FastAPI:

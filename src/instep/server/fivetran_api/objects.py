@@ -123,9 +123,15 @@ class ServedObjects:
             return self._item(self.objects.put(kind, name, spec, who=who))
 
     def _put(
-        self, kind: KeptKind, name: str, spec: Mapping[str, Any], who: str, *, new: bool = False,
+        self,
+        kind: KeptKind,
+        name: str,
+        spec: Mapping[str, Any],
+        who: str,
+        *,
+        new: bool = False,
         since: Item | None = None,
-    ) -> Item:  # fmt: skip
+    ) -> Item:
         with self._store.transaction():
             made = self._kept.put(kind, name, spec, who=who, new=new, links=_links(kind, spec), since=_made(since))
             if kind == "foreign":
@@ -197,9 +203,16 @@ def _deleted(name: str, who: str, tables: int, was: Identity) -> ConnectionDelet
 
 def _item(found: Managed, group: str = "", namespace: str = "") -> Item:
     return Item(
-        _wire_kind(found.kind), found.name, found.spec, found.created or _BEFORE, found.created_by, group, namespace,
-        in_file=found.by == "file", tags=frozenset(found.tags),
-    )  # fmt: skip
+        _wire_kind(found.kind),
+        found.name,
+        found.spec,
+        found.created or _BEFORE,
+        found.created_by,
+        group,
+        namespace,
+        in_file=found.by == "file",
+        tags=frozenset(found.tags),
+    )
 
 
 def _kept(found: StoredObject) -> Item:

@@ -71,25 +71,33 @@ def columns(found: tuple[ColumnConfig, ...]) -> dict[str, Any]:
 
 def _schema(schema: SchemaEntry) -> dict[str, Any]:
     return {
-        "name_in_destination": schema.destination, "enabled": schema.enabled,
+        "name_in_destination": schema.destination,
+        "enabled": schema.enabled,
         "tables": {table.name: _table(table) for table in schema.tables},
-    }  # fmt: skip
+    }
 
 
 def _table(table: TableConfig) -> dict[str, Any]:
     mode: Mapping[str, Any] = {"sync_mode": table.sync_mode} if table.sync_mode else {}
     return {
-        "name_in_destination": table.destination, "enabled": table.enabled, **mode,
-        "enabled_patch_settings": _settings(table.lock), "supports_columns_config": table.readable,
-        "supports_history_mode": table.sync_mode is not None, "columns": columns(table.columns),
-    }  # fmt: skip
+        "name_in_destination": table.destination,
+        "enabled": table.enabled,
+        **mode,
+        "enabled_patch_settings": _settings(table.lock),
+        "supports_columns_config": table.readable,
+        "supports_history_mode": table.sync_mode is not None,
+        "columns": columns(table.columns),
+    }
 
 
 def _column(column: ColumnConfig) -> dict[str, Any]:
     return {
-        "name_in_destination": column.destination, "enabled": column.enabled, "hashed": column.hashed,
-        "is_primary_key": column.key, "enabled_patch_settings": _settings(column.lock),
-    }  # fmt: skip
+        "name_in_destination": column.destination,
+        "enabled": column.enabled,
+        "hashed": column.hashed,
+        "is_primary_key": column.key,
+        "enabled_patch_settings": _settings(column.lock),
+    }
 
 
 def _settings(lock: Lock | None) -> dict[str, Any]:

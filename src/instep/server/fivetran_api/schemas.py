@@ -163,9 +163,11 @@ def _whole(context: RequestContext, id: str, message: str) -> JSONResponse:
         config = schema_config(context.place(id), context.naming(id))
     if config is None:
         raise Refusal(
-            404, f"Connection '{id}' has no schema config yet.", code="NotFound_SchemaConfig",
+            404,
+            f"Connection '{id}' has no schema config yet.",
+            code="NotFound_SchemaConfig",
             hint="it is made by the first sync, or by POST schemas/reload",
-        )  # fmt: skip
+        )
     return success(message, tree(config))
 
 

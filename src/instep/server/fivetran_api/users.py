@@ -127,8 +127,12 @@ def add(context: RequestContext, group: str, body: Any) -> JSONResponse:
     with context.ports.store.transaction():
         found = _by_address(context, wanted.email)
         if found is None:
-            raise Refusal(404, f"There is no user with the email {wanted.email}.", code="NotFound_User",
-                          hint="invite them first: POST /v1/users")  # fmt: skip
+            raise Refusal(
+                404,
+                f"There is no user with the email {wanted.email}.",
+                code="NotFound_User",
+                hint="invite them first: POST /v1/users",
+            )
         context.ports.objects.change("user", found.name, {"groups": {group: wanted.role}}, context.caller.name)
         context.record(id=found.name, fields=fields_of(body))
     return success(wanted.remark("User has been added to the group"))
@@ -151,10 +155,19 @@ def user_id(caller: ApiCaller) -> str:
 def user(caller: ApiCaller) -> dict[str, Any]:
     name = caller.name.removesuffix(f" ({caller.key})")
     return {
-        "id": user_id(caller), "email": name, "given_name": name, "family_name": "", "verified": True,
-        "invited": False, "picture": None, "phone": None, "logged_in_at": None, "created_at": None,
-        "active": True, "role": _ROLES[caller.role],
-    }  # fmt: skip
+        "id": user_id(caller),
+        "email": name,
+        "given_name": name,
+        "family_name": "",
+        "verified": True,
+        "invited": False,
+        "picture": None,
+        "phone": None,
+        "logged_in_at": None,
+        "created_at": None,
+        "active": True,
+        "role": _ROLES[caller.role],
+    }
 
 
 def _all(context: RequestContext, after: str, limit: int | None = None) -> list[dict[str, Any]]:
@@ -207,11 +220,19 @@ def _invited(context: RequestContext, item: Item) -> dict[str, Any]:
     said, key = item.spec, _key(context, item.spec["email"])
     used = max((s.last_used for s in key.secrets if s.last_used), default=None) if key else None
     return {
-        "id": item.name, "email": said["email"], "given_name": said["given_name"],
-        "family_name": said["family_name"], "verified": used is not None, "invited": used is None,
-        "picture": said.get("picture"), "phone": said.get("phone"), "logged_in_at": instant(used),
-        "created_at": instant(item.created), "active": key is not None, "role": said.get("role"),
-    }  # fmt: skip
+        "id": item.name,
+        "email": said["email"],
+        "given_name": said["given_name"],
+        "family_name": said["family_name"],
+        "verified": used is not None,
+        "invited": used is None,
+        "picture": said.get("picture"),
+        "phone": said.get("phone"),
+        "logged_in_at": instant(used),
+        "created_at": instant(item.created),
+        "active": key is not None,
+        "role": said.get("role"),
+    }
 
 
 def _key(context: RequestContext, email: str) -> ApiKey | None:

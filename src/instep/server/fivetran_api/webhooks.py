@@ -191,7 +191,13 @@ def _view(item: Item, closed: Container[str]) -> dict[str, Any]:
     said = item.spec
     group = {"group_id": said["group_id"]} if said.get("group_id") else {}
     return {
-        "id": item.name, "type": said["type"], **group, "url": said["url"], "events": list(said["events"]),
-        "active": bool(said["active"]) and PREFIX + item.name not in closed, "secret": MASK,
-        "created_at": instant(item.created), "created_by": item.created_by,
-    }  # fmt: skip
+        "id": item.name,
+        "type": said["type"],
+        **group,
+        "url": said["url"],
+        "events": list(said["events"]),
+        "active": bool(said["active"]) and PREFIX + item.name not in closed,
+        "secret": MASK,
+        "created_at": instant(item.created),
+        "created_by": item.created_by,
+    }

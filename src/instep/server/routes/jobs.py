@@ -99,7 +99,7 @@ def estimate_backfill(
     """From the last detection and the destination's metadata: neither the source nor a file is opened."""
     from instep.sync.schema_changes.backfill_plan import estimated
 
-    found, waits = estimated(the.app.pipe(the.connection(who, connection)), table, column)
+    found, waits = estimated(the.app.sync_context(the.connection(who, connection)), table, column)
     return {**vars(found), "waits": waits}
 
 

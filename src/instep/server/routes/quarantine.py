@@ -67,9 +67,9 @@ def list_held(
     """By table and id."""
     from instep.sync.quarantine.quarantine import holdings
 
-    pipe = the.app.pipe(the.connection(who, connection))
+    context = the.app.sync_context(the.connection(who, connection))
     behind = place(cursor, str, str)
-    found = list(holdings(pipe, [table] if table is not None else []))
+    found = list(holdings(context, [table] if table is not None else []))
     entries = sorted((_held(h, e) for h in found for e in h.found.entries if every or e.status == "held"), key=_place)
     left = [one for one in entries if behind is None or _place(one) > (behind[0], behind[1])]
     broken = [f"{h.table.path}: {name}" for h in found for name in h.found.broken]
@@ -82,7 +82,7 @@ def match_held(the: ServerDep, who: CallerDep, connection: ConnectionName, asked
     more of it. Nothing is written, and the key is kept nowhere: not in an address, not in the audit log."""
     from instep.sync.quarantine.quarantine import of_row
 
-    return {"ids": of_row(the.app.pipe(the.connection(who, connection)), asked.table, asked.key)}
+    return {"ids": of_row(the.app.sync_context(the.connection(who, connection)), asked.table, asked.key)}
 
 
 def _place(one: QuarantinedDocument) -> tuple[str, str]:

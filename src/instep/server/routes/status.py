@@ -34,7 +34,8 @@ def _statuses(the: ServerContext, names: list[str]) -> list[dict[str, Any]]:
     project = the.project.among(names)
     chosen = decided(project, the.store, names)
     return [
-        {**chosen[one["connection"]], **one, "log": None} for one in statuses(project, the.store, names, the.app.pipe)
+        {**chosen[one["connection"]], **one, "log": None}
+        for one in statuses(project, the.store, names, the.app.sync_context)
     ]
 
 

@@ -35,8 +35,20 @@ _LONGEST = 1 << 20  # characters of a line of an output that are read
 _LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
 _LEVEL = re.compile(rf"(?:.{{0,80}}?[-|\s\[])?({'|'.join(_LEVELS)})(?=:|\]|\s+-\s|\s*\|)")
 _NO_MODULE = "name its package in requirements.txt of the connector: an environment has what is there, and `requests`"
-_SHOWN = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf",
-          "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd", "/etc/localtime")  # fmt: skip
+_SHOWN = (
+    "/usr",
+    "/bin",
+    "/lib",
+    "/lib64",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/localtime",
+)
 
 _TRACEBACK = "its traceback is in the log of the run"
 _UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that installs?"
@@ -89,9 +101,12 @@ class Child:
         _widen(frames_end)
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(self._host.program / "guard.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            pass_fds=theirs, start_new_session=True, env={"PATH": os.defpath},
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=theirs,
+            start_new_session=True,
+            env={"PATH": os.defpath},
+        )
         for descriptor in theirs:
             os.close(descriptor)
         self.frames = Frames(frames)

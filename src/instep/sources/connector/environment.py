@@ -28,9 +28,25 @@ from instep.logs import clean
 from instep.sources.connector.config import ConnectorConfig
 
 INSTALLATION = "drivers/installation.sh"
-PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-          "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-          "http_proxy", "https_proxy", "all_proxy", "no_proxy")  # fmt: skip
+PASSED = (
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+)
 """The variables of ours that code of a connector may see, and of its requirements."""
 _PIP_READS = re.compile(r"HOME|TMPDIR|(?:XDG|PIP)_\w+")
 _VERSION = 1

@@ -81,25 +81,32 @@ def _tables(tables: Sequence[SentTable]) -> Iterator[LintFinding]:
     for table in (t for t in tables if t.declared and not t.operations):
         if near := _nearest(table.path, (t.path for t in sent if not t.declared)):
             yield LintFinding(
-                "warn", "table.typo", near,
+                "warn",
+                "table.typo",
+                near,
                 f"is not declared, and nothing was sent to {table.path}, which is",
                 f"if they are one table, use one name in schema() and update(): {table.path} or {near}",
-            )  # fmt: skip
+            )
         else:
             yield LintFinding(
-                "note", "table.empty", table.path, "is declared, and nothing was sent to it",
+                "note",
+                "table.empty",
+                table.path,
+                "is declared, and nothing was sent to it",
                 "a declared table is created all the same: declare only what may have rows",
-            )  # fmt: skip
+            )
     for a, b in combinations(sent, 2):
         if alike(a.path, b.path) >= SAME:
             yield _spelling("table.spelling", max(a.path, b.path), min(a.path, b.path))
     for table in sent:
         if not table.key:
             yield LintFinding(
-                "note", "table.keyless", table.path,
+                "note",
+                "table.keyless",
+                table.path,
                 "has no key: a row is known by the hash of its record, so a record that changes is another row",
                 "declare its primary_key in schema(), if its records have one",
-            )  # fmt: skip
+            )
 
 
 def _columns(table: SentTable) -> Iterator[LintFinding]:
@@ -148,14 +155,20 @@ def _empty(table: SentTable, column: SentColumn) -> Iterator[LintFinding]:
     where = f"{table.path}.{column.name}"
     if column.declared and not column.values and table.rows and not column.key:
         yield LintFinding(
-            "note", "column.empty", where, f"is declared, and none of {table.rows:,} rows has a value in it",
+            "note",
+            "column.empty",
+            where,
+            f"is declared, and none of {table.rows:,} rows has a value in it",
             "a declared column is created all the same; look whether update() sends it by this name",
-        )  # fmt: skip
+        )
     elif not column.declared and table.rows >= ENOUGH and 0 < column.values < EMPTY * table.rows:
         yield LintFinding(
-            "note", "column.sparse", where, f"has a value in {column.values:,} of {table.rows:,} rows",
+            "note",
+            "column.sparse",
+            where,
+            f"has a value in {column.values:,} of {table.rows:,} rows",
             "declare it if it should be there from the start, or leave it out of the records",
-        )  # fmt: skip
+        )
 
 
 def _unstable(table: SentTable, column: SentColumn) -> Iterator[LintFinding]:
@@ -166,10 +179,12 @@ def _unstable(table: SentTable, column: SentColumn) -> Iterator[LintFinding]:
     lost = isinstance(joined, String) and not all(isinstance(t, String) for t in types)
     late = ", or string if its first float comes after a checkpoint" if _mixed(types) else ""
     yield LintFinding(
-        "warn" if lost else "note", "column.unstable", f"{table.path}.{column.name}",
+        "warn" if lost else "note",
+        "column.unstable",
+        f"{table.path}.{column.name}",
         f"has values of types {', '.join(map(str, types))}: it becomes {joined}{late}",
         f"declare its type in schema(){' (DOUBLE)' if late else ''}, or send values of one type",
-    )  # fmt: skip
+    )
 
 
 def _mixed(types: Iterable[DataType]) -> bool:

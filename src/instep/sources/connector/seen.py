@@ -164,9 +164,13 @@ def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
 def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
     columns = [[name, str(c.type), c.declared, c.came, c.silent] for name, c in table.columns.items()]
     return {
-        "schema": ref[0], "name": ref[1], "key": list(table.key), "declared": table.declared, "sent": table.sent,
+        "schema": ref[0],
+        "name": ref[1],
+        "key": list(table.key),
+        "declared": table.declared,
+        "sent": table.sent,
         "columns": columns,
-    }  # fmt: skip
+    }
 
 
 def _from_dict(said: Mapping[str, Any]) -> tuple[Ref, SeenTable]:

@@ -118,9 +118,12 @@ class OperationCounts:
 
     def __add__(self, more: OperationCounts) -> OperationCounts:
         return OperationCounts(
-            self.upserts + more.upserts, self.updates + more.updates, self.deletes + more.deletes,
-            self.truncates + more.truncates, self.checkpoints + more.checkpoints,
-        )  # fmt: skip
+            self.upserts + more.upserts,
+            self.updates + more.updates,
+            self.deletes + more.deletes,
+            self.truncates + more.truncates,
+            self.checkpoints + more.checkpoints,
+        )
 
 
 @dataclass(frozen=True)

@@ -166,9 +166,15 @@ class TableSpool:
         columns = tuple(replace(c, invalid_values=0, met=()) for c in self._described())
         said, counts = self._said, self._counts
         return SegmentTable(
-            said.schema, said.name, said.declared, said.key, columns, upserts=int(counts[UPSERT] > 0),
-            updates=int(counts[UPDATE] > 0), deletes=int(counts[DELETE] > 0),
-        )  # fmt: skip
+            said.schema,
+            said.name,
+            said.declared,
+            said.key,
+            columns,
+            upserts=int(counts[UPSERT] > 0),
+            updates=int(counts[UPDATE] > 0),
+            deletes=int(counts[DELETE] > 0),
+        )
 
     def add(self, frame: Frame) -> Counter[int]:
         """The operations of a frame, by number; raises ReadError if it cannot be read."""
@@ -245,10 +251,19 @@ class TableSpool:
         files = tuple(_file(self._folder, path) for path, _ in self._written)
         counts = self._counts
         return SegmentTable(
-            self._said.schema, self._said.name, self._said.declared, self._said.key, tuple(self._described()), files,
-            counts[UPSERT], counts[UPDATE], counts[DELETE], tuple(self.truncates), tuple(self.uploads),
+            self._said.schema,
+            self._said.name,
+            self._said.declared,
+            self._said.key,
+            tuple(self._described()),
+            files,
+            counts[UPSERT],
+            counts[UPDATE],
+            counts[DELETE],
+            tuple(self.truncates),
+            tuple(self.uploads),
             tuple(self._steps) if len(self._steps) > 1 else (),
-        )  # fmt: skip
+        )
 
     def _described(self) -> Iterator[SegmentColumn]:
         key, types = self._said.key, self._said.types

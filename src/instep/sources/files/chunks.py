@@ -32,10 +32,16 @@ def scans(
     pieces: list[Piece] = [(f, None) for f in reversed(files)] if key else list(_pieces(files))
     lane = f"{spec} {table.name}" if key else ""
     return [
-        Chunk(spec, number, replace(scan, files=tuple(group)).to_text(), sum(map(_rows, group)),
-              sum(map(_bytes, group)), lane)
+        Chunk(
+            spec,
+            number,
+            replace(scan, files=tuple(group)).to_text(),
+            sum(map(_rows, group)),
+            sum(map(_bytes, group)),
+            lane,
+        )
         for number, group in enumerate(_groups(pieces))
-    ]  # fmt: skip
+    ]
 
 
 def _between(number: int, rows: CursorRange) -> bool:

@@ -235,13 +235,18 @@ def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _R
     aside = _Aside()
     names = None if width is None else [f"f{at}" for at in range(width)]
     read = csv.ReadOptions(
-        use_threads=False, block_size=BLOCK, column_names=names,
+        use_threads=False,
+        block_size=BLOCK,
+        column_names=names,
         autogenerate_column_names=names is None,
-    )  # fmt: skip
+    )
     parse = csv.ParseOptions(
-        delimiter=options.delimiter, quote_char=options.quote or False, escape_char=options.escape or False,
-        newlines_in_values=True, invalid_row_handler=aside,
-    )  # fmt: skip
+        delimiter=options.delimiter,
+        quote_char=options.quote or False,
+        escape_char=options.escape or False,
+        newlines_in_values=True,
+        invalid_row_handler=aside,
+    )
     native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "r")
     try:
         text = CarriedBytes(pa.transcoding_input_stream(native, options.encoding, "utf8"))
@@ -258,9 +263,12 @@ def _texts(options: FileOptions, width: int | None) -> csv.ConvertOptions:
     """Bytes that are no text are kept: each value is looked at when it is cast."""
     known = WIDEST if width is None else width
     return csv.ConvertOptions(
-        check_utf8=False, null_values=list(options.nulls), strings_can_be_null=True, quoted_strings_can_be_null=False,
+        check_utf8=False,
+        null_values=list(options.nulls),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
         column_types={f"f{at}": pa.string() for at in range(known)},
-    )  # fmt: skip
+    )
 
 
 class _Lines:

@@ -163,9 +163,11 @@ class FilesSource(WholeCatalog):
         return [
             Check("list the folder", True, "; ".join([f"{self.config.path}: {count:,} files", *waiting])),
             Check("list tables", bool(tables), f"{tables} tables", hint),
-            *(Check(f"read {'.'.join(ref)}", False, why, "repair it, or `exclude` the table")
-              for ref, why in found.denied.items()),
-        ]  # fmt: skip
+            *(
+                Check(f"read {'.'.join(ref)}", False, why, "repair it, or `exclude` the table")
+                for ref, why in found.denied.items()
+            ),
+        ]
 
     @contextmanager
     def snapshot(self) -> Iterator[FilesSnapshot]:

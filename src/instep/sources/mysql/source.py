@@ -110,11 +110,16 @@ class MySqlSnapshot:
         share = len(parts)
         return [
             Chunk(
-                key, number, rows_where(select, [*part, *within]), stats.rows // share, stats.bytes // share, lane=key,
+                key,
+                number,
+                rows_where(select, [*part, *within]),
+                stats.rows // share,
+                stats.bytes // share,
+                lane=key,
                 probe=probing(read.source.ref),
             )
             for number, part in enumerate(parts)
-        ]  # fmt: skip
+        ]
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float

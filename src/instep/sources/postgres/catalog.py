@@ -171,9 +171,16 @@ def _column(c: list[Any], ids: bool) -> Column:
     mapped = map_type(native, kind, dimensions)
     note = "; ".join(n for n in (f"domain {domain}" if domain else "", mapped.note) if n)
     return Column(
-        name, mapped.type, nullable, str(number) if ids else None, key or 0,
-        _default(default, identity, generated), comment, native, note,
-    )  # fmt: skip
+        name,
+        mapped.type,
+        nullable,
+        str(number) if ids else None,
+        key or 0,
+        _default(default, identity, generated),
+        comment,
+        native,
+        note,
+    )
 
 
 def _default(default: str | None, identity: str, generated: str) -> str | None:

@@ -119,11 +119,14 @@ def _cut(leaf: HeapStorage, version: int, only: str) -> list[QueryPart]:
     fine = 1 if version < TID_RANGES else -(-leaf.bytes // count // PIECE)
     return [
         QueryPart(
-            only + leaf.name, _range(start, end), leaf.rows // count, leaf.bytes // count,
+            only + leaf.name,
+            _range(start, end),
+            leaf.rows // count,
+            leaf.bytes // count,
             _pieces(start, end, leaf.pages, fine),
         )
         for start, end in zip(edges, [*edges[1:], None], strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _pieces(start: int, end: int | None, pages: int, count: int) -> tuple[str, ...]:

@@ -98,7 +98,10 @@ def _last_of_a_table() -> ColumnElement[bool]:
     """It has the last word on one of its tables."""
     c, of, later, again = runs.c, table_runs.alias("of"), runs.alias("later_run"), table_runs.alias("again")
     told_again = exists().where(
-        later.c.connection == c.connection, later.c.fence > c.fence, again.c.run == later.c.id,
-        again.c.table_schema == of.c.table_schema, again.c.table_name == of.c.table_name,
-    )  # fmt: skip
+        later.c.connection == c.connection,
+        later.c.fence > c.fence,
+        again.c.run == later.c.id,
+        again.c.table_schema == of.c.table_schema,
+        again.c.table_name == of.c.table_name,
+    )
     return exists().where(of.c.run == c.id, ~told_again)

@@ -63,10 +63,11 @@ class Accepted:
             rows = transaction.execute(select(*_VERSION, c.catalog).join(newest, same)).mappings().all()
         return {
             row["connection"]: (
-                AcceptedVersion(**{k: v for k, v in row.items() if k != "catalog"}), catalog_from_dict(row["catalog"])
+                AcceptedVersion(**{k: v for k, v in row.items() if k != "catalog"}),
+                catalog_from_dict(row["catalog"]),
             )
             for row in rows
-        }  # fmt: skip
+        }
 
     def catalog(self, connection: str, version: int | None = None) -> Catalog:
         """The catalog of a version, by default the latest; empty before the first. InstepError if the version

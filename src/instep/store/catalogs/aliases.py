@@ -60,13 +60,27 @@ class OldNames:
 
 def _values(name: OldName) -> dict[str, Any]:
     return {
-        "namespace": name.table[0], "name": name.table[1], "column_name": name.column, "old": name.old,
-        "until": name.until, "at": name.at, "batch": name.batch, "shown": name.shown, "trouble": name.trouble,
-    }  # fmt: skip
+        "namespace": name.table[0],
+        "name": name.table[1],
+        "column_name": name.column,
+        "old": name.old,
+        "until": name.until,
+        "at": name.at,
+        "batch": name.batch,
+        "shown": name.shown,
+        "trouble": name.trouble,
+    }
 
 
 def _name(row: Row[Any]) -> OldName:
     return OldName(
-        (row.namespace, row.name), row.column_name, row.old, row.until, row.at, row.number, row.batch, row.shown,
+        (row.namespace, row.name),
+        row.column_name,
+        row.old,
+        row.until,
+        row.at,
+        row.number,
+        row.batch,
+        row.shown,
         row.trouble,
-    )  # fmt: skip
+    )

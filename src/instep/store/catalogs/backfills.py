@@ -56,9 +56,13 @@ class Backfills:
         c = backfills.c
         scope = scope or ("column" if column else "table")
         same = (
-            c.connection == connection, c.table_schema == table[0], c.table_name == table[1],
-            c.column_name == column, c.scope == scope, c.status.in_(("wanted", "running")),
-        )  # fmt: skip
+            c.connection == connection,
+            c.table_schema == table[0],
+            c.table_name == table[1],
+            c.column_name == column,
+            c.scope == scope,
+            c.status.in_(("wanted", "running")),
+        )
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
             if instead:
@@ -67,10 +71,17 @@ class Backfills:
                 return False
             transaction.execute(
                 insert(backfills).values(
-                    connection=connection, table_schema=table[0], table_name=table[1], column_name=column,
-                    scope=scope, why=why, change=change, status="wanted", wanted_at=self._db.now(),
+                    connection=connection,
+                    table_schema=table[0],
+                    table_name=table[1],
+                    column_name=column,
+                    scope=scope,
+                    why=why,
+                    change=change,
+                    status="wanted",
+                    wanted_at=self._db.now(),
                 )
-            )  # fmt: skip
+            )
             return True
 
     def start(self, number: int, run: str) -> None:

@@ -147,10 +147,17 @@ class ConnectorStates:
         """(table, folder, number of operations, half of the key) each."""
         now = self._db.now()
         rows = [
-            {"connection": connection, "table_schema": ref[0], "table_name": ref[1], "place": place,
-             "operations": operations, "at": now, "key": key}
+            {
+                "connection": connection,
+                "table_schema": ref[0],
+                "table_name": ref[1],
+                "place": place,
+                "operations": operations,
+                "at": now,
+                "key": key,
+            }
             for ref, place, operations, key in held
-        ]  # fmt: skip
+        ]
         if rows:
             with self._db.write() as transaction:
                 ensure(transaction, connection, now)

@@ -49,20 +49,27 @@ class Discoveries:
     def save(self, connection: str, seen: CachedDiscovery, *, run: str = "") -> None:
         """Keeps the last one, and its catalog as a version of the source's schema if it is not the one before."""
         values: dict[str, Any] = {
-            "fingerprint": seen.fingerprint, "identity": seen.identity, "proves_absence": seen.proves_absence,
+            "fingerprint": seen.fingerprint,
+            "identity": seen.identity,
+            "proves_absence": seen.proves_absence,
             "stats": [[*table, *numbers] for table, numbers in sorted(seen.stats.items())],
             "denied": [[list(path), why] for path, why in sorted(seen.denied.items())],
-            "catalog": catalog_to_dict(seen.catalog), "at": self._db.now(),
-        }  # fmt: skip
+            "catalog": catalog_to_dict(seen.catalog),
+            "at": self._db.now(),
+        }
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
             transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
             transaction.execute(insert(discoveries).values(connection=connection, **values))
             newest = select(func.max(accepted.c.version)).where(accepted.c.connection == connection)
             self._schemas.add(
-                connection, "source", seen.catalog, run=run, identity=seen.identity,
+                connection,
+                "source",
+                seen.catalog,
+                run=run,
+                identity=seen.identity,
                 accepted=transaction.execute(newest).scalar() or 0,
-            )  # fmt: skip
+            )
 
     def get(self, connection: str) -> CachedDiscovery | None:
         return self.several([connection]).get(connection)

@@ -84,9 +84,14 @@ class Reviews:
     def _open(self, transaction: Connection, connection: str, finding: DetectedChange, source: str) -> None:
         now = self._db.now()
         row = {
-            "id": _new_id(transaction, connection, finding.key), "connection": connection, "status": "open",
-            "source_fingerprint": source, "first_seen": now, "last_seen": now, "seen": 1,
-        }  # fmt: skip
+            "id": _new_id(transaction, connection, finding.key),
+            "connection": connection,
+            "status": "open",
+            "source_fingerprint": source,
+            "first_seen": now,
+            "last_seen": now,
+            "seen": 1,
+        }
         transaction.execute(insert(reviews).values(**row, **_columns(finding)))
 
     def _see(self, transaction: Connection, known: Review, finding: DetectedChange, source: str, count: bool) -> None:
@@ -248,10 +253,13 @@ def _columns(finding: DetectedChange) -> dict[str, Any]:
     values = {k: v for k, v in vars(finding).items() if k not in ("table", "column")}
     schema, name = finding.table
     return values | {
-        "table_schema": schema, "table_name": name, "column_name": finding.column,
-        "change": dict(finding.change), "modifiers": dict(finding.modifiers),
+        "table_schema": schema,
+        "table_name": name,
+        "column_name": finding.column,
+        "change": dict(finding.change),
+        "modifiers": dict(finding.modifiers),
         "evidence": dict(finding.evidence),
-    }  # fmt: skip
+    }
 
 
 def review_of(row: Row[Any]) -> Review:

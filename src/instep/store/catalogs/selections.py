@@ -86,9 +86,11 @@ class Switches:
 def _about(connection: str, switch: Switch) -> tuple[ColumnElement[bool], ...]:
     c = switches.c
     return (
-        c.connection == connection, c.table_schema == switch.schema, c.table_name == switch.table,
+        c.connection == connection,
+        c.table_schema == switch.schema,
+        c.table_name == switch.table,
         c.column_name == switch.column,
-    )  # fmt: skip
+    )
 
 
 def _remove(transaction: Connection, connection: str, switch: Switch) -> None:
@@ -101,15 +103,31 @@ def _add(transaction: Connection, connection: str, switch: Switch, **when: Any) 
 
 def _row(connection: str, switch: Switch, **when: Any) -> dict[str, Any]:
     return {
-        "connection": connection, "table_schema": switch.schema, "table_name": switch.table,
-        "column_name": switch.column, "enabled": switch.enabled, "hashed": switch.hashed,
-        "table_id": switch.table_id, "column_id": switch.column_id, "identity": switch.identity,
-        "listed_off": switch.listed_off, **when,
-    }  # fmt: skip
+        "connection": connection,
+        "table_schema": switch.schema,
+        "table_name": switch.table,
+        "column_name": switch.column,
+        "enabled": switch.enabled,
+        "hashed": switch.hashed,
+        "table_id": switch.table_id,
+        "column_id": switch.column_id,
+        "identity": switch.identity,
+        "listed_off": switch.listed_off,
+        **when,
+    }
 
 
 def _switch(row: Row[Any]) -> Switch:
     return Switch(
-        row.table_schema, row.table_name, row.column_name, row.enabled, row.hashed, row.table_id, row.column_id,
-        row.identity, row.who, row.at, row.listed_off,
-    )  # fmt: skip
+        row.table_schema,
+        row.table_name,
+        row.column_name,
+        row.enabled,
+        row.hashed,
+        row.table_id,
+        row.column_id,
+        row.identity,
+        row.who,
+        row.at,
+        row.listed_off,
+    )

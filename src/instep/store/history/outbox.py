@@ -175,10 +175,14 @@ class Outbox:
         with self._db.write() as transaction:
             transaction.execute(
                 insert(delivery_attempts).values(
-                    delivery=delivery.number, attempt=delivery.attempt, at=self._db.now(), seconds=seconds, code=code,
+                    delivery=delivery.number,
+                    attempt=delivery.attempt,
+                    at=self._db.now(),
+                    seconds=seconds,
+                    code=code,
                     error=error,
                 )
-            )  # fmt: skip
+            )
             said = update(deliveries).where(*where).values(lease_until=None, error=error, **values)
             return transaction.execute(said).rowcount == 1
 
@@ -310,9 +314,15 @@ def _just_sent(transaction: Connection, channel: str, batch: str, now: datetime)
 
 def _gather(transaction: Connection, channel: str, batch: str, urgent: bool, now: datetime) -> None:
     values = {
-        "id": f"m-{secrets.token_hex(12)}", "channel": channel, "batch": batch, "urgent": urgent, "notices": 0,
-        "status": "waiting", "due": now, "created": now,
-    }  # fmt: skip
+        "id": f"m-{secrets.token_hex(12)}",
+        "channel": channel,
+        "batch": batch,
+        "urgent": urgent,
+        "notices": 0,
+        "status": "waiting",
+        "due": now,
+        "created": now,
+    }
     number = transaction.execute(insert(deliveries).values(**values).returning(deliveries.c.number)).scalar_one()
     o = outbox.c
     where = [o.delivery.is_(None), o.due <= now, o.channel == channel, o.batch == batch]

@@ -374,8 +374,13 @@ destination_names = Table(
     *table_ref_columns(),
     Column("at", Utc, nullable=False),
 )
-Index("uq_destination_names_table", destination_names.c.connection, destination_names.c.table_schema,
-      destination_names.c.table_name, unique=True)  # fmt: skip
+Index(
+    "uq_destination_names_table",
+    destination_names.c.connection,
+    destination_names.c.table_schema,
+    destination_names.c.table_name,
+    unique=True,
+)
 
 old_names = Table(
     "old_names",

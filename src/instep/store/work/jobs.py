@@ -85,9 +85,20 @@ class Jobs:
             if connection:
                 ensure(transaction, connection, now)
             job = Job(
-                _job_id(now), connection, kind, "queued", due, now, dict(options or {}), priority, key,
-                attempts=attempts or policy_of(kind).attempts, why=why, who=who, source=source,
-            )  # fmt: skip
+                _job_id(now),
+                connection,
+                kind,
+                "queued",
+                due,
+                now,
+                dict(options or {}),
+                priority,
+                key,
+                attempts=attempts or policy_of(kind).attempts,
+                why=why,
+                who=who,
+                source=source,
+            )
             transaction.execute(insert(jobs).values(**vars(job)))
             return job, True
 
@@ -108,9 +119,14 @@ class Jobs:
             if found is None:
                 return None
             values = {
-                "status": "running", "attempt": found.attempt + 1, "fence": found.fence + 1, "owner": owner,
-                "started": now, "lease_until": now + self.lease, "stop": "",
-            }  # fmt: skip
+                "status": "running",
+                "attempt": found.attempt + 1,
+                "fence": found.fence + 1,
+                "owner": owner,
+                "started": now,
+                "lease_until": now + self.lease,
+                "stop": "",
+            }
             transaction.execute(update(jobs).where(jobs.c.id == found.id).values(**values))
             return self._get(transaction, found.id)
 
@@ -229,9 +245,15 @@ class Jobs:
                 self._join(transaction, twin, who)
                 return self._get(transaction, twin.id)
             values = {
-                "status": "queued", "attempt": 0, "due": self._db.now(), "ended": None, "owner": "", "stop": "",
-                "why": f"tried again by {who}", "who": who if policy_of(job.kind).shared else job.who,
-            }  # fmt: skip
+                "status": "queued",
+                "attempt": 0,
+                "due": self._db.now(),
+                "ended": None,
+                "owner": "",
+                "stop": "",
+                "why": f"tried again by {who}",
+                "who": who if policy_of(job.kind).shared else job.who,
+            }
             transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
             return self._get(transaction, job.id)
 
@@ -347,22 +369,29 @@ def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[An
     other, c = jobs.alias("other"), jobs.c
     while_paused, looks = sorted(names_with("runs_while_paused")), sorted(names_with("reads_catalog"))
     busy = exists().where(
-        other.c.connection == c.connection, other.c.status == "running", c.connection != "",
+        other.c.connection == c.connection,
+        other.c.status == "running",
+        c.connection != "",
         other.c.kind != CONNECTION_TEST,
-    )  # fmt: skip
+    )
     same = (other.c.source == c.source, other.c.status == "running", other.c.kind.in_(looks))
     looking = select(func.count()).where(*same).scalar_subquery()
     detecting = exists().where(other.c.source == c.source, other.c.status == "running", other.c.kind == "detect")
     paused = exists().where(
-        pauses.c.connection == c.connection, pauses.c.table_schema == "", pauses.c.table_name == "",
+        pauses.c.connection == c.connection,
+        pauses.c.table_schema == "",
+        pauses.c.table_name == "",
         pauses.c.ended.is_(None),
-    )  # fmt: skip
+    )
     query = select(jobs).where(
-        c.status == "queued", c.priority == priority, c.due <= now,
-        or_(c.kind == CONNECTION_TEST, ~busy), or_(c.kind.in_(while_paused), ~paused),
+        c.status == "queued",
+        c.priority == priority,
+        c.due <= now,
+        or_(c.kind == CONNECTION_TEST, ~busy),
+        or_(c.kind.in_(while_paused), ~paused),
         or_(c.source == "", c.kind.not_in(looks), looking < LOOKS_AT_A_TIME),
         or_(c.source == "", c.kind != "detect", ~detecting),
-    )  # fmt: skip
+    )
     if kinds:
         query = query.where(c.kind.in_(sorted(kinds)))
     # A row that somebody else has locked by hand holds up itself only.

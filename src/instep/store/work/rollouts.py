@@ -50,10 +50,17 @@ class Rollouts:
         now = self._db.now()
         id = f"w-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         row = {
-            "id": id, "what": dict(draft.what), "members": dict(draft.group), "sizes": list(draft.sizes),
-            "gates": dict(draft.gates), "status": "ready", "waves": draft.waves, "who": draft.who,
-            "created": now, "updated": now,
-        }  # fmt: skip
+            "id": id,
+            "what": dict(draft.what),
+            "members": dict(draft.group),
+            "sizes": list(draft.sizes),
+            "gates": dict(draft.gates),
+            "status": "ready",
+            "waves": draft.waves,
+            "who": draft.who,
+            "created": now,
+            "updated": now,
+        }
         with self._db.write() as transaction:
             transaction.execute(insert(rollouts).values(**row))
             if draft.members:
@@ -85,9 +92,15 @@ class Rollouts:
             return [_rollout(row) for row in transaction.execute(query)]
 
     def members(
-        self, id: str, *, wave: int | None = None, upto: int | None = None, statuses: Sequence[MemberStatus] = (),
-        after: tuple[int, str] | None = None, limit: int | None = None,
-    ) -> list[Member]:  # fmt: skip
+        self,
+        id: str,
+        *,
+        wave: int | None = None,
+        upto: int | None = None,
+        statuses: Sequence[MemberStatus] = (),
+        after: tuple[int, str] | None = None,
+        limit: int | None = None,
+    ) -> list[Member]:
         """By wave and name; of one wave, of all `upto` one, with these statuses, `after` (wave, connection)."""
         c = rollout_members.c
         query = select(rollout_members).where(c.rollout == id).order_by(c.wave, c.connection).limit(limit)
@@ -123,9 +136,15 @@ class Rollouts:
             owner, now = this_process(), self._db.now()
             said = {} if as_is else {"status": "running", "why": ""}
             self._set(
-                transaction, row.id, fence=row.fence + 1, host=owner.host, pid=owner.pid, pid_started=owner.started,
-                lease_until=now + self.lease, **said,
-            )  # fmt: skip
+                transaction,
+                row.id,
+                fence=row.fence + 1,
+                host=owner.host,
+                pid=owner.pid,
+                pid_started=owner.started,
+                lease_until=now + self.lease,
+                **said,
+            )
             return _rollout(_one(transaction, row.id))
 
     def check_allowed(self, id: str, allowed: Sequence[RolloutStatus]) -> Rollout:
@@ -297,9 +316,21 @@ def _row(id: str, member: Member) -> dict[str, Any]:
 def _rollout(row: Row[Any]) -> Rollout:
     owner = f"process {row.pid} on {row.host.partition('/')[0]}" if row.pid else ""
     return Rollout(
-        row.id, row.what, row.members, tuple(row.sizes), row.gates, row.status, row.wave, row.waves, row.who,
-        row.created, row.updated, row.why, row.fence, owner,
-    )  # fmt: skip
+        row.id,
+        row.what,
+        row.members,
+        tuple(row.sizes),
+        row.gates,
+        row.status,
+        row.wave,
+        row.waves,
+        row.who,
+        row.created,
+        row.updated,
+        row.why,
+        row.fence,
+        owner,
+    )
 
 
 def _member(row: Row[Any]) -> Member:

@@ -57,10 +57,14 @@ class Runs:
             owner = this_process()
             transaction.execute(
                 insert(runs).values(
-                    **vars(run), who=who, host=owner.host, pid=owner.pid, pid_started=owner.started,
+                    **vars(run),
+                    who=who,
+                    host=owner.host,
+                    pid=owner.pid,
+                    pid_started=owner.started,
                     lease_until=now + self.lease,
                 )
-            )  # fmt: skip
+            )
             return run
 
     def check_idle(self, connection: str) -> None:

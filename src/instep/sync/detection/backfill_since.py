@@ -27,50 +27,50 @@ def identity(table: Table, column: Column) -> Seen:
     return table.id or table.path, column.id or column.name
 
 
-def note_cursors(pipe: SyncContext, decisions: Iterable[Decision], accepted: Catalog) -> None:
+def note_cursors(context: SyncContext, decisions: Iterable[Decision], accepted: Catalog) -> None:
     """For columns that are held and were not before. Of a table without a record nobody knows where its cursor is:
     its first load may have been killed behind its commit."""
     decisions = tuple(decisions)
     held = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
     if not held:
         return
-    places, cursors = TableRenames.of(decisions), pipe.store.cursors.of(pipe.name)
+    places, cursors = TableRenames.of(decisions), context.store.cursors.of(context.name)
     found: dict[Seen, str] = {}
     for change in held:
         assert isinstance(change, ColumnAdded)
         table = accepted.get(places.before(change))
         at = cursors.get(table.ref) if table is not None else None
-        if table is None or (at is not None and not at.cursor) or (at is None and isinstance(pipe.source, Streams)):
+        if table is None or (at is not None and not at.cursor) or (at is None and isinstance(context.source, Streams)):
             continue
         found[identity(table, change.after)] = at.cursor if at is not None else NO_CURSOR
-    pipe.store.watermarks.add(pipe.name, found)
+    context.store.watermarks.add(context.name, found)
 
 
-def was_held(pipe: SyncContext, table: Table | None, change: Change) -> bool:
+def was_held(context: SyncContext, table: Table | None, change: Change) -> bool:
     """Whether a column was held while the cursor of its accepted table went on."""
     return (
         table is not None
         and isinstance(change, ColumnAdded)
-        and identity(table, change.after) in pipe.store.watermarks.of(pipe.name)
+        and identity(table, change.after) in context.store.watermarks.of(context.name)
     )
 
 
-def noted(pipe: SyncContext, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def noted(context: SyncContext, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The noted cursors (JSON) that a load of the table has to begin at or before, and the numbers of the backfills
     that ask for it."""
-    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "since" and b.table == table.ref]
+    waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope == "since" and b.table == table.ref]
     if not waiting:
         return (), ()
-    known = pipe.store.watermarks.of(pipe.name)
+    known = context.store.watermarks.of(context.name)
     seen = [_seen(table, b) for b in waiting]
     return tuple(known.get(s, NO_CURSOR) if s else NO_CURSOR for s in seen), tuple(b.number for b in waiting)
 
 
-def settle(pipe: SyncContext, backfill: Backfill) -> None:
+def settle(context: SyncContext, backfill: Backfill) -> None:
     """It is done: the column is read like every other from now on."""
-    table = pipe.store.accepted.catalog(pipe.name).get(backfill.table)
+    table = context.store.accepted.catalog(context.name).get(backfill.table)
     if backfill.scope == "since" and table is not None and (seen := _seen(table, backfill)):
-        pipe.store.watermarks.forget(pipe.name, seen)
+        context.store.watermarks.forget(context.name, seen)
 
 
 def _seen(table: Table, backfill: Backfill) -> Seen | None:

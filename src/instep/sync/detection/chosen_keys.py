@@ -45,10 +45,10 @@ def with_key(table: Table, names: list[str | None]) -> Table:
     return replace(table, columns=tuple(replace(c, key=places.get(c.name, 0)) for c in table.columns))
 
 
-def settings_of(pipe: SyncContext, table: Table) -> TableSettings:
+def settings_of(context: SyncContext, table: Table) -> TableSettings:
     """The settings of an accepted table, with where a chosen cursor begins."""
-    settings = pipe.settings(table)
-    choice = pipe.store.choices.of(pipe.name).get((table.ref, "cursor"))
+    settings = context.settings(table)
+    choice = context.store.choices.of(context.name).get((table.ref, "cursor"))
     if choice is None or not choice.start or settings.cursor is not None:
         return settings
     return replace(settings, start=choice.start)

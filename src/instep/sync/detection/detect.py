@@ -194,7 +194,7 @@ class DetectionResult:
 
 
 def detect(
-    pipe: SyncContext,
+    context: SyncContext,
     discovery: Discovery,
     *,
     count: bool = True,
@@ -207,45 +207,47 @@ def detect(
     `stored`: the discovery is the one that the store has. `assumed`: reviews by content key as if they were answered
     so, for looking at what an answer leads to. Samples for suspected renames are read in `snapshot`, else in one that
     is opened for it; not at all if the detection is `recalled` from the store."""
-    store = pipe.store
-    latest = store.accepted.latest(pipe.name)
-    version, accepted = latest.version if latest else 0, store.accepted.catalog(pipe.name)
-    last = None if stored else store.discoveries.get(pipe.name)
+    store = context.store
+    latest = store.accepted.latest(context.name)
+    version, accepted = latest.version if latest else 0, store.accepted.catalog(context.name)
+    last = None if stored else store.discoveries.get(context.name)
     rebound = moved(last, discovery)
     if rebound:
         accepted = rebind(accepted, discovery.catalog)
-    switches = store.switches.of(pipe.name)
-    chosen = sides(pipe.said, switches, discovery.catalog, accepted, discovery.identity)
-    pipe = replace(pipe, selection=chosen.now, before=chosen.before)
+    switches = store.switches.of(context.name)
+    chosen = sides(context.said, switches, discovery.catalog, accepted, discovery.identity)
+    context = replace(context, selection=chosen.now, before=chosen.before)
     closed = {**unusable(discovery.catalog, accepted), **discovery.denied}
-    access = restrict(discovery.catalog, accepted, closed, pipe.selection)
-    source = _settled(pipe, access.source, accepted)
-    answers = store.reviews.standing(pipe.name)
-    compared = _compared(pipe, source, accepted, access)
+    access = restrict(discovery.catalog, accepted, closed, context.selection)
+    source = _settled(context, access.source, accepted)
+    answers = store.reviews.standing(context.name)
+    compared = _compared(context, source, accepted, access)
     with span("diff"):
-        changes = [*_without_hashes(pipe, diff(*compared)), *(AccessLost(r, *why) for r, why in access.lost.items())]
+        changes = [*_without_hashes(context, diff(*compared)), *(AccessLost(r, *why) for r, why in access.lost.items())]
         tell(found=len(changes))
-    drift = Drift() if recalled else compare(pipe, accepted)
+    drift = Drift() if recalled else compare(context, accepted)
     changes += remembered(answers) if recalled else drift.changes
-    listing = listing_of(pipe, discovery, source, version, switches, answers)
+    listing = listing_of(context, discovery, source, version, switches, answers)
 
     def explicit(change: Change) -> Explicit | None:
         review = answers.get(key(change))
-        counts = None if own_word(pipe, change.kind, review) else review
+        counts = None if own_word(context, change.kind, review) else review
         typed: Explicit | None = "typed" if is_type_choice(change) else None
         return _answer(change, counts, listing) or said(chosen.now, change, source) or typed
 
-    changes = listing.split(changes, lambda c: decide(c, pipe.policy, explicit=explicit(c), tags=pipe.tags))
-    personal = suspects(pipe, changes, source, answers, look=assumed is None)
+    changes = listing.split(changes, lambda c: decide(c, context.policy, explicit=explicit(c), tags=context.tags))
+    personal = suspects(context, changes, source, answers, look=assumed is None)
     changes = split(changes, personal)
     kept = left_behind(_columns_asked(answers), changes, accepted, source)
     sight = ApprovalFingerprint.of([*changes, *kept], source, accepted)
     asked = _names_asked(answers)
     stale = sight.stale([*changes, *kept, *asked], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
-    doubt = suspect(pipe, changes, discovery, sight, answers, explicit, _opened(pipe, snapshot, recalled=recalled))
+    doubt = suspect(
+        context, changes, discovery, sight, answers, explicit, _opened(context, snapshot, recalled=recalled)
+    )
     decisions, proposals = decide_all(
-        [*doubt.changes, *kept], pipe.policy, explicit=explicit, tags=pipe.tags, suspected=doubt.proposals
+        [*doubt.changes, *kept], context.policy, explicit=explicit, tags=context.tags, suspected=doubt.proposals
     )
     decisions = stay_off(decisions, listing.is_off)
     seen = {k: r.seen + count for k, r in answers.items()}
@@ -255,24 +257,38 @@ def detect(
     before = last.catalog if last and not rebound else Catalog()
 
     def name(fact: NameCollided) -> Decision:
-        return decide(fact, pipe.policy, explicit=explicit(fact), tags=pipe.tags)
+        return decide(fact, context.policy, explicit=explicit(fact), tags=context.tags)
 
-    met = collide(decisions, accepted, source, pipe.naming, name, asked)
+    met = collide(decisions, accepted, source, context.naming, name, asked)
     decisions = hold_personal(PrivacyGuard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
-    decisions = explained(_bounded(pipe, decisions, answers), kept, f"{pipe.naming.prefix}extra")
-    decisions = second_person(pipe, met.settled(settle(decisions, accepted)), answers)
+    decisions = explained(_bounded(context, decisions, answers), kept, f"{context.naming.prefix}extra")
+    decisions = second_person(context, met.settled(settle(decisions, accepted)), answers)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return DetectionResult(
-        source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
-        _unmatched(pipe, discovery, switches), stale,
+        source,
+        accepted,
+        version,
+        decisions,
+        proposals,
+        discovery,
+        denied,
+        answers,
+        access.hidden,
+        rebound,
+        stored,
+        _unmatched(context, discovery, switches),
+        stale,
         counts=counts(*compared, changes),
         doubt=doubt,
         drift=drift,
-        unheeded=unheeded(pipe, discovery.catalog, source, discovery.denied),
-        missing={**missing_includes(pipe, discovery, accepted, recalled=recalled), **missing_columns(pipe, discovery)},
-        others=any(is_on(pipe.selection, t)[0] for t in source.tables),
-        born=() if stored or rebound else left_out_at_birth(pipe, last, discovery, accepted, listing, decisions),
-    )  # fmt: skip
+        unheeded=unheeded(context, discovery.catalog, source, discovery.denied),
+        missing={
+            **missing_includes(context, discovery, accepted, recalled=recalled),
+            **missing_columns(context, discovery),
+        },
+        others=any(is_on(context.selection, t)[0] for t in source.tables),
+        born=() if stored or rebound else left_out_at_birth(context, last, discovery, accepted, listing, decisions),
+    )
 
 
 def _names_asked(answers: Mapping[str, Review]) -> list[NameCollided]:
@@ -284,48 +300,50 @@ def _columns_asked(answers: Mapping[str, Review]) -> list[Change]:
     return [change_from_dict(r.change) for r in answers.values() if r.kind == ColumnAdded.kind]
 
 
-def _opened(pipe: SyncContext, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:
+def _opened(context: SyncContext, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:
     if recalled:
         return None
-    return pipe.source.snapshot if snapshot is None else lambda: nullcontext(snapshot)
+    return context.source.snapshot if snapshot is None else lambda: nullcontext(snapshot)
 
 
-def _bounded(pipe: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
+def _bounded(
+    context: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
+) -> tuple[Decision, ...]:
     """Without floods of new columns and types that go back and forth; what was held for that stays held until it is
     answered."""
     rules = {k: r.rule for k, r in answers.items()}
     held = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
-    decisions = limit_columns(decisions, pipe.max_new_columns, held)
+    decisions = limit_columns(decisions, context.max_new_columns, held)
     if not retypes(decisions):
         return decisions
-    versions = pipe.store.schemas.history(pipe.name, "source")[:WINDOW]
-    past = [pipe.store.schemas.catalog(pipe.name, "source", v.version) for v in reversed(versions)]
+    versions = context.store.schemas.history(context.name, "source")[:WINDOW]
+    past = [context.store.schemas.catalog(context.name, "source", v.version) for v in reversed(versions)]
     return hold_flapping(decisions, past)
 
 
-def _unmatched(pipe: SyncContext, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
+def _unmatched(context: SyncContext, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
     closed = {*(".".join(path) for path in discovery.denied), *(s.path for s in switches)}
-    found = (Pattern(text) for text in unmatched(pipe.selection, discovery.catalog) if text not in closed)
+    found = (Pattern(text) for text in unmatched(context.selection, discovery.catalog) if text not in closed)
     return tuple(p.text for p in found if p.is_exact or not any(map(p.matches, closed)))
 
 
-def _settled(pipe: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
+def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
     """The source with the keys and cursors of the settings; a hashed column is text."""
     known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
-    chosen = pipe.store.choices.of(pipe.name)
+    chosen = context.store.choices.of(context.name)
 
     def one(table: Table) -> Table:
-        before, settings = known.get(table.ref), pipe.settings(table)
+        before, settings = known.get(table.ref), context.settings(table)
         typed = with_types(table, before, settings.types, settings.source_types)
         return with_choices(with_settings(typed, before, settings), before, chosen, settings)
 
     tables = map(one, source.tables)
-    return Catalog.of(_with_hashes(pipe, t, known.get(t.ref)) for t in tables)
+    return Catalog.of(_with_hashes(context, t, known.get(t.ref)) for t in tables)
 
 
-def _with_hashes(pipe: SyncContext, table: Table, known: Table | None) -> Table:
+def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Table:
     """A column is hashed under its own name or under the one that it was accepted by."""
-    selection, was = pipe.selection, pipe.selected_before
+    selection, was = context.selection, context.selected_before
     if not selection.covers_columns:
         return table
     old = {c.id: c.name for c in known.live if c.id} if known else {}
@@ -337,27 +355,27 @@ def _with_hashes(pipe: SyncContext, table: Table, known: Table | None) -> Table:
     return replace(table, columns=tuple(columns))
 
 
-def _without_hashes(pipe: SyncContext, changes: Iterable[Change]) -> Iterator[Change]:
+def _without_hashes(context: SyncContext, changes: Iterable[Change]) -> Iterator[Change]:
     """Leave out that a key has another type where its columns are, or were, hashed: the selection answers for that."""
     loaded: Mapping[Ref, Sequence[LoadedColumn]] | None = None
     for change in changes:
         if isinstance(change, KeyChanged) and change.before == change.after:
-            loaded = pipe.store.loaded.of(pipe.name) if loaded is None else loaded
+            loaded = context.store.loaded.of(context.name) if loaded is None else loaded
             were = {c.name for c in loaded.get(change.table, ()) if c.hashed}
-            if any(name in were or hashed(pipe.selection, change.table, name) for name in change.after):
+            if any(name in were or hashed(context.selection, change.table, name) for name in change.after):
                 continue
         yield change
 
 
-def _compared(pipe: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
+def _compared(context: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
     """What is switched on of both sides. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
-    off = {t.ref for t in source.tables if not is_on(pipe.selection, t)[0]}
+    off = {t.ref for t in source.tables if not is_on(context.selection, t)[0]}
     off_before = {ref for ref, now in pairs.items() if now.ref in off}
-    off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(pipe.selected_before, t)[0]}
+    off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(context.selected_before, t)[0]}
     before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in access.lost)
     after = Catalog.of(t for t in source.tables if t.ref not in off)
-    return _columns_on(pipe.selected_before, before), _columns_on(pipe.selection, after)
+    return _columns_on(context.selected_before, before), _columns_on(context.selection, after)
 
 
 def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
@@ -373,85 +391,87 @@ def _answer(change: Change, review: Review | None, listing: NewObjects) -> Expli
     return "on" if listing.lets_in(change) and change.kind.endswith(".added") else None
 
 
-def record(pipe: SyncContext, detection: DetectionResult, *, count: bool = True) -> dict[str, Review]:
+def record(context: SyncContext, detection: DetectionResult, *, count: bool = True) -> dict[str, Review]:
     """Stores the detection with its reviews and events in one transaction and answers the reviews by content key.
 
     The same detection twice adds nothing but its count (`count` false: not even that). What tables that may not be
     read had waiting keeps waiting.
     """
-    store, source_print = pipe.store, fingerprint(detection.source)
+    store, source_print = context.store, fingerprint(detection.source)
     sight = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
-    with pipe.transaction():
-        known = store.reviews.standing(pipe.name)  # another detection may have been recorded since this one was made
+    with context.transaction():
+        known = store.reviews.standing(context.name)  # another detection may have been recorded since this one was made
         decided = (still_refused(d, known.get(key(d.change))) for d in detection.decisions)
         findings = [_finding(d, sight, detection.doubt) for d in decided]
         findings += detection.doubt.findings(sight)
         stale = frozenset(k for k in detection.stale if k in known and known[k].status == "approved")
         detection = replace(detection, reviews=known, stale=stale)
         if not (detection.rebound or detection.stored):
-            remember(pipe, detection)
+            remember(context, detection)
         seen = detection.discovery
-        store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
+        store.switches.follow(context.name, moves(store.switches.of(context.name), seen.catalog, seen.identity))
         left = (*detection.decisions, *detection.born)
-        record_listing(pipe, left, seen, detection.accepted, store.switches.of(pipe.name))
-        note_cursors(pipe, detection.decisions, detection.accepted)
+        record_listing(context, left, seen, detection.accepted, store.switches.of(context.name))
+        note_cursors(context, detection.decisions, detection.accepted)
         catalogs = seen.catalog, detection.source
-        hidden = out_of_sight(pipe, known, {f.key for f in findings}, detection.accepted, catalogs)
+        hidden = out_of_sight(context, known, {f.key for f in findings}, detection.accepted, catalogs)
         for ref, why in returned(known, {f.key for f in findings}, detection.accepted, detection.source):
-            store.backfills.want(pipe.name, ref, why=why)
+            store.backfills.want(context.name, ref, why=why)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(
-            pipe.name, findings, source_print, count=count, unseen=detection.denied.keys(), out_of_sight=hidden
+            context.name, findings, source_print, count=count, unseen=detection.denied.keys(), out_of_sight=hidden
         )
         news: list[Event] = []
         for review, decision in zip(reviews, detection.decisions, strict=False):
             if review.key not in detection.reviews:
-                news += _events(pipe.name, review, decision, proven=seen.proves_absence)
+                news += _events(context.name, review, decision, proven=seen.proves_absence)
             elif review.key in detection.stale:
-                news.append(ChangeReopened(pipe.name, review.id, review.summary, decision.why))
+                news.append(ChangeReopened(context.name, review.id, review.summary, decision.why))
         for review, found in zip(reviews[len(detection.decisions) :], detection.doubt.proposals, strict=False):
             if review.key not in detection.reviews:
-                news.append(RenameSuspected(pipe.name, review.id, review.summary, found.score, found.evidence))
+                news.append(RenameSuspected(context.name, review.id, review.summary, found.score, found.evidence))
         if news:
             store.events.add(*news)
     return {r.key: r for r in reviews}
 
 
-def asked(pipe: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
+def asked(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
     """The ids of the changes that wait for a person now; snoozed ones wait later."""
     held = [reviews[key(d.change)] for d in detection.waiting]
     held += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
-    return tuple(r.id for r in held if not pipe.store.reviews.is_asleep(r))
+    return tuple(r.id for r in held if not context.store.reviews.is_asleep(r))
 
 
-def remember(pipe: SyncContext, detection: DetectionResult) -> None:
+def remember(context: SyncContext, detection: DetectionResult) -> None:
     """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
-    pipe.store.discoveries.save(pipe.name, _cached(detection.discovery), run=pipe.run.id if pipe.run else "")
+    context.store.discoveries.save(
+        context.name, _cached(detection.discovery), run=context.run.id if context.run else ""
+    )
 
 
-def look(pipe: SyncContext, *, count: bool = True) -> DetectionResult:
+def look(context: SyncContext, *, count: bool = True) -> DetectionResult:
     """Detects without reading the source's catalog, if the source says that it is the stored one."""
-    known = None if isinstance(pipe.source, Streams) else _known(pipe)  # what is silent is not stored
-    return detect(pipe, known or pipe.source.discover(), count=count, stored=known is not None)
+    known = None if isinstance(context.source, Streams) else _known(context)  # what is silent is not stored
+    return detect(context, known or context.source.discover(), count=count, stored=known is not None)
 
 
-def look_at(pipe: SyncContext, known: CachedDiscovery) -> DetectionResult:
+def look_at(context: SyncContext, known: CachedDiscovery) -> DetectionResult:
     """Detects in what another connection of the same source has seen just now."""
-    same = pipe.store.discoveries.fingerprint(pipe.name) == known.fingerprint and not has_weak_ids(known.catalog)
+    same = context.store.discoveries.fingerprint(context.name) == known.fingerprint and not has_weak_ids(known.catalog)
     if same:
-        pipe.store.discoveries.touch(pipe.name)
-    return detect(pipe, seen_then(known), stored=same)
+        context.store.discoveries.touch(context.name)
+    return detect(context, seen_then(known), stored=same)
 
 
-def _known(pipe: SyncContext) -> Discovery | None:
+def _known(context: SyncContext) -> Discovery | None:
     """The stored discovery, if the source is still as it was then. Weak ids are no part of a fingerprint: two tables
     of one shape may have swapped their names under it."""
-    if pipe.store.discoveries.fingerprint(pipe.name) != pipe.source.fingerprint():
+    if context.store.discoveries.fingerprint(context.name) != context.source.fingerprint():
         return None
-    known = pipe.store.discoveries.get(pipe.name)
+    known = context.store.discoveries.get(context.name)
     if known is None or has_weak_ids(known.catalog):
         return None
-    pipe.store.discoveries.touch(pipe.name)
+    context.store.discoveries.touch(context.name)
     return seen_then(known)
 
 
@@ -465,10 +485,12 @@ def seen_then(known: CachedDiscovery) -> Discovery:
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
 
 
-def recall(pipe: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
+def recall(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
     """The last detection over again, without the source, under `assumed` answers; None before the first."""
-    known = pipe.store.discoveries.get(pipe.name)
-    return detect(pipe, seen_then(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
+    known = context.store.discoveries.get(context.name)
+    return (
+        detect(context, seen_then(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
+    )
 
 
 def _cached(seen: Discovery) -> CachedDiscovery:

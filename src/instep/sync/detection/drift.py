@@ -54,37 +54,37 @@ def _why(found: tuple[Difference, ...]) -> str:
     return f"somebody changed it at the destination: {'; '.join(d.text for d in found)}"
 
 
-def compare(pipe: SyncContext, accepted: Catalog) -> Drift:
+def compare(context: SyncContext, accepted: Catalog) -> Drift:
     """Looks at the destination's tables; nothing before the first version of its schema."""
-    before = pipe.store.schemas.latest(pipe.name, "destination")
+    before = context.store.schemas.latest(context.name, "destination")
     if before is None:
         return Drift()
-    half = touched(pipe)
-    refs = {t.ref: destination_ref(t, pipe.naming) for t in accepted.tables if not t.retained}
+    half = touched(context)
+    refs = {t.ref: destination_ref(t, context.naming) for t in accepted.tables if not t.retained}
     left = {ref: table for ref, at in refs.items() if at not in half and (table := before.get(at))}
-    there, _ = inspected(pipe, [refs[ref] for ref in left])
-    left = _ever_there(pipe, {ref: (table, there.get(refs[ref])) for ref, table in left.items()})
-    pairs = {ref: differences(table, there.get(refs[ref]), pipe.naming.prefix) for ref, table in left.items()}
+    there, _ = inspected(context, [refs[ref] for ref in left])
+    left = _ever_there(context, {ref: (table, there.get(refs[ref])) for ref, table in left.items()})
+    pairs = {ref: differences(table, there.get(refs[ref]), context.naming.prefix) for ref, table in left.items()}
     return Drift({ref: found for ref, found in pairs.items() if found}, left)
 
 
-def _ever_there(pipe: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
+def _ever_there(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
     """Without the tables that are not there because the run that accepted them has died, or has not come yet, to their
     first rows, with which they appear."""
     gone = {table.ref: ref for ref, (table, found) in pairs.items() if found is None}
-    never = {gone[at] for at in unborn(pipe, frozenset(gone))} if gone else set()
+    never = {gone[at] for at in unborn(context, frozenset(gone))} if gone else set()
     return {ref: table for ref, (table, _) in pairs.items() if ref not in never}
 
 
-def inspected(pipe: SyncContext, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
+def inspected(context: SyncContext, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
     """Our tables among `refs`, and what to tell people about those that are not ours."""
     try:
-        return pipe.destination.inspect(refs), {}
+        return context.destination.inspect(refs), {}
     except DestinationError:
-        foreign = pipe.destination.foreign(refs)
+        foreign = context.destination.foreign(refs)
         if not foreign:
             raise
-        return pipe.destination.inspect([ref for ref in refs if ref not in foreign]), foreign
+        return context.destination.inspect([ref for ref in refs if ref not in foreign]), foreign
 
 
 def remembered(answers: Mapping[str, Review]) -> list[Change]:
@@ -92,25 +92,25 @@ def remembered(answers: Mapping[str, Review]) -> list[Change]:
     return [change_from_dict(r.change) for r in answers.values() if r.kind == KIND]
 
 
-def repaired(pipe: SyncContext, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
+def repaired(context: SyncContext, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
     """The plan with what brings values back: a column that was dropped by hand comes back by its old id, and one that
     was made anew is recorded as ours."""
     refs = drift.approved(decisions)
     if not refs:
         return made
     gone = {(at.ref, d.column) for ref in refs if (at := drift.left[ref]) for d in drift.found[ref] if d.what == "gone"}
-    steps = [_undropped(pipe, s, gone) for s in made.steps]
+    steps = [_undropped(context, s, gone) for s in made.steps]
     for ref in refs:
         steps += _recorded(drift.left[ref], drift.found[ref], steps)
     order = {ref: place for place, ref in enumerate(dict.fromkeys(s.table for s in steps))}
     return replace(made, steps=tuple(sorted(steps, key=lambda s: order[s.table])))
 
 
-def _undropped(pipe: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> Step:
+def _undropped(context: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> Step:
     change = one.change
     if not isinstance(change, ColumnAdded) or (one.table, change.after.name) not in gone:
         return one
-    if pipe.destination.undrop_report(one.table, change.after.name).why_not:
+    if context.destination.undrop_report(one.table, change.after.name).why_not:
         return one
     return step(one.table, UndropColumn(one.table, change.after, change.after))
 
@@ -124,31 +124,33 @@ def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> 
     return [step(left.ref, RecordIdentity(left.ref, left.by_name[n], left.by_name[n])) for n in new]
 
 
-def as_left(pipe: SyncContext, wanted: Catalog, done: Iterable[str]) -> Catalog:
+def as_left(context: SyncContext, wanted: Catalog, done: Iterable[str]) -> Catalog:
     """The destination's schema to remember: tables whose difference nobody has answered (`done`: ids of the reviews
     that are answered now) stay remembered as they were left."""
     answered = set(done)
-    open_ = [r for r in pipe.store.reviews.standing(pipe.name).values() if r.kind == KIND and r.id not in answered]
-    before = pipe.store.schemas.latest(pipe.name, "destination") if open_ else None
+    open_ = [
+        r for r in context.store.reviews.standing(context.name).values() if r.kind == KIND and r.id not in answered
+    ]
+    before = context.store.schemas.latest(context.name, "destination") if open_ else None
     if before is None:
         return wanted
-    accepted = pipe.store.accepted.catalog(pipe.name)
+    accepted = context.store.accepted.catalog(context.name)
     for review in open_:
         table = accepted.get(review.table)
-        if table and (old := before.get(destination_ref(table, pipe.naming))):
+        if table and (old := before.get(destination_ref(table, context.naming))):
             wanted = wanted.put(old)
     return wanted
 
 
-def want_reload(pipe: SyncContext, made: Plan, review: Review, ref: Ref) -> None:
+def want_reload(context: SyncContext, made: Plan, review: Review, ref: Ref) -> None:
     """The accepted table `ref` is read again after a repair that may have left values out."""
-    if reloads(pipe, made, review, ref):
-        pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
+    if reloads(context, made, review, ref):
+        context.store.backfills.want(context.name, ref, why=review.summary, change=review.id)
 
 
-def reloads(pipe: SyncContext, made: Plan, review: Review, ref: Ref) -> bool:
+def reloads(context: SyncContext, made: Plan, review: Review, ref: Ref) -> bool:
     """Whether it is."""
     table = made.after.get(ref) if review.kind == KIND else None
-    at = destination_ref(table, pipe.naming) if table else None
+    at = destination_ref(table, context.naming) if table else None
     kinds = ("column.undropped", "column.added", "column.rewritten", "column.recorded")
     return any(s.table == at and s.change.kind in kinds for s in made.steps)

@@ -60,7 +60,9 @@ class CatalogSides:
     selection: Selection
 
 
-def gather(pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Sequence[Candidate]) -> dict[str, Sample]:
+def gather(
+    context: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Sequence[Candidate]
+) -> dict[str, Sample]:
     """What the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
     Reads in `snapshot`. A failure here is no failure of the detection."""
     by_table: dict[Ref, list[Candidate]] = {}
@@ -70,9 +72,9 @@ def gather(pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Se
             by_table.setdefault(one.removed.table, []).append(one)
     out: dict[str, Sample] = {}
     for ref, pairs in by_table.items():
-        out |= _tried(pairs, lambda ref=ref, pairs=pairs: _columns(pipe, sides, snapshot, ref, pairs))
+        out |= _tried(pairs, lambda ref=ref, pairs=pairs: _columns(context, sides, snapshot, ref, pairs))
     for one in tables:
-        out |= _tried([one], lambda one=one: _table(pipe, sides, snapshot, one))
+        out |= _tried([one], lambda one=one: _table(context, sides, snapshot, one))
     return out
 
 
@@ -87,20 +89,20 @@ def _tried(pairs: Sequence[Candidate], read: Any) -> dict[str, Sample]:
 
 
 def _columns(
-    pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]
+    context: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]
 ) -> list[Sample]:
     """One sample for each pair of one table."""
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
         return [NO_ROWS] * len(pairs)
-    there = destination_ref(table, pipe.naming)
-    state = pipe.destination.state(there)
+    there = destination_ref(table, context.naming)
+    state = context.destination.state(there)
     if state is None or not state.rows:
         return [NO_ROWS] * len(pairs)
-    names = set(pipe.destination.target(there).schema.names)
+    names = set(context.destination.target(there).schema.names)
     if gone := [c.name for c in table.live if (c.alias or c.name) not in names]:
         return [Sample(note=f"column {gone[0]} is not at the destination")] * len(pairs)
-    work = _Work(pipe, sides.selection, snapshot, table, raw, there)
+    work = _Work(context, sides.selection, snapshot, table, raw, there)
     by_name = {after.name: before for before, after in pair_columns(table, source).same}
     keys = {before.name: after for after, before in by_name.items()}
     wanted = [_Column(table.by_name[c.removed.before.name], raw.by_name[_new(c)], _new(c)) for c in pairs]
@@ -133,7 +135,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Work:
-    pipe: SyncContext
+    context: SyncContext
     selection: Selection
     snapshot: Snapshot
     table: Table
@@ -149,11 +151,11 @@ class _Work:
         asked = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
         if not len(asked):
             return [Sample(note="no rows at the source to compare with")] * len(wanted)
-        met = current(self.pipe.destination.lookup_rows(self.there, asked), self.pipe.naming.prefix)
+        met = current(self.context.destination.lookup_rows(self.there, asked), self.context.naming.prefix)
         numbers = pa.array(met.numbers, pa.int64())
         new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
         old = [met.rows.column(c.place).to_pylist() for c in every[len(keys) :]]
-        mark = f"{self.pipe.naming.prefix}deleted"
+        mark = f"{self.context.naming.prefix}deleted"
         gone = met.rows.column(mark).to_pylist() if mark in met.rows.column_names else [False] * len(met.rows)
         kept = [
             i
@@ -173,7 +175,7 @@ class _Work:
         """Two heaps of values: those of the first rows on each side."""
         new = self.source_rows([one], spread=False)[0].to_pylist()
         old: list[Any] = []
-        with self.pipe.destination.read(self.there, [one.place]) as reader:
+        with self.context.destination.read(self.there, [one.place]) as reader:
             for batch in reader:
                 old += batch.column(0).to_pylist()
                 if len(old) >= max(len(new), SAMPLE):
@@ -186,7 +188,7 @@ class _Work:
     def source_rows(self, columns: Sequence[_Column], *, spread: bool) -> list[pa.Array]:
         """The first rows of the source, each column as the destination holds the accepted one."""
         source = {c.new.name: c.new for c in columns}
-        where = where_of(self.pipe, self.table, self.raw)
+        where = where_of(self.context, self.table, self.raw)
         read = TableRead(self.raw, self.raw, tuple(ColumnRead(c, c) for c in source.values()), where)
         telling = {c.new.name for c in columns if not c.old.key}
         batch = _first(self.snapshot, read, [place for place, name in enumerate(source) if name in telling])
@@ -198,11 +200,11 @@ class _Work:
         return [self.conformed(c, batch.column(place[c.new.name]), yields[c.new.name]) for c in columns]
 
     def target(self, one: _Column) -> pa.DataType:
-        return self.pipe.destination.target(self.there).schema.field(one.place).type
+        return self.context.destination.target(self.there).schema.field(one.place).type
 
     def conformed(self, one: _Column, values: pa.Array, kind: DataType) -> pa.Array:
         if self.is_hashed(one):
-            return digests(values, kind, self.pipe.salt)
+            return digests(values, kind, self.context.salt)
         return cast(values, kind, self.target(one), one.old.type).values
 
 
@@ -264,26 +266,26 @@ def _range(old: Sequence[Any], new: Sequence[Any]) -> bool | None:
         return None
 
 
-def _table(pipe: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
+def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
     """How many sampled rows of the new table stand in the old one with the same values in all columns of one name."""
     assert isinstance(one.removed, TableRemoved)
     assert isinstance(one.added, TableAdded)
     old, new, raw = one.removed.before, one.added.after, sides.raw.get(one.added.after.ref)
-    there = destination_ref(old, pipe.naming)
-    state = pipe.destination.state(there)
+    there = destination_ref(old, context.naming)
+    state = context.destination.state(there)
     if raw is None or state is None or not state.rows:
         return [NO_ROWS]
     names = [c.name for c in old.live if c.name in new.by_name and _fits(c, new.by_name[c.name])]
     if not old.key or not set(old.key) <= set(names) or state.rows > LARGEST:
         return [Sample(note="no key to compare rows by" if not old.key else "their keys cannot be compared")]
-    work = _Work(pipe, sides.selection, snapshot, old, raw, there)
+    work = _Work(context, sides.selection, snapshot, old, raw, there)
     every = [_Column(old.by_name[n], raw.by_name[n], n) for n in (*old.key, *(n for n in names if n not in old.key))]
     rows = work.source_rows(every, spread=True)
     unique = _first_of_each(rows[: len(old.key)])
     asked = pa.table([v.take(unique) for v in rows[: len(old.key)]], names=[c.place for c in every[: len(old.key)]])
     if not len(asked):
         return [Sample(note="no rows at the source to compare with")]
-    met = current(pipe.destination.lookup_rows(there, asked), pipe.naming.prefix)
+    met = current(context.destination.lookup_rows(there, asked), context.naming.prefix)
     places = unique.take(pa.array(met.numbers, pa.int64()))
     same = _equal_rows(
         [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]

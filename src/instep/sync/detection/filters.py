@@ -13,27 +13,27 @@ from instep.sources.base import Filters, Snapshot
 from instep.sync.context import Ref, SyncContext
 
 
-def filter_said(pipe: SyncContext, *tables: Table) -> str | None:
+def filter_said(context: SyncContext, *tables: Table) -> str | None:
     """The filter that a table has under the first of its names of which the settings say one; None: under none."""
-    said = (pipe.settings(table).filter for table in tables)
+    said = (context.settings(table).filter for table in tables)
     return next((text.strip() for text in said if text is not None), None)
 
 
-def where_of(pipe: SyncContext, *tables: Table) -> str:
+def where_of(context: SyncContext, *tables: Table) -> str:
     """The filter, "" for all rows."""
-    return filter_said(pipe, *tables) or ""
+    return filter_said(context, *tables) or ""
 
 
-def faulty_filters(pipe: SyncContext, snapshot: Snapshot, reads: Iterable[TableRead]) -> dict[Ref, str]:
+def faulty_filters(context: SyncContext, snapshot: Snapshot, reads: Iterable[TableRead]) -> dict[Ref, str]:
     """The accepted tables whose filter cannot be used, and why in a sentence for people."""
-    found = ((read, fault_of(pipe, snapshot, read)) for read in reads if read.where)
+    found = ((read, fault_of(context, snapshot, read)) for read in reads if read.where)
     return {read.table.ref: str(error) for read, error in found if error is not None}
 
 
-def fault_of(pipe: SyncContext, snapshot: Snapshot, read: TableRead) -> ProjectError | None:
+def fault_of(context: SyncContext, snapshot: Snapshot, read: TableRead) -> ProjectError | None:
     if not isinstance(snapshot, Filters):
         return ProjectError(
-            f"table {read.table.path} has a filter, and sources of the type {pipe.source.kind} have none",
+            f"table {read.table.path} has a filter, and sources of the type {context.source.kind} have none",
             hint="take `filter` out of its settings",
         )
     why = _text_fault(snapshot, read) or snapshot.fault(read)
@@ -55,13 +55,13 @@ def _text_fault(snapshot: Filters, read: TableRead) -> str:
     return fault(read.where, snapshot.dialect, columns)
 
 
-def planned_faults(pipe: SyncContext, source: Catalog) -> Iterator[str]:
+def planned_faults(context: SyncContext, source: Catalog) -> Iterator[str]:
     """The tables that a sync would refuse because of their filter. Opens a snapshot if some table has one."""
-    on = (t for t in source.tables if is_on(pipe.selection, t)[0])
-    reads = [r for t in on if (r := TableRead(t, t, (), where_of(pipe, t))).where]
+    on = (t for t in source.tables if is_on(context.selection, t)[0])
+    reads = [r for t in on if (r := TableRead(t, t, (), where_of(context, t))).where]
     if reads:
-        with pipe.source.snapshot() as snapshot:
-            yield from faulty_filters(pipe, snapshot, reads).values()
+        with context.source.snapshot() as snapshot:
+            yield from faulty_filters(context, snapshot, reads).values()
 
 
 def lost_filter(read: TableRead, path: str) -> Blocked:

@@ -31,14 +31,14 @@ _KEPT_OUT = ("waits for a review", "not applied", "the table is paused", "the co
 _BY_PERSON = frozenset({"review", "selection"})
 
 
-def own_word(pipe: SyncContext, kind: str, review: Review | None) -> bool:
+def own_word(context: SyncContext, kind: str, review: Review | None) -> bool:
     """Whether nobody but the person for whom this pipe works has said yes to a destructive change."""
-    if not pipe.four_eyes or review is None or kind not in DESTRUCTIVE:
+    if not context.four_eyes or review is None or kind not in DESTRUCTIVE:
         return False
-    return review.status == "approved" and review.decided_by == pipe.who
+    return review.status == "approved" and review.decided_by == context.who
 
 
-def held_before(pipe: SyncContext, kind: str, review: Review | None) -> bool:
+def held_before(context: SyncContext, kind: str, review: Review | None) -> bool:
     """Whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
 
     Who may set a policy could let in alone what waits for a second person, so another policy decides only about what
@@ -46,14 +46,14 @@ def held_before(pipe: SyncContext, kind: str, review: Review | None) -> bool:
     approves it and another one for whom it is applied. So is one that somebody had approved and that the destination
     has refused. What else holds a change back (a removal that is not confirmed yet, a key that is asked about, a
     switch) does not count: it ends by itself, and no person was asked."""
-    if not pipe.four_eyes or review is None or kind not in DESTRUCTIVE or review.status != "open":
+    if not context.four_eyes or review is None or kind not in DESTRUCTIVE or review.status != "open":
         return False
     refused = review.rule == REFUSED and bool(review.decided_by)
     return refused or review.rule == RULE or (review.rule not in _BY_PERSON and review.why.startswith(_KEPT_OUT))
 
 
 def out_of_sight(
-    pipe: SyncContext,
+    context: SyncContext,
     standing: Mapping[str, Review],
     found: Collection[str],
     accepted: Catalog,
@@ -65,7 +65,7 @@ def out_of_sight(
     and bring it back as a new one. So it goes on standing while the whole source, as it is (the first of `sources`)
     or with the settings (the others), still differs so from what is accepted, or lacks the table. `found`: the content
     keys of what the detection has decided."""
-    if not pipe.four_eyes:
+    if not context.four_eyes:
         return frozenset()
     missing = {k: r for k, r in standing.items() if r.kind in DESTRUCTIVE and k not in found}
     if not missing:
@@ -77,7 +77,7 @@ def out_of_sight(
 
 
 def second_person(
-    pipe: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
+    context: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
 ) -> tuple[Decision, ...]:
     """The decisions with those held that wait for somebody else. What a policy lets in is not held, unless the change
     was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be of the
@@ -85,10 +85,10 @@ def second_person(
 
     def one(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))
-        if review is not None and own_word(pipe, decision.change.kind, review):
+        if review is not None and own_word(context, decision.change.kind, review):
             return _held(decision, f"approved by {review.decided_by}: with four_eyes another person has to apply it")
         lets_in = decision.applied or decision.effect == "waiting"
-        if lets_in and held_before(pipe, decision.change.kind, review):
+        if lets_in and held_before(context, decision.change.kind, review):
             return _held(decision, OLDER)
         return decision
 
@@ -100,13 +100,13 @@ def _held(decision: Decision, why: str) -> Decision:
     return replace(decision, action="review", rule=RULE, effect="", why=why)
 
 
-def check_second_person(pipe: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
+def check_second_person(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Blocked if a plan, whoever has made it, would be applied by the approver of a destructive change in it, or has
     one that waited before policy let it in."""
     for decision in made.decisions:
         review, kind = reviews.get(key(decision.change)), decision.change.kind
-        if decision.applied and own_word(pipe, kind, review):
-            said = f"{describe(decision.change)}: {pipe.who} has approved this, and four_eyes is on"
+        if decision.applied and own_word(context, kind, review):
+            said = f"{describe(decision.change)}: {context.who} has approved this, and four_eyes is on"
             raise Blocked(said, hint="ask another person to apply the plan, or to approve the change")
-        if decision.applied and decision.rule != "review" and held_before(pipe, kind, review):
+        if decision.applied and decision.rule != "review" and held_before(context, kind, review):
             raise Blocked(f"{describe(decision.change)}: {OLDER}", hint="approve the change, and plan again")

@@ -19,15 +19,15 @@ from instep.sync.context import SyncContext
 
 
 def unheeded(
-    pipe: SyncContext, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]
+    context: SyncContext, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]
 ) -> tuple[str, ...]:
     """A sentence each. `settled`: the selected tables of the source with the keys and cursors of the settings;
     `closed`: what may not be read."""
     tables, hidden = {t.path: t for t in source.tables}, {".".join(filter(None, path)) for path in closed}
     found = dict[str, None]()
-    for path, columns in sorted(pipe.tables_named.items()):
+    for path, columns in sorted(context.tables_named.items()):
         if (table := tables.get(path)) is not None:
-            found |= dict.fromkeys(_of_table(table, settled, pipe.settings(table), columns))
+            found |= dict.fromkeys(_of_table(table, settled, context.settings(table), columns))
         elif path not in hidden:
             found[f"the project file sets up a table {path}, which the source does not have{_meant(path, tables)}"] = (
                 None
@@ -63,7 +63,7 @@ _NEAR = 3
 
 
 def missing_includes(
-    pipe: SyncContext, discovery: Discovery, accepted: Catalog, *, recalled: bool
+    context: SyncContext, discovery: Discovery, accepted: Catalog, *, recalled: bool
 ) -> Mapping[str, str]:
     """Return the patterns of `include` that no table fits, each with an error that offers the nearest names.
 
@@ -75,40 +75,44 @@ def missing_includes(
     seen |= {path: Table(*ref, ()) for ref in _tables(discovery.denied) if (path := ".".join(filter(None, ref)))}
     known = {**{t.path: t for t in accepted.tables}, **seen}
     columns = {f"{t.path}.{c.name}" for t in known.values() for c in t.columns}
-    wanted = [*(p.text for p in pipe.said.include), *sorted(pipe.said.on - columns)]
+    wanted = [*(p.text for p in context.said.include), *sorted(context.said.on - columns)]
     lost = [text for text in wanted if not any(map(Pattern(text).matches, known))]
-    theirs = [text for text in pipe.scope.include if not _fits(text, known.values())]
+    theirs = [text for text in context.scope.include if not _fits(text, known.values())]
     every: Mapping[str, Table] = {}
-    if (lost or theirs) and (before := _ever(pipe.store.reviews, pipe.name)):
+    if (lost or theirs) and (before := _ever(context.store.reviews, context.name)):
         lost = [text for text in lost if not any(Pattern(text).matches(".".join(filter(None, r))) for r in before)]
         theirs = [text for text in theirs if not _fits(text, (Table(*ref, ()) for ref in before))]
     if theirs and not recalled:
-        every = {t.path: t for t in pipe.scope.unfiltered().discover().catalog.tables}
+        every = {t.path: t for t in context.scope.unfiltered().discover().catalog.tables}
         theirs = [text for text in theirs if not _fits(text, every.values())]
         seen |= every
-    found = dict.fromkeys(theirs, f"`include` of source {pipe.scope.source}")
-    found |= dict.fromkeys(lost, f"`include` of connection {pipe.name}")
-    own = {*(p.text for p in pipe.said.include), *pipe.scope.include}
-    told = {text: f"'{one_line(text)}' in {where} matches no table of the source: {_included_meant(text, seen, own)}"
-            for text, where in found.items()}  # fmt: skip
-    return told | dict(_excluded(pipe, discovery, {**known, **every}))
+    found = dict.fromkeys(theirs, f"`include` of source {context.scope.source}")
+    found |= dict.fromkeys(lost, f"`include` of connection {context.name}")
+    own = {*(p.text for p in context.said.include), *context.scope.include}
+    told = {
+        text: f"'{one_line(text)}' in {where} matches no table of the source: {_included_meant(text, seen, own)}"
+        for text, where in found.items()
+    }
+    return told | dict(_excluded(context, discovery, {**known, **every}))
 
 
-def _excluded(pipe: SyncContext, discovery: Discovery, tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
+def _excluded(context: SyncContext, discovery: Discovery, tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
     """Yield the patterns of `include` whose tables are all excluded by the project file, each with an error: exact
     names, and others where nothing is left to read."""
-    nothing_left = not any(is_on(pipe.selection, t)[0] for t in discovery.catalog.tables)
-    of_source = [(text, f"source {pipe.scope.source}", _loosely(text)) for text in pipe.scope.exclude]
-    ours = [(p.text, f"connection {pipe.name}", p.matches) for p in pipe.said.exclude_tables]
+    nothing_left = not any(is_on(context.selection, t)[0] for t in discovery.catalog.tables)
+    of_source = [(text, f"source {context.scope.source}", _loosely(text)) for text in context.scope.exclude]
+    ours = [(p.text, f"connection {context.name}", p.matches) for p in context.said.exclude_tables]
     both = [*of_source, *ours]
-    theirs = [(text, f"source {pipe.scope.source}", _loosely(text), both if nothing_left else of_source)
-              for text in pipe.scope.include]  # fmt: skip
-    own = [(p.text, f"connection {pipe.name}", p.matches, both) for p in pipe.said.include]
+    theirs = [
+        (text, f"source {context.scope.source}", _loosely(text), both if nothing_left else of_source)
+        for text in context.scope.include
+    ]
+    own = [(p.text, f"connection {context.name}", p.matches, both) for p in context.said.include]
     for text, where, fits, exclusions in [*theirs, *own]:
         if not (nothing_left or Pattern(text).is_exact):
             continue
         meant = [path for path in tables if fits(path)] or [text] * Pattern(text).is_exact
-        by = [_first_of(exclusions, path) for path in meant if path not in pipe.selection.on]
+        by = [_first_of(exclusions, path) for path in meant if path not in context.selection.on]
         if len(by) == len(meant) and by and (first := by[0]) and all(by):
             yield (
                 text,
@@ -123,29 +127,29 @@ def _first_of(exclusions: Iterable[tuple[str, str, Callable[[str], bool]]], path
     return next(((text, where) for text, where, fits in exclusions if fits(path)), None)
 
 
-def missing_columns(pipe: SyncContext, discovery: Discovery) -> Mapping[str, str]:
+def missing_columns(context: SyncContext, discovery: Discovery) -> Mapping[str, str]:
     """Return the exact names of `hash` and `exclude.columns` that no column ever had, each with an error.
 
     A pattern may be there for columns that are to come, and a column that left the source is no slip.
     """
-    if not pipe.scope.columns:
+    if not context.scope.columns:
         return {}
     shown = _columns(discovery.catalog)
     hidden = {".".join(filter(None, path)) for path in discovery.denied}
-    outside, there = _outside(pipe), shown | hidden
+    outside, there = _outside(context), shown | hidden
     lost = {
         text: key
-        for text, key in pipe.scope.columns.items()
+        for text, key in context.scope.columns.items()
         if Pattern(text).is_exact and text not in there and not _within(text, hidden) and not outside(text)
     }
-    for version in pipe.store.schemas.history(pipe.name, "source") if lost else ():
-        past = _columns(pipe.store.schemas.catalog(pipe.name, "source", version.version))
+    for version in context.store.schemas.history(context.name, "source") if lost else ():
+        past = _columns(context.store.schemas.catalog(context.name, "source", version.version))
         lost = {text: key for text, key in lost.items() if text not in past}
         if not lost:
             return {}
     known = sorted(shown)
     return {
-        text: f"'{one_line(text)}' in `{key}` of connection {pipe.name} matches no column of the source: "
+        text: f"'{one_line(text)}' in `{key}` of connection {context.name} matches no column of the source: "
         + _of_columns(text, known)
         for text, key in lost.items()
     }
@@ -159,9 +163,9 @@ def _within(column: str, tables: Collection[str]) -> bool:
     return any(column.startswith(f"{path}.") for path in tables)
 
 
-def _outside(pipe: SyncContext) -> Callable[[str], bool]:
+def _outside(context: SyncContext) -> Callable[[str], bool]:
     """Return what tells whether the section of the source keeps the table of a column from the connection."""
-    wanted, unwanted = map(_loosely, pipe.scope.include), map(_loosely, pipe.scope.exclude)
+    wanted, unwanted = map(_loosely, context.scope.include), map(_loosely, context.scope.exclude)
     let_in, kept_out = tuple(wanted), tuple(unwanted)
 
     def outside(column: str) -> bool:

@@ -89,7 +89,7 @@ class NewObjects:
 
 
 def listing_of(
-    pipe: SyncContext,
+    context: SyncContext,
     discovery: Discovery,
     source: Catalog,
     version: int,
@@ -98,17 +98,17 @@ def listing_of(
 ) -> NewObjects:
     """Return what the store knows about new objects of the source."""
     off = listed_off(switches, discovery.catalog, discovery.identity)
-    first = first_look(pipe.store, pipe.name, discovery.catalog, discovery.identity) if version == 0 else None
-    return NewObjects(first, off, answers, tuple(t for t in source.tables if t.path in pipe.selection.on))
+    first = first_look(context.store, context.name, discovery.catalog, discovery.identity) if version == 0 else None
+    return NewObjects(first, off, answers, tuple(t for t in source.tables if t.path in context.selection.on))
 
 
 def is_for_tables(
-    pipe: SyncContext, change: Change, decisions: Sequence[Decision], reviews: Mapping[str, Review]
+    context: SyncContext, change: Change, decisions: Sequence[Decision], reviews: Mapping[str, Review]
 ) -> bool:
     """Return whether a plan lets a schema in for no tables but those that a person has switched on or approved."""
     if not isinstance(change, SchemaAdded):
         return False
-    on = with_switches(pipe.said, pipe.store.switches.of(pipe.name)).on
+    on = with_switches(context.said, context.store.switches.of(context.name)).on
     tables = (d.change for d in decisions if d.applied and isinstance(d.change, TableAdded))
 
     def is_chosen(added: TableAdded) -> bool:
@@ -119,7 +119,7 @@ def is_for_tables(
 
 
 def left_out_at_birth(
-    pipe: SyncContext,
+    context: SyncContext,
     last: CachedDiscovery | None,
     discovery: Discovery,
     accepted: Catalog,
@@ -134,8 +134,8 @@ def left_out_at_birth(
         return ()
     new = births(last.catalog if last else Catalog(), discovery.catalog)
     known = _places(accepted) | {object_of(d.change) for d in decisions}
-    found = (c for c in new if object_of(c) not in known and _is_selected(pipe.selection, c, discovery.catalog))
-    return tuple(d for c in found if not (d := decide(c, pipe.policy, tags=pipe.tags)).applied)
+    found = (c for c in new if object_of(c) not in known and _is_selected(context.selection, c, discovery.catalog))
+    return tuple(d for c in found if not (d := decide(c, context.policy, tags=context.tags)).applied)
 
 
 def _places(accepted: Catalog) -> frozenset[Object]:
@@ -167,8 +167,8 @@ def _is_selected(selection: Selection, change: SchemaAdded | TableAdded | Column
 
 
 def record_listing(
-    pipe: SyncContext, decisions: Sequence[Decision], seen: Discovery, accepted: Catalog, switches: Sequence[Switch]
+    context: SyncContext, decisions: Sequence[Decision], seen: Discovery, accepted: Catalog, switches: Sequence[Switch]
 ) -> None:
     """Keep what was left out, and let go of what is accepted by now."""
-    pipe.store.switches.let_in(pipe.name, let_in(switches, accepted, seen.identity))
-    pipe.store.switches.list_off(pipe.name, to_list_off(decisions, seen.catalog, seen.identity))
+    context.store.switches.let_in(context.name, let_in(switches, accepted, seen.identity))
+    context.store.switches.list_off(context.name, to_list_off(decisions, seen.catalog, seen.identity))

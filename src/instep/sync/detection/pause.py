@@ -14,16 +14,16 @@ from instep.sync.detection.refused import RULE as REFUSED
 from instep.sync.detection.table_renames import TableRenames
 
 
-def hold(pipe: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
+def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
     """Pauses what decisions say, and resumes what an obsolete change had paused.
 
     A table is paused under its accepted name.
     """
     places = TableRenames.of(detection.decisions)
-    with pipe.transaction():
+    with context.transaction():
         let_in = {key(d.change) for d in detection.decisions if d.applied}
         still = {r.id for k, r in reviews.items() if r.status == "open" and k not in let_in}
-        _release(pipe, still, {r.id for r in reviews.values()}, detection.denied.keys())
+        _release(context, still, {r.id for r in reviews.values()}, detection.denied.keys())
         for decision in detection.decisions:
             if not decision.pauses:
                 continue
@@ -31,51 +31,51 @@ def hold(pipe: SyncContext, detection: DetectionResult, reviews: Mapping[str, Re
             ref = places.before(decision.change) if decision.action == "pause_table" else None
             refusal = f": {review.why}" if review.rule == REFUSED else ""
             reason = f"{describe(decision.change)}{refusal} ({review.id})"
-            if pipe.store.pauses.pause(pipe.name, reason, change=review.id, table=ref):
+            if context.store.pauses.pause(context.name, reason, change=review.id, table=ref):
                 path = ".".join(filter(None, ref)) if ref else ""
-                pipe.store.events.add(Paused(pipe.name, reason, path, review.id))
+                context.store.events.add(Paused(context.name, reason, path, review.id))
 
 
-def _release(pipe: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
+def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
     """Automatic resume on a reverted source, after an answer, and where policy lets in what it had held, unless the
     policy is `stop` or breaks whole connections; and where the change was not `found`, because its object is not read.
     Pauses of tables that may not be read stay: nobody knows what became of their change."""
-    for pause in pipe.store.pauses.active(pipe.name):
+    for pause in context.store.pauses.active(context.name):
         if not pause.change or pause.change in open_reviews or pause.table in denied:
             continue
-        review = pipe.store.reviews.get(pause.change)
-        if not releases(pipe, review):
+        review = context.store.reviews.get(pause.change)
+        if not releases(context, review):
             continue
         by = "policy" if review.id in found else "selection"
         who = {"open": by, "obsolete": "source reverted"}.get(review.status, review.status)
-        resume(pipe, pause.change, who)
+        resume(context, pause.change, who)
 
 
-def resume(pipe: SyncContext, change: str, who: str) -> None:
+def resume(context: SyncContext, change: str, who: str) -> None:
     """Ends what this change has paused."""
-    for ended in pipe.store.pauses.resume_change(pipe.name, change, who=who):
+    for ended in context.store.pauses.resume_change(context.name, change, who=who):
         path = ".".join(filter(None, ended.table)) if ended.table else ""
-        pipe.store.events.add(Resumed(pipe.name, who, path))
+        context.store.events.add(Resumed(context.name, who, path))
 
 
-def releases(pipe: SyncContext, review: Review) -> bool:
+def releases(context: SyncContext, review: Review) -> bool:
     """Whether a pause ends by itself once its change is answered or gone; never one by an option of the detector."""
-    return pipe.policy.preset not in ("stop", "propagate_all", "propagate_columns") and not review.rule.startswith(
+    return context.policy.preset not in ("stop", "propagate_all", "propagate_columns") and not review.rule.startswith(
         OPTION
     )
 
 
-def decide_anew(pipe: SyncContext) -> None:
+def decide_anew(context: SyncContext) -> None:
     """Decides about what was found last by the policy and the settings of today, without the source."""
-    if (seen := recall(pipe, {})) is not None:
-        record(pipe, seen, count=False)
+    if (seen := recall(context, {})) is not None:
+        record(context, seen, count=False)
 
 
-def reconsider(pipe: SyncContext) -> None:
+def reconsider(context: SyncContext) -> None:
     """Looks again at a connection that a change has paused: the source may have taken it back, or a person may have
     answered. Without this a paused connection would never look again."""
-    paused = pipe.store.pauses.connection(pipe.name)
-    if paused is None or not paused.change or not releases(pipe, pipe.store.reviews.get(paused.change)):
+    paused = context.store.pauses.connection(context.name)
+    if paused is None or not paused.change or not releases(context, context.store.reviews.get(paused.change)):
         return
-    detection = look(pipe)
-    hold(pipe, detection, record(pipe, detection))
+    detection = look(context)
+    hold(context, detection, record(context, detection))

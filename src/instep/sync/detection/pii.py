@@ -44,24 +44,29 @@ class _New:
 
 
 def suspects(
-    pipe: SyncContext, changes: Sequence[Change], source: Catalog, answers: Mapping[str, Review], *, look: bool = True
+    context: SyncContext,
+    changes: Sequence[Change],
+    source: Catalog,
+    answers: Mapping[str, Review],
+    *,
+    look: bool = True,
 ) -> Suspects:
     """The new columns that look personal, among those that nobody has chosen or hashed. What was held before stays so,
     without another look, until it is answered. `look`: values may be read at the source."""
-    if pipe.protect.mode == "off":
+    if context.protect.mode == "off":
         return {}
     found: dict[tuple[Ref, str], str] = {}
     unclear: list[_New] = []
     for change in changes:
         for new in _new(change, source):
-            if _is_settled(pipe, new):
+            if _is_settled(context, new):
                 continue
-            if why := _known(answers, new, change) or pipe.protect.name(new.path, new.column.name):
+            if why := _known(answers, new, change) or context.protect.name(new.path, new.column.name):
                 found[new.table.ref, new.column.name] = why
             elif isinstance(new.column.type, _SAMPLED):
                 unclear.append(new)
-    if pipe.protect.mode == "on" and look and unclear:
-        found |= _by_values(pipe, unclear)
+    if context.protect.mode == "on" and look and unclear:
+        found |= _by_values(context, unclear)
     return {**found, **_whole(changes, found)}
 
 
@@ -76,10 +81,10 @@ def _new(change: Change, source: Catalog) -> Iterator[_New]:
             yield _New(table, change.after, change.position)
 
 
-def _is_settled(pipe: SyncContext, new: _New) -> bool:
+def _is_settled(context: SyncContext, new: _New) -> bool:
     """Whether somebody has said about this very column that it may come in, or it is not in clear."""
-    s = pipe.selection
-    return new.path in s.on or hashed(s, new.table.ref, new.column.name) or pipe.protect.allows(new.path)
+    s = context.selection
+    return new.path in s.on or hashed(s, new.table.ref, new.column.name) or context.protect.allows(new.path)
 
 
 def _known(answers: Mapping[str, Review], new: _New, change: Change) -> str:
@@ -140,13 +145,13 @@ def _held(decision: Decision, found: Suspects) -> Decision:
     return replace(decision, action="review", rule=RULE, effect="", why=f"{why}{_HINT}")
 
 
-def _by_values(pipe: SyncContext, unclear: Sequence[_New]) -> Suspects:
+def _by_values(context: SyncContext, unclear: Sequence[_New]) -> Suspects:
     """Columns whose values cannot be looked at are held: they may be anything."""
     found = {}
     try:
-        with pipe.source.snapshot() as snapshot, snapshot.reader.open() as session:
+        with context.source.snapshot() as snapshot, snapshot.reader.open() as session:
             for new in unclear:
-                if why := pipe.protect.looks(_values(pipe, snapshot, session, new)):
+                if why := context.protect.looks(_values(context, snapshot, session, new)):
                     found[new.table.ref, new.column.name] = why
     except InstepError as error:
         why = f"its data could not be looked at ({error.message.splitlines()[0]})"
@@ -154,8 +159,8 @@ def _by_values(pipe: SyncContext, unclear: Sequence[_New]) -> Suspects:
     return found
 
 
-def _values(pipe: SyncContext, snapshot: Snapshot, session: ReadSession, new: _New) -> list[str]:
-    sampled = values(pipe, snapshot, session, new.table, new.column, pipe.protect.sample)
+def _values(context: SyncContext, snapshot: Snapshot, session: ReadSession, new: _New) -> list[str]:
+    sampled = values(context, snapshot, session, new.table, new.column, context.protect.sample)
     return [_text(value.as_py()) for some in sampled for value in some]
 
 

@@ -89,8 +89,12 @@ class PrivacyGuard:
         known = (*self.accepted.tables, *self.last.tables)
         went = [t for t in known if not t.retained and t.ref not in self.source.by_ref]
         covered = (f"{t.path}.{n}" for t in went for n in shown if hashed(self.chosen.before, t.ref, n))
-        asked = (f"{t.path}.{r.column}" for t in went for r in self.answers.values()
-                 if r.rule == RULE and r.table == t.ref and r.column in shown)  # fmt: skip
+        asked = (
+            f"{t.path}.{r.column}"
+            for t in went
+            for r in self.answers.values()
+            if r.rule == RULE and r.table == t.ref and r.column in shown
+        )
         return next(covered, "") or next(asked, "")
 
     @cached_property

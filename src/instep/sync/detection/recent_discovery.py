@@ -12,30 +12,30 @@ from instep.sync.context import SyncContext
 from instep.sync.detection.detect import has_weak_ids, seen_then
 
 
-def seen_now(pipe: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
+def seen_now(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
     """(the source's schema, whether it is the stored one, so that nothing is detected anew)."""
-    known = _recent(pipe) if rely else None
+    known = _recent(context) if rely else None
     if known is None:
         return snapshot.discover(), False
-    if not has_weak_ids(known.catalog) and pipe.source.fingerprint() == known.fingerprint:
+    if not has_weak_ids(known.catalog) and context.source.fingerprint() == known.fingerprint:
         return known, True
     now = snapshot.discover()
-    return (known, True) if _as_accepted(pipe, known, now) else (now, False)
+    return (known, True) if _as_accepted(context, known, now) else (now, False)
 
 
-def _recent(pipe: SyncContext) -> Discovery | None:
+def _recent(context: SyncContext) -> Discovery | None:
     """The last look, if it is younger than the connection's setting and something was accepted since."""
-    age = pipe.store.discoveries.age(pipe.name)
-    if age is None or not 0 <= age < pipe.detect_every or pipe.store.accepted.latest(pipe.name) is None:
+    age = context.store.discoveries.age(context.name)
+    if age is None or not 0 <= age < context.detect_every or context.store.accepted.latest(context.name) is None:
         return None
-    known = pipe.store.discoveries.get(pipe.name)
+    known = context.store.discoveries.get(context.name)
     return seen_then(known) if known else None
 
 
-def _as_accepted(pipe: SyncContext, known: Discovery, now: Discovery) -> bool:
+def _as_accepted(context: SyncContext, known: Discovery, now: Discovery) -> bool:
     """Whether the accepted tables are the same as then, on the same server, and may be read as then."""
     if now.identity != known.identity:
         return False
-    tables = pair_tables(pipe.store.accepted.catalog(pipe.name).tables, known.catalog).values()
+    tables = pair_tables(context.store.accepted.catalog(context.name).tables, known.catalog).values()
     closed = {path[:2] for path in now.denied.keys() - known.denied.keys()}
     return all(now.catalog.get(t.ref) == t and t.ref not in closed for t in tables)

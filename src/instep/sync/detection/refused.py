@@ -51,18 +51,18 @@ def still_refused(decision: Decision, known: Review | None) -> Decision:
     return replace(held_back(decision, known.why), action=decision.action if decision.needs_review else "review")
 
 
-def record_refused(pipe: SyncContext, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:
+def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:
     """Open the reviews (by content key) of what the destination refuses, approved ones again. Belongs into the
     transaction that accepts the rest."""
     for decision in decisions:
         review = reviews.get(key(decision.change))
         if decision.rule != RULE or review is None:
             continue
-        pipe.store.reviews.hold(review.id, rule=RULE, why=decision.why)
+        context.store.reviews.hold(review.id, rule=RULE, why=decision.why)
         if review.status == "approved" or review.rule != RULE:
-            new = pipe.run is not None and review.first_seen >= pipe.run.started and review.status == "open"
+            new = context.run is not None and review.first_seen >= context.run.started and review.status == "open"
             told = ReviewNeeded if new else ChangeReopened
-            pipe.store.events.add(told(pipe.name, review.id, review.summary, decision.why))
+            context.store.events.add(told(context.name, review.id, review.summary, decision.why))
 
 
 def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list[str]:

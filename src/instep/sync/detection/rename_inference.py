@@ -96,7 +96,7 @@ class RenameCandidate:
 
 
 def suspect(
-    pipe: SyncContext,
+    context: SyncContext,
     changes: Sequence[Change],
     discovery: Discovery,
     sight: ApprovalFingerprint,
@@ -112,10 +112,10 @@ def suspect(
     types = [pair for pair in crossed(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
     turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
     weighed = (*found, *(c for pair in turned for c in pair))
-    samples = _samples(pipe, weighed, discovery, sight, answers, opened) if weighed else {}
-    fresh = suspicions(found, threshold_of(pipe.policy), samples)
+    samples = _samples(context, weighed, discovery, sight, answers, opened) if weighed else {}
+    fresh = suspicions(found, threshold_of(context.policy), samples)
     known = {key(c) for c in changes}
-    let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, pipe.policy, pipe.tags)
+    let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, context.policy, context.tags)
     standing = _standing(answers, sight, {key(c.rename) for c in found}, None if opened is None else discovery.silent)
     taken = {side for s in fresh for side in s.sides}
     return RenameCandidate(
@@ -144,7 +144,7 @@ def _swaps(
 
 
 def _samples(
-    pipe: SyncContext,
+    context: SyncContext,
     found: Sequence[Candidate],
     discovery: Discovery,
     sight: ApprovalFingerprint,
@@ -162,7 +162,10 @@ def _samples(
     try:
         with opened() as snapshot:
             read = gather(
-                pipe, CatalogSides(sight.source, discovery.catalog, by_now, pipe.selected_before), snapshot, unread
+                context,
+                CatalogSides(sight.source, discovery.catalog, by_now, context.selected_before),
+                snapshot,
+                unread,
             )
     except ConnectError as error:
         note = Sample(note=f"its rows could not be compared: {error.message}")
@@ -252,9 +255,13 @@ def _with(
 def to_json(found: RenameInference) -> dict[str, Any]:
     """As it is stored and shown: the line with its score and its parts; counts, no values."""
     return {
-        "line": found.line, "score": found.score, "evidence": list(found.evidence), "proven": found.proven,
-        "tied": found.tied, "sample": asdict(found.sample) if found.sample else None,
-    }  # fmt: skip
+        "line": found.line,
+        "score": found.score,
+        "evidence": list(found.evidence),
+        "proven": found.proven,
+        "tied": found.tied,
+        "sample": asdict(found.sample) if found.sample else None,
+    }
 
 
 def _finding(found: RenameInference, sight: ApprovalFingerprint) -> DetectedChange:

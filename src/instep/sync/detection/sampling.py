@@ -22,16 +22,16 @@ def alone(table: Table, column: Column, where: str = "") -> TableRead:
 
 
 def values(
-    pipe: SyncContext, snapshot: Snapshot, session: ReadSession, table: Table, column: Column, most: int
+    context: SyncContext, snapshot: Snapshot, session: ReadSession, table: Table, column: Column, most: int
 ) -> Iterator[pa.Array]:
     """Up to `most` values that are not NULL, from the first and the last chunk: half of them from each, if there are
     two."""
-    read = alone(table, column, where_of(pipe, table))
+    read = alone(table, column, where_of(context, table))
     chunks = sorted(snapshot.chunks(read, f"{table.path}.{column.name}", CursorRange()), key=_number)
     ends = chunks[:1] + chunks[1:][-1:]
     for place, chunk in enumerate(ends):
         left = most // len(ends) if place else most - most // len(ends) * (len(ends) - 1)
-        for batch in session.read(_limited(pipe, chunk, column, left)):
+        for batch in session.read(_limited(context, chunk, column, left)):
             found = batch.column(0).drop_null()[:left]
             left -= len(found)
             yield found
@@ -43,10 +43,10 @@ def _number(chunk: Chunk) -> int:
     return chunk.number
 
 
-def _limited(pipe: SyncContext, chunk: Chunk, column: Column, most: int) -> Chunk:
+def _limited(context: SyncContext, chunk: Chunk, column: Column, most: int) -> Chunk:
     """SQL that stops by itself; the column keeps the name by which readers know its type."""
     if not chunk.query.startswith("SELECT "):
         return chunk
-    label = quote(str(column.type), "mysql" if pipe.source.kind in ("mysql", "mariadb") else "ansi")
+    label = quote(str(column.type), "mysql" if context.source.kind in ("mysql", "mariadb") else "ansi")
     query = f"WITH s(v) AS ({chunk.query}) SELECT v AS {label} FROM s WHERE v IS NOT NULL LIMIT {most:d}"  # noqa: S608
     return replace(chunk, query=query)

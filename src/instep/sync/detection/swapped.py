@@ -20,22 +20,22 @@ from instep.sync.table_mode import choose
 WHY = "the order of its columns is another one, and without column ids names may have been swapped"
 
 
-def may_be_swapped(pipe: SyncContext, change: Change, table: Table | None) -> bool:
+def may_be_swapped(context: SyncContext, change: Change, table: Table | None) -> bool:
     """`table` is the accepted one that the change leads to."""
     if not isinstance(change, ColumnReordered) or table is None or any(c.id for c in table.live):
         return False
     try:
-        return choose(table, settings_of(pipe, table)).cursor is not None
+        return choose(table, settings_of(context, table)).cursor is not None
     except ProjectError:
         return False
 
 
-def swap_notes(pipe: SyncContext, detection: DetectionResult, accepted: Catalog) -> Iterator[str]:
+def swap_notes(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> Iterator[str]:
     """One sentence a table that is read anew for that."""
     places = TableRenames.of(detection.decisions)
     for decision in detection.applied:
         table = accepted.get(places.after(decision.change))
-        if table is not None and may_be_swapped(pipe, decision.change, table):
+        if table is not None and may_be_swapped(context, decision.change, table):
             yield f"{table.path}: {WHY}: the whole table is read again"
 
 
@@ -44,9 +44,14 @@ def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision
     accepted one before. Values that are there cannot be told from those of today: filling NULLs is not enough."""
     if table is None or not isinstance(change, ColumnAdded):
         return table is not None and isinstance(change, TableAdded) and table.retained
-    went = {d.change.before.name for d in decisions
-            if isinstance(d.change, ColumnRemoved) and d.applied and d.change.table == change.table
-            and d.modifiers.removed == "retain"}  # fmt: skip
+    went = {
+        d.change.before.name
+        for d in decisions
+        if isinstance(d.change, ColumnRemoved)
+        and d.applied
+        and d.change.table == change.table
+        and d.modifiers.removed == "retain"
+    }
     new = change.after
     kept = (c for c in table.columns if c.retained or c.name in went)
     return any(

@@ -62,7 +62,7 @@ class _Work:
 class Filling:
     """The fills of one run. `by_person`: asked for by a command, so that no window and no budget holds them up."""
 
-    pipe: SyncContext
+    context: SyncContext
     run: Run
     engine: Engine
     told: Progress
@@ -76,10 +76,10 @@ class Filling:
 
     def all(self) -> None:
         """All wishes of the run's tables that may be carried out now."""
-        accepted = self.pipe.store.accepted.catalog(self.pipe.name)
-        for backfill in gone(self.pipe, accepted):
-            self.pipe.store.backfills.cancel(backfill.number)
-        found = [w for w in wishes(self.pipe, accepted) if self._may(w)]
+        accepted = self.context.store.accepted.catalog(self.context.name)
+        for backfill in gone(self.context, accepted):
+            self.context.store.backfills.cancel(backfill.number)
+        found = [w for w in wishes(self.context, accepted) if self._may(w)]
         if found:
             changes = tuple(sorted({b.change for w in found for b in w.backfills if b.change}))
             with span("backfill", tables=tuple(w.table.path for w in found), changes=changes):
@@ -115,11 +115,11 @@ class Filling:
             return False
         if all(any(d.load.answers(b) for d in loaded) for b in wish.backfills):
             return False
-        size = fill_size(self.pipe, wish.table, wish.numbers)
+        size = fill_size(self.context, wish.table, wish.numbers)
         if size.why_not:
             self._leave(wish, size.why_not)
             return False
-        if not self.by_person and (why := waits(self.pipe.backfill_limits, datetime.now(UTC), size.bytes)):
+        if not self.by_person and (why := waits(self.context.backfill_limits, datetime.now(UTC), size.bytes)):
             command = "".join(f" --column {c.name}" for c in wish.columns)
             self._note(wish, f"is not filled yet: {why}; `instep backfill {path}{command} --now` does it now")
             return False
@@ -141,26 +141,26 @@ class Filling:
         self, found: Sequence[PendingBackfill]
     ) -> tuple[dict[int, _Work], dict[int, Staged | InstepError], frozenset[Ref]]:
         """Works by number with their verified files, and the source tables whose schema has moved meanwhile."""
-        pipe = self.pipe
-        with pipe.source.snapshot() as snapshot:
-            detection = detect(pipe, snapshot.discover(), count=False)
+        context = self.context
+        with context.source.snapshot() as snapshot:
+            detection = detect(context, snapshot.discover(), count=False)
             works = self._works(found, detection, snapshot)
             self.told.tables({w.wish.table.path: _rows(detection, w) for w in works.values()})
             staged = self._stage(works, snapshot)
             moved = snapshot.moved(
                 Catalog.of({w.load.read.source.ref: w.load.read.source for w in works.values()}.values())
             )
-        pipe.store.runs.check(self.run)
+        context.store.runs.check(self.run)
         return works, staged, moved
 
     def _works(
         self, found: Sequence[PendingBackfill], detection: DetectionResult, snapshot: Snapshot
     ) -> dict[int, _Work]:
-        reads = {r.table.ref: r for r in selected_reads(self.pipe, detection)[0]}
+        reads = {r.table.ref: r for r in selected_reads(self.context, detection)[0]}
         drifted = detection.drift.held(detection.decisions)
-        paused = self.pipe.store.pauses.tables(self.pipe.name)
+        paused = self.context.store.pauses.tables(self.context.name)
         stopped = {*paused, *detection.unkeyed(moved=True), *detection.denied, *drifted}
-        dead, works = dead_runs(self.pipe, self.run), {}
+        dead, works = dead_runs(self.context, self.run), {}
         for number, wish in enumerate(found):
             read = reads.get(wish.table.ref)
             sourced = {c.column.name for c in read.columns if c.source is not None} if read else set()
@@ -171,16 +171,16 @@ class Filling:
             else:
                 works[number] = self._work(number, wish, read, detection, snapshot)
                 ref = works[number].ref
-                self.pipe.destination.claim(ref, self.run.fence)
-                remove_uncommitted_files(self.pipe, dead, ref, self.pipe.destination.state(ref))
+                self.context.destination.claim(ref, self.run.fence)
+                remove_uncommitted_files(self.context, dead, ref, self.context.destination.state(ref))
         return works
 
     def _work(
         self, number: int, wish: PendingBackfill, read: TableRead, detection: DetectionResult, snapshot: Snapshot
     ) -> _Work:
-        pipe, table = self.pipe, wish.table
-        ref, settings = destination_ref(table, pipe.naming), pipe.settings(table)
-        target, meta = pipe.destination.target(ref), f"{pipe.naming.prefix}meta"
+        context, table = self.context, wish.table
+        ref, settings = destination_ref(table, context.naming), context.settings(table)
+        target, meta = context.destination.target(ref), f"{context.naming.prefix}meta"
         wanted = (*table.key, *(c.name for c in wish.columns))
         columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
         names = {*(c.name for c in columns), meta}
@@ -192,12 +192,20 @@ class Filling:
         )
         folder = f"{self.run.id}-values-{number}"
         spec = StageSpec(
-            table=str(number), columns=columns, system=SystemColumns(meta=meta),
-            schema=schema, location=f"{target.location}/{folder}",
-            quarantine=target.quarantine, run=self.run.id, synced=int(self.run.started.timestamp() * 1_000_000),
-            on_invalid_value=on_invalid_value, io=target.io, salt=pipe.salt, path=table.path,
-            holds=holds_of(pipe, detection).get(table.ref, {}),
-        )  # fmt: skip
+            table=str(number),
+            columns=columns,
+            system=SystemColumns(meta=meta),
+            schema=schema,
+            location=f"{target.location}/{folder}",
+            quarantine=target.quarantine,
+            run=self.run.id,
+            synced=int(self.run.started.timestamp() * 1_000_000),
+            on_invalid_value=on_invalid_value,
+            io=target.io,
+            salt=context.salt,
+            path=table.path,
+            holds=holds_of(context, detection).get(table.ref, {}),
+        )
         return _Work(wish, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref)
 
     def _stage(self, works: Mapping[int, _Work], snapshot: Snapshot) -> dict[int, Staged | InstepError]:
@@ -237,11 +245,11 @@ class Filling:
         finally:
             self._clear(work)
         if done.whole:
-            with self.pipe.transaction():
+            with self.context.transaction():
                 for backfill in wish.backfills:
-                    self.pipe.store.backfills.done(backfill.number)
+                    self.context.store.backfills.done(backfill.number)
                     if backfill.scope == "column":
-                        self.pipe.store.loaded.fill(self.pipe.name, backfill.table, backfill.column)
+                        self.context.store.loaded.fill(self.context.name, backfill.table, backfill.column)
             crashpoint("fill.done")
         self._tell(work, staged, done, time.monotonic() - started)
 
@@ -250,12 +258,12 @@ class Filling:
             remove(work.spec.location, work.spec.io)
 
     def _fill(self, work: _Work, staged: Staged) -> Filled:
-        pipe, wish = self.pipe, work.wish
-        assert isinstance(pipe.destination, Fills)
+        context, wish = self.context, work.wish
+        assert isinstance(context.destination, Fills)
         if work.load.declared:
             check_unique(work.load, work.spec, staged.files)
         for backfill in wish.backfills:
-            pipe.store.backfills.start(backfill.number, self.run.id)
+            context.store.backfills.start(backfill.number, self.run.id)
         keys = tuple(wish.table.by_name[k].alias or k for k in wish.table.key)
         fill = Fill(
             keys, wish.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.invalid_values)
@@ -265,15 +273,15 @@ class Filling:
             self.told.table(wish.table.path, rows=rows, bytes=size, step="writing")
 
         commit = Commit(self.run.id, self.run.fence)
-        return pipe.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(wish))
+        return context.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(wish))
 
     def _go_on(self, wish: PendingBackfill) -> bool:
-        minutes = 0.0 if self.by_person else self.pipe.backfill_limits.max_minutes
+        minutes = 0.0 if self.by_person else self.context.backfill_limits.max_minutes
         return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_wanted(wish)
 
     def _is_wanted(self, wish: PendingBackfill) -> bool:
         """Somebody may cancel it at any time."""
-        waiting = {b.number for b in self.pipe.store.backfills.waiting(self.pipe.name)}
+        waiting = {b.number for b in self.context.store.backfills.waiting(self.context.name)}
         return any(b.number in waiting for b in wish.backfills)
 
     def _tell(self, work: _Work, staged: Staged, done: Filled, seconds: float) -> None:

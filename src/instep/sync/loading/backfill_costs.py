@@ -45,7 +45,7 @@ class _Table:
     changes: list[str] = field(default_factory=list)
 
 
-def asked(pipe: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
+def asked(context: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
     """By table. Rows that only a cursor has left behind (detection/backfill_since.py) are part of the next sync."""
     tables: dict[Ref, _Table] = {}
     places = TableRenames.of(found.plan.decisions)
@@ -55,32 +55,32 @@ def asked(pipe: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...
         if not decision.applied or table is None or was in found.plan.refused or source is None:
             continue
         one = tables.get(place) or _Table(table, found.detection.accepted.get(was), source)
-        if _add(pipe, found, decision, one):
+        if _add(context, found, decision, one):
             one.changes.append(found.reviews[key(decision.change)].id)
             tables[place] = one
-    return tuple(a for one in tables.values() for a in _sized(pipe, found, one))
+    return tuple(a for one in tables.values() for a in _sized(context, found, one))
 
 
-def _add(pipe: SyncContext, found: PlanPreview, decision: Decision, one: _Table) -> bool:
+def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Table) -> bool:
     """Whether the decision asks for anything."""
     review = found.reviews.get(key(decision.change))
     if review is None:
         return False
-    wanted = backfill_of(pipe, decision, one.before, found.plan)
-    if reloads(pipe, found.plan, review, one.table.ref) or may_be_swapped(pipe, decision.change, one.table):
+    wanted = backfill_of(context, decision, one.before, found.plan)
+    if reloads(context, found.plan, review, one.table.ref) or may_be_swapped(context, decision.change, one.table):
         wanted = ("table", "")
     if wanted is None or wanted[0] == "since":
         return False
     scope, column = wanted
-    if scope == "table" or why_whole(pipe, one.table, column):
+    if scope == "table" or why_whole(context, one.table, column):
         one.whole = True
     else:
         one.columns.append(column)
     return True
 
 
-def _sized(pipe: SyncContext, found: PlanPreview, one: _Table) -> Iterator[RequestedBackfill]:
-    state = pipe.destination.state(destination_ref(one.before, pipe.naming)) if one.before else None
+def _sized(context: SyncContext, found: PlanPreview, one: _Table) -> Iterator[RequestedBackfill]:
+    state = context.destination.state(destination_ref(one.before, context.naming)) if one.before else None
     if state is None or not state.rows:
         return
     stats = found.detection.discovery.stats.get(one.source)
@@ -88,11 +88,11 @@ def _sized(pipe: SyncContext, found: PlanPreview, one: _Table) -> Iterator[Reque
     columns = () if one.whole else tuple(one.columns)
     made = estimate_new(one.table, columns, rows, size)
     made = replace(made, files=state.files, of=state.files, rewritten=state.bytes)
-    yield RequestedBackfill(one.table.ref, MODE if columns else _mode(pipe, one.table), made, tuple(one.changes))
+    yield RequestedBackfill(one.table.ref, MODE if columns else _mode(context, one.table), made, tuple(one.changes))
 
 
-def _mode(pipe: SyncContext, table: Table) -> str:
+def _mode(context: SyncContext, table: Table) -> str:
     try:
-        return choose(table, settings_of(pipe, table)).mode
+        return choose(table, settings_of(context, table)).mode
     except ProjectError:
         return ""

@@ -37,7 +37,7 @@ class Following:
     that the log has more than one pass could read, `saved` holds what was recorded, by accepted table. `anew`: a
     person has asked for whole tables, so what the server has lost does not matter."""
 
-    pipe: SyncContext
+    context: SyncContext
     run: Run
     anew: bool
     note: Callable[[str], None]
@@ -58,8 +58,8 @@ class Following:
 
     @cached_property
     def log(self) -> ChangeLog | None:
-        source = self.pipe.source
-        return source.log(self.pipe.log) if self.pipe.log is not None and isinstance(source, Logs) else None
+        source = self.context.source
+        return source.log(self.context.log) if self.context.log is not None and isinstance(source, Logs) else None
 
     def begin(self) -> None:
         """Before the snapshot of a pass: makes the log where there was none, and looks how it stands."""
@@ -69,7 +69,7 @@ class Following:
         waits, self.pending, self.goes_on, self._found = bool(self.pending), frozenset(), False, None
         self._idle, self._reads, self._trouble = set(), {}, None
         self.__dict__.pop("_looked", None)
-        self._records = {ref: r.cursor for ref, r in self.pipe.store.cursors.of(self.pipe.name).items()}
+        self._records = {ref: r.cursor for ref, r in self.context.store.cursors.of(self.context.name).items()}
         try:
             self._state = self._ready(self.log)
             self.log.begin(wait=waits)
@@ -78,8 +78,8 @@ class Following:
 
     def _leave_behind(self) -> None:
         """A connection that follows no log any more has a slot that somebody has to drop."""
-        for slot in sorted(slots(self.pipe.store.cursors.of(self.pipe.name))):
-            command = f"instep source log drop {self.pipe.name} --slot {slot}"
+        for slot in sorted(slots(self.context.store.cursors.of(self.context.name))):
+            command = f"instep source log drop {self.context.name} --slot {slot}"
             self.note(f"the server keeps its log for the slot {slot}, which nobody reads any more: {command}")
 
     def _ready(self, log: ChangeLog) -> LogState:
@@ -89,13 +89,13 @@ class Following:
             log.drop()
             state = log.state()
         if state.trouble:
-            raise Blocked(f"the log of {self.pipe.name}: {state.trouble}", hint=state.hint or lost)
+            raise Blocked(f"the log of {self.context.name}: {state.trouble}", hint=state.hint or lost)
         if state.exists:
             return state
         if self._known() and not self.anew:
-            assert self.pipe.log is not None
+            assert self.context.log is not None
             raise Blocked(
-                f"the replication slot {self.pipe.log.slot} is gone, and with it what changed since the last sync",
+                f"the replication slot {self.context.log.slot} is gone, and with it what changed since the last sync",
                 hint=lost,
             )
         log.create()
@@ -155,7 +155,7 @@ class Following:
 
     def _is_mine(self, read: TableRead) -> bool:
         try:
-            return choose(read.table, settings_of(self.pipe, read.table)).mode == "cdc"
+            return choose(read.table, settings_of(self.context, read.table)).mode == "cdc"
         except ProjectError:
             return False
 
@@ -164,7 +164,7 @@ class Following:
         be read, and Blocked if what changed since its last load is lost."""
         if self.log is None:
             raise ProjectError(
-                f"table {load.table.path}: sources of the type {self.pipe.source.kind} have no log to follow",
+                f"table {load.table.path}: sources of the type {self.context.source.kind} have no log to follow",
                 hint="use mode: upsert",
             )
         if self._trouble is not None:
@@ -194,7 +194,7 @@ class Following:
         self._base[ref] = state.cursor if state else ""
         if not changed.keys and not said.has_grown((_log(self._base[ref]) or {})["shape"]):
             self._idle.add(ref)
-        scans = load.choice.deletes != "ignore" and not self.pipe.destination.capabilities.merges_asked
+        scans = load.choice.deletes != "ignore" and not self.context.destination.capabilities.merges_asked
         return replace(load, complete=False, changed=changed, keys=scans)
 
     def is_idle(self, load: Load) -> bool:
@@ -254,9 +254,9 @@ class Following:
     def _cursor(self, said: FollowedTable) -> str:
         assert self._found is not None
         assert self._state is not None
-        assert self.pipe.log is not None
+        assert self.context.log is not None
         found = {
-            "slot": self.pipe.log.slot if self._state.ours else "",
+            "slot": self.context.log.slot if self._state.ours else "",
             "at": self._found.reached,
             "server": self._state.server,
             "shape": said.shape,
@@ -287,8 +287,8 @@ class Following:
                 {"log": {**(_log(self._base[ref]) or {}), "seen": reached, "base": self._base[ref]}}
             )
             self._at[ref] = reached
-        with self.pipe.transaction():
-            self.pipe.store.cursors.save(self.pipe.name, self.saved, run=self.run.id, fence=self.run.fence)
+        with self.context.transaction():
+            self.context.store.cursors.save(self.context.name, self.saved, run=self.run.id, fence=self.run.fence)
         crashpoint("log.saved")
         self._release(reached)
         crashpoint("log.released")

@@ -38,13 +38,13 @@ LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def sent_again(pipe: SyncContext, wanted: RunScope, outcome: RunOutcome) -> bool:
+def sent_again(context: SyncContext, wanted: RunScope, outcome: RunOutcome) -> bool:
     """Whether some table waits for all of its rows, which only a run from the start brings. Not while it is off, nor
     for one that is to be built anew while it is paused: nothing of these would be taken."""
-    accepted = pipe.store.accepted.catalog(pipe.name)
-    read = {t.ref for t in accepted.tables if not t.retained and is_on(pipe.selected_before, t)[0]}
-    paused = rebuilds(pipe) & pipe.store.pauses.tables(pipe.name).keys()
-    if wanted.tables or not (tables := (whole_tables(pipe).keys() & read) - paused):
+    accepted = context.store.accepted.catalog(context.name)
+    read = {t.ref for t in accepted.tables if not t.retained and is_on(context.selected_before, t)[0]}
+    paused = rebuilds(context) & context.store.pauses.tables(context.name).keys()
+    if wanted.tables or not (tables := (whole_tables(context).keys() & read) - paused):
         return False
     names = ", ".join(sorted(".".join(filter(None, ref)) for ref in tables))
     outcome.note(f"{names} waits for all of its rows, so the connector sends everything again")
@@ -64,7 +64,7 @@ class Streaming:
     go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that got rows.
     `_begun`: the backfills that waited as the run planned a table's first rows."""
 
-    pipe: SyncContext
+    context: SyncContext
     run: Run
     wanted: RunScope
     outcome: RunOutcome
@@ -99,11 +99,11 @@ class Streaming:
         """The connector runs inside."""
         if self.alone and not self.anew:
             raise Blocked(
-                f"connection {self.pipe.name} syncs all of its tables together: one alone would lose the rows of "
+                f"connection {self.context.name} syncs all of its tables together: one alone would lose the rows of "
                 "the others",
                 hint="`instep sync` without --table, or with --full to have these tables sent again from the start",
             )
-        source = self.pipe.source
+        source = self.context.source
         assert isinstance(source, Streams)
         follows = self.told if isinstance(self.told, FollowsConnector) else None
         told = follows.operations if follows else _unheard
@@ -125,12 +125,12 @@ class Streaming:
             return frozenset() if self.alone else self._complete - self.missed
         refs = {r.table.ref: r.table.path for r in self._reads.values()}
         sent = frozenset(ref for ref, path in refs.items() if path in (self.wanted.tables or {path}))
-        return sent - (rebuilds(self.pipe) - self._rebuilt) - self.missed
+        return sent - (rebuilds(self.context) - self._rebuilt) - self.missed
 
     @property
     def silent(self) -> tuple[TableRead, ...]:
         """The loaded tables that were to be sent from their first row on and of which nothing came: their rows stay."""
-        whole, loaded = self.whole - self._taken, self.pipe.store.loaded.of(self.pipe.name)
+        whole, loaded = self.whole - self._taken, self.context.store.loaded.of(self.context.name)
         return tuple(r for r in self._reads.values() if r.table.ref in whole and r.table.ref in loaded)
 
     def served(self, waiting: Sequence[Backfill]) -> set[int]:
@@ -163,7 +163,7 @@ class Streaming:
     @property
     def _unbuilt(self) -> frozenset[Ref]:
         """The tables that are to be built anew of which nothing came so far."""
-        return rebuilds(self.pipe) - self._rebuilt - self.missed
+        return rebuilds(self.context) - self._rebuilt - self.missed
 
     def _has_unbuilt(self) -> bool:
         """Whether tables that are built anew got no row from a run that has sent everything: one pass empties them."""
@@ -175,15 +175,15 @@ class Streaming:
         """The tables of a pass, and why some do not run; once everything is asked for that they ask for."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
         self._want_left()
-        self._waiting = self.pipe.store.backfills.waiting(self.pipe.name)
+        self._waiting = self.context.store.backfills.waiting(self.context.name)
 
     def _want_left(self) -> None:
         """Asks for all rows of the tables that are read by now and had operations while they were not."""
         if back := self.stream.left & self._reads.keys():
-            with self.pipe.transaction():
+            with self.context.transaction():
                 for ref in back:
                     table = self._reads[ref].table.ref
-                    self.pipe.store.backfills.want(self.pipe.name, table, why="rows came of it while it was off")
+                    self.context.store.backfills.want(self.context.name, table, why="rows came of it while it was off")
                 self.stream.leave(self.stream.left - back)
 
     def is_quiet(self, read: TableRead) -> bool:
@@ -200,15 +200,15 @@ class Streaming:
         table is asked for then, so that its next rows are not taken for its first ones."""
         if state is not None or not self._is_loaded(ref):
             return False
-        with self.pipe.transaction():
-            self.pipe.store.backfills.want(self.pipe.name, ref, why="its rows are gone from the destination")
+        with self.context.transaction():
+            self.context.store.backfills.want(self.context.name, ref, why="its rows are gone from the destination")
         return True
 
     def _is_loaded(self, ref: Ref) -> bool:
         """Whether it was, so that the rows to come are not all."""
         if self.anew or self.stream.from_start:
             return ref in self._taken
-        return ref in self.pipe.store.cursors.of(self.pipe.name)
+        return ref in self.context.store.cursors.of(self.context.name)
 
     def is_idle(self, load: Load) -> bool:
         return False
@@ -242,7 +242,7 @@ class Streaming:
             return
         self.stream.leave(self.stream.left | ((self.stream.came & left) - kept - self._reads.keys()))
         self.stream.hold(kept)
-        self.pipe.store.runs.check(self.run)
+        self.context.store.runs.check(self.run)
         self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
         self._complete |= {d.load.table.ref for d in done if d.load.complete}
 
@@ -253,10 +253,10 @@ class Streaming:
             return
         cursors = {load.table.ref: load.cursor for load in loads}
         self._taken |= cursors.keys()
-        with self.pipe.transaction():
-            self.pipe.store.cursors.save(self.pipe.name, cursors, run=self.run.id, fence=self.run.fence)
+        with self.context.transaction():
+            self.context.store.cursors.save(self.context.name, cursors, run=self.run.id, fence=self.run.fence)
             whole = {load.table.ref for load in loads if load.complete}
-            remember_loaded(self.pipe, [load.read for load in loads], whole)
+            remember_loaded(self.context, [load.read for load in loads], whole)
 
     def _failed(self, left: set[Ref]) -> bool:
         """Whether a table that should run does not have its operations: the next run begins with them."""
@@ -269,7 +269,7 @@ class Streaming:
     def _waits(self, ref: Ref, detection: DetectionResult) -> bool:
         """Whether somebody will decide about the table: what is off is not kept."""
         if (read := self._reads.get(ref)) is not None:
-            return read.table.ref in self._stopped and read.table.ref not in rebuilds(self.pipe)
+            return read.table.ref in self._stopped and read.table.ref not in rebuilds(self.context)
         added = (d for d in detection.decisions if isinstance(d.change, TableAdded) and d.change.after.ref == ref)
         if (decision := next(added, None)) is None:
             return False

@@ -49,17 +49,17 @@ class FreshColumns:
     filled: frozenset[str] = frozenset()
 
 
-def fresh_columns(pipe: SyncContext, load: Load) -> FreshColumns:
+def fresh_columns(context: SyncContext, load: Load) -> FreshColumns:
     """By their names at the destination."""
-    known = {c.name: c.read for c in pipe.store.loaded.of(pipe.name, [load.table.ref]).get(load.table.ref, ())}
-    waiting = {b.column for b in pipe.store.backfills.waiting(pipe.name) if b.table == load.table.ref}
+    known = {c.name: c.read for c in context.store.loaded.of(context.name, [load.table.ref]).get(load.table.ref, ())}
+    waiting = {b.column for b in context.store.backfills.waiting(context.name) if b.table == load.table.ref}
     names = {c.column.name: c.column.alias or c.column.name for c in load.read.columns if c.source is not None}
     again = frozenset(alias for name, alias in names.items() if known and not known.get(name))
     return FreshColumns(again, frozenset(alias for name, alias in names.items() if name in waiting))
 
 
 def merge_versions(
-    pipe: SyncContext,
+    context: SyncContext,
     load: Load,
     files: Sequence[StagedFile],
     how: Merge,
@@ -69,12 +69,12 @@ def merge_versions(
 ) -> LoadOutcome:
     """Merges staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
     rows themselves would be."""
-    return _Versions(pipe, load, tuple(files), how, spec, commit, merge).all()
+    return _Versions(context, load, tuple(files), how, spec, commit, merge).all()
 
 
 @dataclass(frozen=True)
 class _Versions:
-    pipe: SyncContext
+    context: SyncContext
     load: Load
     files: tuple[StagedFile, ...]
     how: Merge
@@ -110,18 +110,24 @@ class _Versions:
 
     def plan(self, at: int) -> VersionPlan:
         choice, names = self.load.choice, {c.name: c.alias or c.name for c in self.load.table.columns}
-        fresh = fresh_columns(self.pipe, self.load)
+        fresh = fresh_columns(self.context, self.load)
         cursor = names[choice.cursor] if choice.cursor else ""
         return VersionPlan(
-            tuple(self.spec.schema.names), self.how, self.system, cursor, fresh.again, fresh.filled, at,
+            tuple(self.spec.schema.names),
+            self.how,
+            self.system,
+            cursor,
+            fresh.again,
+            fresh.filled,
+            at,
             self.spec.synced,
-        )  # fmt: skip
+        )
 
     def look(self) -> tuple[int, bool]:
         """The last moment that the table's versions tell of, and whether it has rows that are none yet."""
         names = [self.system.valid_from, self.system.valid_to, self.system.synced]
         last, before = 0, False
-        for batch in self.pipe.destination.read(self.ref, names):
+        for batch in self.context.destination.read(self.ref, names):
             begins = batch.column(batch.schema.get_field_index(self.system.valid_from))
             before = before or begins.null_count > 0
             last = max(last, *(pc.max(moments(c)).as_py() or 0 for c in batch.columns))
@@ -130,7 +136,7 @@ class _Versions:
     def begin(self, last: int) -> None:
         """The rows from before the history become versions: valid since they were written last, ended then if the
         source had deleted them. A commit of its own, which moves no cursor."""
-        state = self.pipe.destination.state(self.ref)
+        state = self.context.destination.state(self.ref)
         assert state is not None, "a table with rows has been loaded"
         made = self.write((self.as_versions(b, last) for b in self.rows(self.is_before)), 1)
         own = Commit(self.commit.run, self.commit.fence, state.cursor, state.accepted)
@@ -157,7 +163,7 @@ class _Versions:
     def rows(self, wanted: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.RecordBatch]:
         """The table's rows for which a mask is true, as c0, c1, ..., without extension types."""
         names, schema = self.spec.schema.names, numbered(self.spec.schema)
-        for batch in self.pipe.destination.read(self.ref, names):
+        for batch in self.context.destination.read(self.ref, names):
             columns = [
                 as_plain(batch.column(batch.schema.get_field_index(n)), f.type)
                 for n, f in zip(names, schema, strict=True)
@@ -200,7 +206,7 @@ class _Versions:
         some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
 
         def standing() -> Iterator[pa.RecordBatch]:
-            for batch in self.pipe.destination.read(self.ref, columns):
+            for batch in self.context.destination.read(self.ref, columns):
                 keys = [
                     as_plain(batch.column(batch.schema.get_field_index(k)), f.type)
                     for k, f in zip(self.how.key, some, strict=True)

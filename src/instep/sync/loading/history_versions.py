@@ -78,10 +78,13 @@ class VersionPlan:
         here = "k.here" if self.how.keys or self.how.asked else "false"
         cases = [
             ("NOT t.open", f"CASE WHEN s.n IS NULL AND {here} THEN 'returned' ELSE 'same' END"),
-            ("s.n IS NOT NULL", f"CASE WHEN {self._late} THEN 'same' WHEN {self._changed} THEN 'changed' "
-                                f"WHEN {self._differs} THEN 'filled' ELSE 'same' END"),
+            (
+                "s.n IS NOT NULL",
+                f"CASE WHEN {self._late} THEN 'same' WHEN {self._changed} THEN 'changed' "
+                f"WHEN {self._differs} THEN 'filled' ELSE 'same' END",
+            ),
             (self._gone, "'gone'"),
-        ]  # fmt: skip
+        ]
         return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " ELSE 'same' END"
 
     @property

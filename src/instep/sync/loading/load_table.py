@@ -34,26 +34,26 @@ from instep.sync.progress import Progress
 from instep.sync.staging_cleanup import discard
 
 
-def mark_removed(pipe: SyncContext, load: Load, keys: Sequence[StagedFile], spec: StageSpec, commit: Commit) -> int:
+def mark_removed(context: SyncContext, load: Load, keys: Sequence[StagedFile], spec: StageSpec, commit: Commit) -> int:
     """Marks the rows that have one of these keys; returns how many. Cursor and accepted fingerprint stay."""
     if load.choice.deletes == "hard" or load.table.history:
         what = "a table that keeps its history" if load.table.history else "`deletes: hard`"
         raise DestinationError(
-            f"{load.table.path}: {pipe.destination.kind} cannot delete single rows for {what}",
+            f"{load.table.path}: {context.destination.kind} cannot delete single rows for {what}",
             hint="use `deletes: soft`, or another destination",
         )
     names = [load.table.by_name[k].alias or k for k in load.table.key]
-    state = pipe.destination.state(load.ref)
+    state = context.destination.state(load.ref)
     assert state is not None, "a table with rows has been loaded"
     own = Commit(commit.run, commit.fence, state.cursor, state.accepted)
     marked = 0
     for batch in staged_rows(keys, spec, names):
-        met = pipe.destination.lookup_rows(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
+        met = context.destination.lookup_rows(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
         standing = pc.invert(pc.fill_null(met.rows.column(spec.system.deleted), False))
         places = pc.indices_nonzero(standing).to_pylist()
         if places:
             change = RowUpdate(places, _marked(met.rows.take(pa.array(places)), spec), met.rows.slice(0, 0))
-            pipe.destination.update_rows(load.ref, met, change, own)
+            context.destination.update_rows(load.ref, met, change, own)
             marked += len(places)
     return marked
 
@@ -116,10 +116,10 @@ def placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Inst
     return replace(files, folder=spec.location, io=spec.io, spec=spec) if isinstance(files, Staged) and spec else files
 
 
-def specs_of(pipe: SyncContext, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
-    target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
-    rows = stage_spec(pipe, load, target, yields, run, synced)
-    keys = [key_spec(pipe, load, target, yields, run, synced)] if load.keys or load.asks else []
+def specs_of(context: SyncContext, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
+    target, yields = context.destination.target(load.ref), snapshot.yields(load.wide)
+    rows = stage_spec(context, load, target, yields, run, synced)
+    keys = [key_spec(context, load, target, yields, run, synced)] if load.keys or load.asks else []
     return [rows, *keys, *([altered_spec(rows, load)] if load.alters else [])]
 
 
@@ -166,12 +166,12 @@ def _held_key(load: Load, rows: int) -> KeyHeld | None:
     )
 
 
-def settled(pipe: SyncContext, load: Load, future: Future[TableResult], run: Run) -> TableResult:
+def settled(context: SyncContext, load: Load, future: Future[TableResult], run: Run) -> TableResult:
     try:
         return future.result()
     except InstepError as error:
         if isinstance(error, Fenced):
-            discard(pipe, [load])
+            discard(context, [load])
         return failed(load, run, error)
     except OSError as error:
         return failed(load, run, disk_error(load.table.path, error))
@@ -187,29 +187,41 @@ def failed(load: Load, run: Run, error: InstepError) -> TableResult:
     return TableResult(load, result, error=error)
 
 
-def commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> TableResult:
+def commit(
+    context: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress
+) -> TableResult:
     with span("commit", table=load.table.path, mode=load.choice.mode):
-        done = _commit(pipe, engine, load, staged, run, progress)
+        done = _commit(context, engine, load, staged, run, progress)
         result = done.result
         tell(read=result.read, inserted=result.inserted, updated=result.updated, deleted=result.deleted)
         return done
 
 
-def _commit(pipe: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> TableResult:
+def _commit(
+    context: SyncContext, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress
+) -> TableResult:
     begun = time.monotonic()
     if load.declared and staged.every:
         check_unique(load, _spec(staged), staged.files, () if load.asks else staged.keys)
     commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
     crashpoint("sync.commit.before")
-    outcome = _publish(pipe, engine, load, staged, commit, progress)
+    outcome = _publish(context, engine, load, staged, commit, progress)
     crashpoint("sync.commit.after")
     clear(load, staged)
     crashpoint("sync.cleared")
     result = TableRun(
-        run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
-        outcome.deleted, staged.invalid_values + staged.rejected, sum(f.bytes for f in staged.files),
+        run.id,
+        load.table.ref,
+        "done",
+        load.choice.mode,
+        staged.read,
+        outcome.inserted,
+        outcome.updated,
+        outcome.deleted,
+        staged.invalid_values + staged.rejected,
+        sum(f.bytes for f in staged.files),
         time.monotonic() - begun,
-    )  # fmt: skip
+    )
     return TableResult(load, result, staged.invalid_values + staged.rejected, staged.casts, unread=load.unread(outcome))
 
 
@@ -230,15 +242,15 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
 
 
 def _publish(
-    pipe: SyncContext, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress
+    context: SyncContext, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress
 ) -> LoadOutcome:
     ref: Ref = load.ref
     if staged.altered:
-        staged = replace(staged, files=(*staged.files, *altered_rows(pipe, load, staged.altered, _spec(staged))))
+        staged = replace(staged, files=(*staged.files, *altered_rows(context, load, staged.altered, _spec(staged))))
     if load.action == "overwrite":
-        return pipe.destination.overwrite(ref, staged.files, commit)
+        return context.destination.overwrite(ref, staged.files, commit)
     if load.action == "append" and load.since is None:
-        return pipe.destination.append(ref, staged.files, commit)
+        return context.destination.append(ref, staged.files, commit)
     aliases = {c.name: c.alias or c.name for c in load.table.columns}
     cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
     newest = "" if load.complete else cursor  # a whole table is the truth, also where its cursor went back
@@ -249,19 +261,19 @@ def _publish(
         keys=() if load.asks else staged.keys,
         asked=staged.keys if load.asks else (),
         deletes=load.choice.deletes,
-        unread=_unread(load, pipe.naming.prefix),
+        unread=_unread(load, context.naming.prefix),
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
     removed = 0
-    if merge.asked and not pipe.destination.capabilities.merges_asked:
-        removed = mark_removed(pipe, load, merge.asked, _spec(staged), commit)
+    if merge.asked and not context.destination.capabilities.merges_asked:
+        removed = mark_removed(context, load, merge.asked, _spec(staged), commit)
         merge = replace(merge, asked=())
-    merged = partial(_merge, pipe, engine, progress, ref)
+    merged = partial(_merge, context, engine, progress, ref)
     if not load.versioned:
         outcome = merged(staged.files, merge, commit)
         return replace(outcome, deleted=outcome.deleted + removed)
-    return merge_versions(pipe, load, staged.files, merge, _spec(staged), commit, merged)
+    return merge_versions(context, load, staged.files, merge, _spec(staged), commit, merged)
 
 
 def _spec(staged: Staged) -> StageSpec:
@@ -270,7 +282,7 @@ def _spec(staged: Staged) -> StageSpec:
 
 
 def _merge(
-    pipe: SyncContext,
+    context: SyncContext,
     engine: Engine,
     progress: Progress,
     ref: Ref,
@@ -280,9 +292,9 @@ def _merge(
 ) -> LoadOutcome:
     """Spark is started once it is needed."""
     try:
-        return pipe.destination.merge(engine.session, ref, files, how, commit)
+        return context.destination.merge(engine.session, ref, files, how, commit)
     except SparkNeeded:
         session = engine.spark(progress.step)
         if session is None:
             raise
-        return pipe.destination.merge(session, ref, files, how, commit)
+        return context.destination.merge(session, ref, files, how, commit)

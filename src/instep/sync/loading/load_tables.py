@@ -37,7 +37,7 @@ class Loading:
     """The loads of one pass. `loaded` is told what became of each, also where the pass as a whole fails later; `moved`
     are those whose schema is not any more what it was when they were read."""
 
-    pipe: SyncContext
+    context: SyncContext
     engine: Engine
     loads: Sequence[Load]
     run: Run
@@ -75,7 +75,7 @@ class Loading:
 
     def commit(self) -> None:
         """What was not committed beside the reading."""
-        with self._pool() as pool, self.pipe.destination_open():
+        with self._pool() as pool, self.context.destination_open():
             for load in self.open:
                 self._begin(load, pool)
             self._wait()
@@ -92,10 +92,10 @@ class Loading:
     def _plan(self, snapshot: Snapshot) -> list[Chunk]:
         chunks: list[Chunk] = []
         synced = int(self.run.started.timestamp() * 1_000_000)
-        with self.pipe.destination_open():
+        with self.context.destination_open():
             for load in self.loads:
                 try:
-                    own = specs_of(self.pipe, load, snapshot, self.run.id, synced)
+                    own = specs_of(self.context, load, snapshot, self.run.id, synced)
                     chunks += chunks_of(load, snapshot)
                     self._specs[load.number] = own
                 except InstepError as error:
@@ -131,7 +131,7 @@ class Loading:
         """Commits the tables that are complete, if there are enough of them and others are still being read. A
         destination that has to be opened for it would be closed to its readers meanwhile."""
         self._keep(fresh)
-        if isinstance(self.pipe.destination, Opens) or limits_of(snapshot.reader).connections:
+        if isinstance(self.context.destination, Opens) or limits_of(snapshot.reader).connections:
             return
         open_ = self.open
         ready = [load for load in open_ if self._is_complete(load)]
@@ -153,7 +153,7 @@ class Loading:
     def _is_ours(self) -> bool:
         """Whether no later run has taken over; the end of the pass says so to whoever asked for it."""
         try:
-            self.pipe.store.runs.check(self.run)
+            self.context.store.runs.check(self.run)
         except Fenced:
             return False
         return True
@@ -179,18 +179,18 @@ class Loading:
         self._begun.add(load.number)
         files = self._staged[load.number]
         if isinstance(files, InstepError):
-            discard(self.pipe, [load])
+            discard(self.context, [load])
             self._end(failed(load, self.run, files))
             return
         self.progress.table(load.table.path, step="committing")
-        does = within(commit, self.pipe, self.engine, load, files, self.run, self.progress)
+        does = within(commit, self.context, self.engine, load, files, self.run, self.progress)
         self._running[pool.submit(does)] = load
 
     def _wait(self) -> None:
         """For the commits that are under way; one that fails leaves the others alone."""
         for future in as_completed(list(self._running)):
             load = self._running.pop(future)
-            self._end(settled(self.pipe, load, future, self.run))
+            self._end(settled(self.context, load, future, self.run))
             self.progress.table(load.table.path, step=self.done[-1].result.status)
 
     def _end(self, one: TableResult) -> None:

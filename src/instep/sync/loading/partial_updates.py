@@ -28,14 +28,16 @@ PART = 1 << 16
 """The number of the chunk that they are written as, behind all others."""
 
 
-def altered_rows(pipe: SyncContext, load: Load, files: Sequence[StagedFile], spec: StageSpec) -> tuple[StagedFile, ...]:
+def altered_rows(
+    context: SyncContext, load: Load, files: Sequence[StagedFile], spec: StageSpec
+) -> tuple[StagedFile, ...]:
     """Files of whole rows, beside those of the load."""
     writer = ChunkWriter(spec, PART, 0)
     try:
         own = altered_spec(spec, load)
         names = own.schema.names
         for batch in staged_rows(files, own, names):
-            for done in _Meeting(pipe, load, spec, batch.rename_columns(names)).rows():
+            for done in _Meeting(context, load, spec, batch.rename_columns(names)).rows():
                 writer.write(done)
         return writer.close()
     except BaseException:
@@ -46,16 +48,16 @@ def altered_rows(pipe: SyncContext, load: Load, files: Sequence[StagedFile], spe
 class _Meeting:
     """One batch of changes, its columns of plain types by name."""
 
-    def __init__(self, pipe: SyncContext, load: Load, spec: StageSpec, batch: pa.RecordBatch) -> None:
-        self.pipe, self.load, self.spec, self.batch = pipe, load, spec, batch
-        self.prefix = pipe.naming.prefix
+    def __init__(self, context: SyncContext, load: Load, spec: StageSpec, batch: pa.RecordBatch) -> None:
+        self.context, self.load, self.spec, self.batch = context, load, spec, batch
+        self.prefix = context.naming.prefix
         self.key = [load.table.by_name[k].alias or k for k in load.table.key]
         self.given = [set(json.loads(text)) for text in batch.column(GIVEN).to_pylist()]
         self.names = {c.column.alias or c.column.name: c.source.name for c in load.read.columns if c.source is not None}
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         keys = pa.table([self.batch.column(k) for k in self.key], names=self.key)
-        met = self.pipe.destination.lookup_rows(self.load.ref, keys)
+        met = self.context.destination.lookup_rows(self.load.ref, keys)
         places = [at for at in range(len(met.rows)) if self._stands(met.rows, at)]
         if not places:
             return

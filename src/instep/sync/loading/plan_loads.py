@@ -41,7 +41,7 @@ _SENT_AGAIN = "the next sync lets the connector send everything again"
 class LoadPass:
     """One pass of a run over the tables; `only` these (None: all) in a later one, whose number is `attempt`."""
 
-    pipe: SyncContext
+    context: SyncContext
     run: Run
     wanted: RunScope
     snapshot: Snapshot
@@ -54,25 +54,25 @@ class LoadPass:
 
     def loads(self) -> list[Load]:
         """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
-        found, missing = selected_reads(self.pipe, self.detection)
+        found, missing = selected_reads(self.context, self.detection)
         if self.only is None:
             self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
         for gone in missing:
             if self._is_wanted(gone.table.path, gone.table.ref):
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
-        stopped, anew = self._stopped(), rebuilds(self.pipe)
-        faulty = faulty_filters(self.pipe, self.snapshot, found)
+        stopped, anew = self._stopped(), rebuilds(self.context)
+        faulty = faulty_filters(self.context, self.snapshot, found)
         sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
         asked = [r for r in sound if self.only is None or r.table.ref in self.only]
-        refused = want_again(self.pipe, self.detection, asked) | faulty
-        owing = owes_versions(self.pipe, sound)
+        refused = want_again(self.context, self.detection, asked) | faulty
+        owing = owes_versions(self.context, sound)
         if self.follow is not None:
             self.follow.look(self.snapshot, found, stopped)
-        waiting = whole_tables(self.pipe)
-        dead, actions = dead_runs(self.pipe, self.run), on_invalid_value_of(self.detection)
-        holds, extras = holds_of(self.pipe, self.detection), held_columns(self.pipe, self.detection)
-        on = sides_now(self.pipe).now if extras else self.pipe.selection
+        waiting = whole_tables(self.context)
+        dead, actions = dead_runs(self.context, self.run), on_invalid_value_of(self.detection)
+        holds, extras = holds_of(self.context, self.detection), held_columns(self.context, self.detection)
+        on = sides_now(self.context).now if extras else self.context.selection
         loads = []
         for number, read in enumerate(found):
             ref = read.table.ref
@@ -96,7 +96,7 @@ class LoadPass:
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
                 load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
-                remove_uncommitted_files(self.pipe, dead, load.ref, state)
+                remove_uncommitted_files(self.context, dead, load.ref, state)
             except InstepError as error:
                 self._leave(ref, "failed", str(error))
                 continue
@@ -108,7 +108,7 @@ class LoadPass:
                 continue
             on_invalid_value = self._on_invalid_value(load, actions.get(ref, "quarantine"))
             extra = extra_reads(on, read, extras.get(ref, ()))
-            copies = only_copies(self.pipe, read)
+            copies = only_copies(self.context, read)
             loads.append(
                 replace(
                     load, on_invalid_value=on_invalid_value, holds=holds.get(ref, {}), extra=extra, only_copies=copies
@@ -124,7 +124,7 @@ class LoadPass:
 
     def _check_names(self, known: set[str]) -> None:
         for name in sorted(self.wanted.tables - known):
-            raise unknown_table(f"connection {self.pipe.name} syncs no table", name, known)
+            raise unknown_table(f"connection {self.context.name} syncs no table", name, known)
 
     def _leave(self, ref: Ref, status: str, why: str) -> None:
         places = self.outcome.others if self.only is None else self.outcome.late
@@ -133,10 +133,10 @@ class LoadPass:
     def _stopped(self) -> dict[Ref, tuple[str, str]]:
         """Tables that do not run now: (status, why)."""
         held = {ref: ("paused", why) for ref, why in self.detection.unkeyed(moved=True).items()}
-        paused = self.pipe.store.pauses.tables(self.pipe.name)
+        paused = self.context.store.pauses.tables(self.context.name)
         held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
         held |= self._drifted()
-        held |= {ref: ("paused", why) for ref, why in rekeyed(self.pipe, self.detection.decisions).items()}
+        held |= {ref: ("paused", why) for ref, why in rekeyed(self.context, self.detection.decisions).items()}
         return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
 
     def _drifted(self) -> dict[Ref, tuple[str, str]]:
@@ -147,15 +147,15 @@ class LoadPass:
         return {ref: (status, f"{why}: {state(asked[ref])}") for ref, (status, why) in found.items()}
 
     def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
-        pipe, ref = self.pipe, destination_ref(read.table, self.pipe.naming)
-        pipe.destination.claim(ref, self.run.fence)
-        state = pipe.destination.state(ref)
-        full, (cursors, serves) = full or self.wanted.full, noted(pipe, read.table)
+        context, ref = self.context, destination_ref(read.table, self.context.naming)
+        context.destination.claim(ref, self.run.fence)
+        state = context.destination.state(ref)
+        full, (cursors, serves) = full or self.wanted.full, noted(context, read.table)
         if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
             full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now
             self.outcome.note(f"{read.table.path}: its first load is not on record, so the whole table is read")
         load = plan_load(
-            number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full, noted=cursors
+            number, read, ref, settings_of(context, read.table), state, self.snapshot, full=full, noted=cursors
         )
         if isinstance(self.follow, Streaming):
             load = self.follow.planned(load, state, self.snapshot, rebuild=rebuild)
@@ -176,11 +176,11 @@ class LoadPass:
     @cached_property
     def recorded(self) -> Collection[Ref]:
         """The tables whose last load is on record."""
-        return self.pipe.store.loaded.of(self.pipe.name).keys()
+        return self.context.store.loaded.of(self.context.name).keys()
 
     def _on_invalid_value(self, load: Load, decided: InvalidValue) -> InvalidValue:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
-        said = self.pipe.settings(load.table).on_invalid_value
+        said = self.context.settings(load.table).on_invalid_value
         return said if said != "quarantine" else decided
 
 
@@ -195,12 +195,12 @@ def _held(detection: DetectionResult) -> list[Decision]:
     return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
 
 
-def holds_of(pipe: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
+def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
     """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
     decisions = _held(detection)
     if not decisions:
         return {}
-    places, reviews = TableRenames.of(detection.decisions), pipe.store.reviews.standing(pipe.name)
+    places, reviews = TableRenames.of(detection.decisions), context.store.reviews.standing(context.name)
     found: dict[Ref, dict[str, tuple[str, str]]] = {}
     for decision in decisions:
         review = reviews.get(key(decision.change))

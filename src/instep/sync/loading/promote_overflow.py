@@ -28,51 +28,51 @@ from instep.sync.schema_changes.overflow_columns import EXTRA, is_read, waiting
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 
 
-def promote_first(pipe: SyncContext, run: Run, detection: DetectionResult, outcome: RunOutcome) -> None:
+def promote_first(context: SyncContext, run: Run, detection: DetectionResult, outcome: RunOutcome) -> None:
     """Before the loads: what the source does not have any more, or does not send again."""
-    if wanted := waiting(pipe):
-        once = isinstance(pipe.source, Streams)
-        reads = {r.table.ref: r for r in selected_reads(pipe, detection)[0]}
-        stopped = {*pipe.store.pauses.tables(pipe.name), *detection.unkeyed(moved=True), *detection.denied}
+    if wanted := waiting(context):
+        once = isinstance(context.source, Streams)
+        reads = {r.table.ref: r for r in selected_reads(context, detection)[0]}
+        stopped = {*context.store.pauses.tables(context.name), *detection.unkeyed(moved=True), *detection.denied}
         only_here = [b for b in wanted if b.table not in stopped and (once or not is_read(b, reads))]
-        _promote(pipe, run, only_here, outcome)
+        _promote(context, run, only_here, outcome)
 
 
-def promote_rest(pipe: SyncContext, run: Run, outcome: RunOutcome) -> None:
+def promote_rest(context: SyncContext, run: Run, outcome: RunOutcome) -> None:
     """After the loads and the fills: rows that these did not reach. What waits for a fill waits for it here, too."""
-    if not (wanted := waiting(pipe)):
+    if not (wanted := waiting(context)):
         return
     ended = {d.load.table.ref: d.load.complete for d in outcome.loaded if d.error is None}
-    others = (b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != EXTRA)
+    others = (b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA)
     filling = {(b.table, b.column) for b in others if not ended.get(b.table)}
     rest = [b for b in wanted if b.table in ended and not {(b.table, b.column), (b.table, "")} & filling]
-    _promote(pipe, run, rest, outcome)
+    _promote(context, run, rest, outcome)
 
 
-def _promote(pipe: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: RunOutcome) -> None:
+def _promote(context: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: RunOutcome) -> None:
     """One table after the other; the failure of one leaves the others alone, and its wish waiting."""
     tables: dict[Ref, list[Backfill]] = {}
     for backfill in wanted:
         tables.setdefault(backfill.table, []).append(backfill)
     for ref, backfills in tables.items():
-        table = pipe.store.accepted.catalog(pipe.name).get(ref)
+        table = context.store.accepted.catalog(context.name).get(ref)
         gone = [b for b in backfills if table is None or b.column not in table.by_name]
-        _end(pipe, gone, "cancelled")
+        _end(context, gone, "cancelled")
         if table is not None and (rest := [b for b in backfills if b not in gone]):
             try:
-                _table(pipe, run, table, rest, outcome)
+                _table(context, run, table, rest, outcome)
             except InstepError as error:
                 outcome.filled[ref] = TableRun(run.id, ref, "failed", EXTRA, error=f"kept values: {error}")
 
 
-def _table(pipe: SyncContext, run: Run, table: Table, backfills: Collection[Backfill], outcome: RunOutcome) -> None:
-    destination, ref = pipe.destination, destination_ref(table, pipe.naming)
+def _table(context: SyncContext, run: Run, table: Table, backfills: Collection[Backfill], outcome: RunOutcome) -> None:
+    destination, ref = context.destination, destination_ref(table, context.naming)
     if not isinstance(destination, Promotes):
         return
     crashpoint("promote.before")
     destination.claim(ref, run.fence)
-    extra = f"{pipe.naming.prefix}extra"
-    columns = _columns(pipe, table, backfills)
+    extra = f"{context.naming.prefix}extra"
+    columns = _columns(context, table, backfills)
     done = destination.promote(ref, columns, extra, Commit(run.id, run.fence))
     names = ", ".join(b.column for b in backfills)
     if done.rows:
@@ -80,55 +80,55 @@ def _table(pipe: SyncContext, run: Run, table: Table, backfills: Collection[Back
     if done.invalid_values:
         outcome.note(f"{table.path}: {done.invalid_values:,} values of {names} do not fit and stay in {extra}")
         return
-    _end(pipe, backfills, "done")
+    _end(context, backfills, "done")
     crashpoint("promote.done")
 
 
-def _columns(pipe: SyncContext, table: Table, backfills: Iterable[Backfill]) -> dict[str, OverflowColumn]:
+def _columns(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> dict[str, OverflowColumn]:
     """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
-    wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(pipe).before
-    types = _types_at_source(pipe, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
-    return {c.alias or c.name: _kept(pipe, on, table, c, b, types) for c, b in wanted}
+    wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(context).before
+    types = _types_at_source(context, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
+    return {c.alias or c.name: _kept(context, on, table, c, b, types) for c, b in wanted}
 
 
-def _types_at_source(pipe: SyncContext, table: Table) -> dict[str, DataType]:
-    known = pipe.store.discoveries.get(pipe.name)
+def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
+    known = context.store.discoveries.get(context.name)
     source = known.catalog.get(table.ref) if known else None
     return {c.name: c.type for c in source.columns} if source else {}
 
 
 def _kept(
-    pipe: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
+    context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
 ) -> OverflowColumn:
     """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
-    name = _name(pipe, backfill)
+    name = _name(context, backfill)
     if not hashed(on, table.ref, column.name):
         return OverflowColumn(name, column.type)
-    late = _hashed_since(pipe, on, table, column, backfill)
-    return OverflowColumn(name, column.type, Hashing(types.get(name, String()), pipe.salt, late))
+    late = _hashed_since(context, on, table, column, backfill)
+    return OverflowColumn(name, column.type, Hashing(types.get(name, String()), context.salt, late))
 
 
-def _hashed_since(pipe: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
+def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
     """Whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
     path = ".".join(filter(None, (*table.ref, column.name)))
     if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
         return False
-    answered = pipe.store.reviews.get(backfill.change).decided_at if backfill.change else None
-    switched = pipe.store.events.latest(connection=pipe.name, types=("selection.changed",), limit=1_000_000)
+    answered = context.store.reviews.get(backfill.change).decided_at if backfill.change else None
+    switched = context.store.events.latest(connection=context.name, types=("selection.changed",), limit=1_000_000)
     told = (e for e in switched if (e.data["object"], e.data["choice"]) == (path, "hashed"))
     return not any(answered is None or e.at < answered for e in told)
 
 
-def _name(pipe: SyncContext, backfill: Backfill) -> str:
+def _name(context: SyncContext, backfill: Backfill) -> str:
     """What the column was called while it was kept: it may have another name by now."""
-    return pipe.store.reviews.get(backfill.change).column if backfill.change else backfill.column
+    return context.store.reviews.get(backfill.change).column if backfill.change else backfill.column
 
 
-def _end(pipe: SyncContext, backfills: Iterable[Backfill], how: str) -> None:
-    with pipe.transaction():
+def _end(context: SyncContext, backfills: Iterable[Backfill], how: str) -> None:
+    with context.transaction():
         for backfill in backfills:
             if how == "done":
-                pipe.store.backfills.done(backfill.number)
-                pipe.store.loaded.fill(pipe.name, backfill.table, backfill.column)
+                context.store.backfills.done(backfill.number)
+                context.store.loaded.fill(context.name, backfill.table, backfill.column)
             else:
-                pipe.store.backfills.cancel(backfill.number)
+                context.store.backfills.cancel(backfill.number)

@@ -18,9 +18,9 @@ from instep.sync.context import SyncContext
 from instep.sync.loading.table_load import Load
 
 
-def system_columns(pipe: SyncContext, load: Load) -> SystemColumns:
+def system_columns(context: SyncContext, load: Load) -> SystemColumns:
     """The system columns of a table: those with a key know deleted rows, those without have a row id."""
-    prefix = pipe.naming.prefix
+    prefix = context.naming.prefix
     keyed = bool(load.table.key)
     history = keyed and load.table.history
     return SystemColumns(
@@ -60,14 +60,14 @@ def stage_columns(
 
 
 def stage_spec(
-    pipe: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
+    context: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
     """How the rows of a load become files of the destination table."""
     kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
     return StageSpec(
         table=load.spec,
         columns=stage_columns(load.read, yields, types=target.types) + kept,
-        system=system_columns(pipe, load),
+        system=system_columns(context, load),
         schema=target.schema,
         location=f"{target.location}/{load.folder}",
         quarantine=target.quarantine,
@@ -76,7 +76,7 @@ def stage_spec(
         on_invalid_value=load.on_invalid_value,
         read_at=load.read_at,
         io=target.io,
-        salt=pipe.salt,
+        salt=context.salt,
         path=load.table.path,
         holds=load.holds,
         extra=_extra_columns(load, yields),
@@ -95,7 +95,7 @@ def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageCol
 
 
 def key_spec(
-    pipe: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
+    context: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
     """How the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held here:
     what has no key is held with its whole row."""
@@ -114,7 +114,7 @@ def key_spec(
         run=run,
         synced=synced,
         io=target.io,
-        salt=pipe.salt,
+        salt=context.salt,
     )
 
 
@@ -127,8 +127,12 @@ def altered_spec(rows: StageSpec, load: Load) -> StageSpec:
     fields = [f for f in rows.schema if f.name in names or value_of(f) is not None]
     schema = pa.schema([*fields, pa.field(GIVEN, pa.string())], metadata=rows.schema.metadata)
     return replace(
-        rows, table=load.altered_spec, columns=(given, *own), schema=schema, partition=None,
-    )  # fmt: skip
+        rows,
+        table=load.altered_spec,
+        columns=(given, *own),
+        schema=schema,
+        partition=None,
+    )
 
 
 def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:

@@ -89,38 +89,38 @@ class MigrationOutlook:
     concerned: bool = True
 
 
-def dialect_of(pipe: SyncContext) -> str:
+def dialect_of(context: SyncContext) -> str:
     """The SQL of the connection's source; ProjectError if it has none."""
-    if pipe.source.kind not in DIALECTS:
+    if context.source.kind not in DIALECTS:
         raise ProjectError(
-            f"the source of {pipe.name} is of type {pipe.source.kind}, which no SQL migrates",
+            f"the source of {context.name} is of type {context.source.kind}, which no SQL migrates",
             hint="name a connection with --connection whose source is a database",
         )
-    return DIALECTS[pipe.source.kind]
+    return DIALECTS[context.source.kind]
 
 
-def foresee(pipe: SyncContext, migration: Migration) -> MigrationOutlook:
+def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
     """What the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
-    known = pipe.store.discoveries.get(pipe.name)
-    now = recall(pipe, {})
+    known = context.store.discoveries.get(context.name)
+    now = recall(context, {})
     if known is None or now is None:
         raise InstepError(
-            f"nothing of the source of {pipe.name} is known yet", hint=f"run `instep detect {pipe.name}` first"
+            f"nothing of the source of {context.name} is known yet", hint=f"run `instep detect {context.name}` first"
         )
-    rehearsal, unread = _rehearse(pipe, known.catalog, migration)
+    rehearsal, unread = _rehearse(context, known.catalog, migration)
     seen = replace(seen_then(known), catalog=rehearsal.catalog, proves_absence=True)
-    then = detect(pipe, seen, count=False, assumed={}, recalled=True)
-    before, after = _plan(pipe, now), _plan(pipe, then)
+    then = detect(context, seen, count=False, assumed={}, recalled=True)
+    before, after = _plan(context, now), _plan(context, then)
     old = {key(d.change): d for d in now.decisions}
     fresh = [d for d in then.decisions if key(d.change) not in old]
-    reviews = {key(d.change): _review(pipe, d, f"m{n}") for n, d in enumerate(fresh, 1)}
-    made = [_consequence(pipe, d, reviews[key(d.change)].id, rehearsal, migration, seen, after) for d in fresh]
-    renames = tuple(_renames(pipe, known.catalog, migration))
+    reviews = {key(d.change): _review(context, d, f"m{n}") for n, d in enumerate(fresh, 1)}
+    made = [_consequence(context, d, reviews[key(d.change)].id, rehearsal, migration, seen, after) for d in fresh]
+    renames = tuple(_renames(context, known.catalog, migration))
     gone = old.keys() - {key(d.change) for d in then.decisions}
     shown = {(s.table, s.text) for s in before.steps}
     return MigrationOutlook(
-        pipe.name,
+        context.name,
         tuple(sorted(_with_doubts(made, then, renames), key=lambda c: c.at)),
         (*migration.unread, *unread),
         renames,
@@ -128,25 +128,25 @@ def foresee(pipe: SyncContext, migration: Migration) -> MigrationOutlook:
         tuple(describe(old[k].change) for k in old if k in gone),
         tuple(s.text for s in after.steps if (s.table, s.text) not in shown),
         {".".join(ref): why for ref, why in after.refused.items() if ref not in before.refused},
-        PlanPreview(pipe.name, then, reviews, after, {}, {}),
+        PlanPreview(context.name, then, reviews, after, {}, {}),
         any(t.tables & known.catalog.by_ref.keys() for t in rehearsal.touches),
     )
 
 
-def downstream(pipe: SyncContext, found: MigrationOutlook, models: Sequence[Model]) -> ImpactReport:
+def downstream(context: SyncContext, found: MigrationOutlook, models: Sequence[Model]) -> ImpactReport:
     """What the changes do to views and models; the ids are those of the consequences."""
-    return report(pipe, found.preview, models)
+    return report(context, found.preview, models)
 
 
-def _rehearse(pipe: SyncContext, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[Unread]]:
-    dialect = dialect_of(pipe)
+def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> tuple[Rehearsal, list[Unread]]:
+    dialect = dialect_of(context)
     types = {c.native.lower(): (c.type, c.native, c.note) for t in catalog.tables for c in t.columns if c.note}
 
     def declared(text: str) -> tuple[object, str, str]:
         """Types of the database's own are as in other columns of them."""
         return types.get(text.lower()) or declared_type(dialect, text)
 
-    rules = Rules.of(dialect, pipe.source.default_schema, declared)  # type: ignore[arg-type]
+    rules = Rules.of(dialect, context.source.default_schema, declared)  # type: ignore[arg-type]
     rehearsal = Rehearsal.of(catalog, rules)
     unread = []
     for number, step in enumerate(migration.steps):
@@ -157,26 +157,38 @@ def _rehearse(pipe: SyncContext, catalog: Catalog, migration: Migration) -> tupl
     return rehearsal, unread
 
 
-def _plan(pipe: SyncContext, found: DetectionResult) -> Plan:
+def _plan(context: SyncContext, found: DetectionResult) -> Plan:
     """As `make_plan`, against the destination as it was left."""
-    after = assign(accept(found.decisions, found.accepted, found.source), pipe.naming)
-    after = record_extra(pipe, after, found)
-    there = pipe.store.schemas.latest(pipe.name, "destination") or desired(found.accepted, pipe.naming)
-    able, wanted = pipe.destination.capabilities, desired(after, pipe.naming)
-    return plan(found.decisions, found.accepted, after, there, wanted, able, prefix=pipe.naming.prefix)
+    after = assign(accept(found.decisions, found.accepted, found.source), context.naming)
+    after = record_extra(context, after, found)
+    there = context.store.schemas.latest(context.name, "destination") or desired(found.accepted, context.naming)
+    able, wanted = context.destination.capabilities, desired(after, context.naming)
+    return plan(found.decisions, found.accepted, after, there, wanted, able, prefix=context.naming.prefix)
 
 
-def _review(pipe: SyncContext, decision: Decision, id: str) -> Review:
+def _review(context: SyncContext, decision: Decision, id: str) -> Review:
     """The change as if it were recorded, so that it can be looked at like one."""
     change = decision.change
     return Review(
-        id, pipe.name, key(change), change.kind, table_of(change) or ("", ""), column_of(change), describe(change), {},
-        decision.action, decision.rule, decision.why, "open", "", datetime.fromtimestamp(0, UTC),
-    )  # fmt: skip
+        id,
+        context.name,
+        key(change),
+        change.kind,
+        table_of(change) or ("", ""),
+        column_of(change),
+        describe(change),
+        {},
+        decision.action,
+        decision.rule,
+        decision.why,
+        "open",
+        "",
+        datetime.fromtimestamp(0, UTC),
+    )
 
 
 def _consequence(
-    pipe: SyncContext,
+    context: SyncContext,
     decision: Decision,
     id: str,
     rehearsal: Rehearsal,
@@ -186,7 +198,7 @@ def _consequence(
 ) -> Consequence:
     change = decision.change
     steps = [migration.steps[n] for n in _behind(rehearsal, change)]
-    risks = hazards(change, pipe.destination.capabilities, removed=decision.modifiers.removed)
+    risks = hazards(change, context.destination.capabilities, removed=decision.modifiers.removed)
     return Consequence(
         id,
         tuple(s.at for s in steps),
@@ -196,7 +208,7 @@ def _consequence(
         worst(risks),
         risks,
         decision.needs_review,
-        _backfill(pipe, decision, seen, after),
+        _backfill(context, decision, seen, after),
     )
 
 
@@ -219,25 +231,25 @@ def _ref_before(change: Change) -> Ref | None:
     return change.before.ref if isinstance(change, TableRenamed | TableRemoved) else None
 
 
-def _backfill(pipe: SyncContext, decision: Decision, seen: Discovery, after: Plan) -> ReadAgain | None:
+def _backfill(context: SyncContext, decision: Decision, seen: Discovery, after: Plan) -> ReadAgain | None:
     places = TableRenames.of(after.decisions)
     ref, was = places.after(decision.change), places.before(decision.change)
     table, source = after.after.get(ref), table_of(decision.change)
     if not decision.applied or table is None or source is None or was in after.refused:
         return None
-    accepted = pipe.store.accepted.catalog(pipe.name).get(was)
-    wanted = backfill_of(pipe, decision, accepted, after)
+    accepted = context.store.accepted.catalog(context.name).get(was)
+    wanted = backfill_of(context, decision, accepted, after)
     stats = seen.stats.get(accepted.ref if accepted else source)
     if wanted is None or wanted[0] == "since" or stats is None or not stats.rows:
         return None
-    whole = wanted[0] == "table" or bool(why_whole(pipe, table, wanted[1]))
+    whole = wanted[0] == "table" or bool(why_whole(context, table, wanted[1]))
     size = estimate_new(table, () if whole else (wanted[1],), stats.rows, stats.bytes)
-    return ReadAgain(ref, _mode(pipe, table) if whole else MODE, size)
+    return ReadAgain(ref, _mode(context, table) if whole else MODE, size)
 
 
-def _mode(pipe: SyncContext, table: Table) -> str:
+def _mode(context: SyncContext, table: Table) -> str:
     try:
-        return choose(table, settings_of(pipe, table)).mode
+        return choose(table, settings_of(context, table)).mode
     except ProjectError:
         return ""
 
@@ -255,7 +267,7 @@ def _with_doubts(
         yield replace(one, waits=True) if doubted else one
 
 
-def _renames(pipe: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
+def _renames(context: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
     """Renames that the source gives no ids for: they are found as a removal and an addition."""
     ids = {t.ref: (bool(t.id), any(c.id for c in t.columns)) for t in catalog.tables}
     known = {name.casefold(): found for (_, name), found in ids.items()}
@@ -263,13 +275,13 @@ def _renames(pipe: SyncContext, catalog: Catalog, migration: Migration) -> Itera
         if isinstance(edit, edits.RenameColumn | edits.RedefineColumn):
             to = edit.to if isinstance(edit, edits.RenameColumn) else edit.column.name
             if to.casefold() != edit.name.casefold() and not known.get(edit.table[-1].casefold(), (True, True))[1]:
-                yield Unread(step.at, _unseen(pipe, step, f"column {edit.name}", f"column {to}"))
+                yield Unread(step.at, _unseen(context, step, f"column {edit.name}", f"column {to}"))
         elif isinstance(edit, edits.RenameTable) and not known.get(edit.table[-1].casefold(), (True, True))[0]:
-            yield Unread(step.at, _unseen(pipe, step, f"table {edit.table[-1]}", f"table {edit.name}"))
+            yield Unread(step.at, _unseen(context, step, f"table {edit.table[-1]}", f"table {edit.name}"))
 
 
-def _unseen(pipe: SyncContext, step: MigrationStep, old: str, new: str) -> str:
+def _unseen(context: SyncContext, step: MigrationStep, old: str, new: str) -> str:
     return (
-        f"{pipe.source.kind} gives no ids for the rename of {old} to {new}: it will be seen as a removal and an "
+        f"{context.source.kind} gives no ids for the rename of {old} to {new}: it will be seen as a removal and an "
         "addition, and proposed as a rename (`instep changes map OLD NEW`)"
     )

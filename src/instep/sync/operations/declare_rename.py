@@ -33,16 +33,16 @@ class Prepared:
         return {**said, "backfill": self.whole or bool(empty)}
 
 
-def prepare(pipe: SyncContext, old: str, new: str) -> Prepared:
+def prepare(context: SyncContext, old: str, new: str) -> Prepared:
     """Two paths of tables, or of columns; writes nothing. Errors are those of the two modules."""
-    whole = old in {t.path for t in pipe.store.accepted.catalog(pipe.name).tables}
-    made: Any = of_tables.prepare(pipe, old, new) if whole else of_columns.prepare(pipe, old, new)
+    whole = old in {t.path for t in context.store.accepted.catalog(context.name).tables}
+    made: Any = of_tables.prepare(context, old, new) if whole else of_columns.prepare(context, old, new)
     return Prepared(old, new, whole, made)
 
 
-def carry_out(pipe: SyncContext, made: Prepared) -> int:
+def carry_out(context: SyncContext, made: Prepared) -> int:
     """Answers the accepted version."""
-    return of_tables.carry_out(pipe, made.mapped) if made.whole else of_columns.carry_out(pipe, made.mapped)
+    return of_tables.carry_out(context, made.mapped) if made.whole else of_columns.carry_out(context, made.mapped)
 
 
 class DeclareRename(Work):

@@ -53,27 +53,30 @@ class DeletedConnection:
     behind: list[str] = field(default_factory=list)
 
 
-def belongings(pipe: SyncContext) -> Belongings:
+def belongings(context: SyncContext) -> Belongings:
     """From the store alone: nothing is asked of source and destination."""
-    log = pipe.log.slot if pipe.log and not pipe.log_taken() else ""
+    log = context.log.slot if context.log and not context.log_taken() else ""
     return Belongings(
-        pipe.name, log, tuple(sorted(pipe.store.names.of(pipe.name).values())),
-        tuple(pipe.store.copies.standing(pipe.name)),
-    )  # fmt: skip
+        context.name,
+        log,
+        tuple(sorted(context.store.names.of(context.name).values())),
+        tuple(context.store.copies.standing(context.name)),
+    )
 
 
-def leave(pipe: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> DeletedConnection:
+def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> DeletedConnection:
     """Ends a connection. Its tables stay, or are dropped; rows of other shards are never touched.
 
     Blocked unless `named` is its name, and if four_eyes want a second person; RunInProgress while a run of it is alive.
     A source or destination that cannot be reached is an error, and nothing is forgotten; with `abandon` what is there
     is left behind, and told."""
-    if named != pipe.name:
+    if named != context.name:
         raise Blocked(
-            f"connection {pipe.name} is deleted only by its name, which was not given", hint=f"name it: {pipe.name}"
+            f"connection {context.name} is deleted only by its name, which was not given",
+            hint=f"name it: {context.name}",
         )
-    with two_people(pipe, DELETION, leaving(fate, abandon=abandon)):
-        return _leave(pipe, fate, abandon=abandon)
+    with two_people(context, DELETION, leaving(fate, abandon=abandon)):
+        return _leave(context, fate, abandon=abandon)
 
 
 def leaving(fate: Fate, *, abandon: bool) -> str:
@@ -81,26 +84,33 @@ def leaving(fate: Fate, *, abandon: bool) -> str:
     return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
 
 
-def _leave(pipe: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnection:
-    left, there = DeletedConnection(pipe.name), belongings(pipe)
-    with claimed(pipe, "delete", paused_too=True) as run:
+def _leave(context: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnection:
+    left, there = DeletedConnection(context.name), belongings(context)
+    with claimed(context, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {there.log}"):
-            left.log = _drop_log(pipe)
-        if pipe.log and (other := pipe.log_taken()):
-            left.behind.append(f"slot {pipe.log.slot}: connection {other} reads it")
+            left.log = _drop_log(context)
+        if context.log and (other := context.log_taken()):
+            left.behind.append(f"slot {context.log.slot}: connection {other} reads it")
         crashpoint("leave.log.after")
-        with _or_left(left, abandon, "tables"), pipe.destination_open():
-            _clear(pipe, run, there, fate, left)
+        with _or_left(left, abandon, "tables"), context.destination_open():
+            _clear(context, run, there, fate, left)
         crashpoint("leave.tables.after")
     crashpoint("leave.records.before")
-    with pipe.store.transaction():
-        left.records = pipe.store.connections.forget(pipe.name)
+    with context.store.transaction():
+        left.records = context.store.connections.forget(context.name)
         done = len(left.dropped) if fate == "drop" else len(left.kept)
         told = ConnectionDeleted(
-            pipe.name, pipe.who, done, _fate(fate, left), left.log, tuple(left.behind), pipe.source.kind,
-            pipe.destination_name, pipe.naming.namespace,
-        )  # fmt: skip
-        pipe.store.events.add(told)
+            context.name,
+            context.who,
+            done,
+            _fate(fate, left),
+            left.log,
+            tuple(left.behind),
+            context.source.kind,
+            context.destination_name,
+            context.naming.namespace,
+        )
+        context.store.events.add(told)
     return left
 
 
@@ -121,48 +131,53 @@ def _fate(fate: Fate, left: DeletedConnection) -> str:
     return "dropped" if fate == "drop" else "kept"
 
 
-def _drop_log(pipe: SyncContext) -> str:
+def _drop_log(context: SyncContext) -> str:
     """The slot that is gone now, "" if there was none."""
-    log = log_of(pipe)
-    return pipe.log.slot if log is not None and pipe.log and log.drop() else ""
+    log = log_of(context)
+    return context.log.slot if log is not None and context.log and log.drop() else ""
 
 
-def log_of(pipe: SyncContext) -> ChangeLog | None:
+def log_of(context: SyncContext) -> ChangeLog | None:
     """The log that the source's server keeps for this connection alone; one that another connection reads is not its
     own, whatever its settings say."""
-    if pipe.log is None or pipe.log_taken() or not isinstance(pipe.source, Logs) or pipe.source.kind != "postgres":
+    if (
+        context.log is None
+        or context.log_taken()
+        or not isinstance(context.source, Logs)
+        or context.source.kind != "postgres"
+    ):
         return None
-    return pipe.source.log(pipe.log)
+    return context.source.log(context.log)
 
 
-def _clear(pipe: SyncContext, run: Run, there: Belongings, fate: Fate, left: DeletedConnection) -> None:
+def _clear(context: SyncContext, run: Run, there: Belongings, fate: Fate, left: DeletedConnection) -> None:
     """Takes away what runs have left beside the tables, and if asked for the tables with their views and copies."""
-    runs = {r.id: r.fence for r in pipe.store.runs.history(pipe.name, limit=10_000) if r.id != run.id}
-    for table in pipe.destination.inspect(there.tables).tables:
-        pipe.destination.claim(table.ref, run.fence)
-        pipe.destination.remove_uncommitted_files(table.ref, runs)
+    runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}
+    for table in context.destination.inspect(there.tables).tables:
+        context.destination.claim(table.ref, run.fence)
+        context.destination.remove_uncommitted_files(table.ref, runs)
         if fate == "keep":
             left.kept.append(table.ref)
             continue
-        with _or_left(left, bool(pipe.shard), f"table {'.'.join(table.ref)}"):  # other shards may have rows in it
-            _drop_views(pipe, table.ref)
+        with _or_left(left, bool(context.shard), f"table {'.'.join(table.ref)}"):  # other shards may have rows in it
+            _drop_views(context, table.ref)
             gone = [step(table.ref, TableRemoved(table))]
-            pipe.destination.execute(table.ref, gone, None, Commit(run.id, run.fence))
+            context.destination.execute(table.ref, gone, None, Commit(run.id, run.fence))
             left.dropped.append(table.ref)
             crashpoint("leave.table.after")
     if fate == "drop":
-        _purge(pipe, run, there.copies, left)
+        _purge(context, run, there.copies, left)
 
 
-def _drop_views(pipe: SyncContext, ref: Ref) -> None:
-    if isinstance(pipe.destination, HoldsViews) and not pipe.destination.why_no_views:
-        for name, view in pipe.destination.views().items():
+def _drop_views(context: SyncContext, ref: Ref) -> None:
+    if isinstance(context.destination, HoldsViews) and not context.destination.why_no_views:
+        for name, view in context.destination.views().items():
             if view.table == ref:
-                pipe.destination.drop_view(name)
+                context.destination.drop_view(name)
 
 
-def _purge(pipe: SyncContext, run: Run, copies: Sequence[Copy], left: DeletedConnection) -> None:
+def _purge(context: SyncContext, run: Run, copies: Sequence[Copy], left: DeletedConnection) -> None:
     for copy in copies:
-        if isinstance(pipe.destination, Keeps):
-            pipe.destination.purge(copy.place, run.fence)
+        if isinstance(context.destination, Keeps):
+            context.destination.purge(copy.place, run.fence)
             left.dropped.append(copy.place)

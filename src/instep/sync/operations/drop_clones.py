@@ -13,16 +13,16 @@ from instep.sync.context import SyncContext
 from instep.sync.two_people import two_people
 
 
-def purge(pipe: SyncContext, copies: Sequence[Copy]) -> None:
+def purge(context: SyncContext, copies: Sequence[Copy]) -> None:
     """Deletes them as one run, the destination's side first: one that is gone there is fine. Blocked if four_eyes want
     a second person."""
     what = ", ".join(sorted(".".join(copy.place) for copy in copies))
-    with two_people(pipe, "table purge", what), claimed(pipe, "apply") as run:
-        pipe = replace(pipe, run=run)
+    with two_people(context, "table purge", what), claimed(context, "apply") as run:
+        context = replace(context, run=run)
         for copy in copies:
-            if isinstance(pipe.destination, Keeps):
-                pipe.destination.purge(copy.place, run.fence)
-            with pipe.transaction():
-                pipe.store.copies.end(copy.number)
+            if isinstance(context.destination, Keeps):
+                context.destination.purge(copy.place, run.fence)
+            with context.transaction():
+                context.store.copies.end(copy.number)
                 path, place = ".".join(filter(None, copy.table)), ".".join(copy.place)
-                pipe.store.events.add(CopyPurged(pipe.name, path, place, pipe.who))
+                context.store.events.add(CopyPurged(context.name, path, place, context.who))

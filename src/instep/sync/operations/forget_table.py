@@ -13,29 +13,33 @@ from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 
 
-def forget_sent(pipe: SyncContext, name: str) -> Table:
+def forget_sent(context: SyncContext, name: str) -> Table:
     """Drops the destination's table of that name (`schema.table` or `table`) and forgets what was sent of it, and the
     connector's state: its next run sends everything again. InstepError if there is no such table."""
-    table = _named(pipe, name)
-    with claimed(pipe, "delete") as run, pipe.destination_open():
-        place = pipe.store.names.of(pipe.name).get(table.ref)
-        for there in pipe.destination.inspect([place] if place else []).tables:
-            pipe.destination.claim(there.ref, run.fence)
-            pipe.destination.execute(there.ref, [step(there.ref, TableRemoved(there))], None, Commit(run.id, run.fence))
-        states = pipe.store.connectors
-        seen = SeenTables.from_dict(states.shape(pipe.name)).tables
-        with pipe.transaction():
-            rest = pipe.store.accepted.catalog(pipe.name).drop(table.ref)
-            pipe.store.accepted.add(pipe.name, rest, who=pipe.who, why=f"table {table.path} was forgotten", run=run.id)
+    table = _named(context, name)
+    with claimed(context, "delete") as run, context.destination_open():
+        place = context.store.names.of(context.name).get(table.ref)
+        for there in context.destination.inspect([place] if place else []).tables:
+            context.destination.claim(there.ref, run.fence)
+            context.destination.execute(
+                there.ref, [step(there.ref, TableRemoved(there))], None, Commit(run.id, run.fence)
+            )
+        states = context.store.connectors
+        seen = SeenTables.from_dict(states.shape(context.name)).tables
+        with context.transaction():
+            rest = context.store.accepted.catalog(context.name).drop(table.ref)
+            context.store.accepted.add(
+                context.name, rest, who=context.who, why=f"table {table.path} was forgotten", run=run.id
+            )
             left = SeenTables({ref: found for ref, found in seen.items() if ref != table.ref})
-            states.keep_shape(pipe.name, left.to_dict())
-            states.save(pipe.name, {})
-            states.let_go([held.number for held in states.held(pipe.name) if held.table == table.ref])
+            states.keep_shape(context.name, left.to_dict())
+            states.save(context.name, {})
+            states.let_go([held.number for held in states.held(context.name) if held.table == table.ref])
     return table
 
 
-def _named(pipe: SyncContext, name: str) -> Table:
-    known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables}
+def _named(context: SyncContext, name: str) -> Table:
+    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
     if name in known:
         return known[name]
     hint = did_you_mean(name, known, f"there are: {', '.join(known) or 'none'}")

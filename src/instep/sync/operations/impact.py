@@ -70,10 +70,10 @@ class Looked:
     relations: tuple[ModelRelation, ...]
 
 
-def looked(pipe: SyncContext, found: PlanPreview, change: str = "") -> Looked:
+def looked(context: SyncContext, found: PlanPreview, change: str = "") -> Looked:
     """Open and planned changes; `change` (the first characters of an id) looks at that one only, whatever was decided
     about it. Raises InstepError if it is not among today's."""
-    decisions, edits = _looked_at(found, change), _Edits(pipe, found)
+    decisions, edits = _looked_at(found, change), _Edits(context, found)
     for decision in decisions:
         edits.add(decision)
     reviews = [(found.reviews[key(d.change)], d.applied) for d in decisions]
@@ -88,9 +88,9 @@ def judged(found: Looked, models: Sequence[Model]) -> ImpactReport:
     return ImpactReport(tuple(_outcome(one, verdicts) for one in found.changes), verdicts)
 
 
-def report(pipe: SyncContext, found: PlanPreview, models: Sequence[Model], change: str = "") -> ImpactReport:
+def report(context: SyncContext, found: PlanPreview, models: Sequence[Model], change: str = "") -> ImpactReport:
     """As `looked` looks at it, against the models."""
-    return judged(looked(pipe, found, change), models)
+    return judged(looked(context, found, change), models)
 
 
 def _looked_at(found: PlanPreview, change: str) -> list[Decision]:
@@ -117,11 +117,11 @@ class _Edits:
     A held change is taken as if it were approved: that is the question that people have.
     """
 
-    def __init__(self, pipe: SyncContext, found: PlanPreview) -> None:
+    def __init__(self, context: SyncContext, found: PlanPreview) -> None:
         detection = found.detection
         self._found = found
         self._places = TableRenames.of(detection.decisions)
-        wanted = desired(detection.accepted, pipe.naming)
+        wanted = desired(detection.accepted, context.naming)
         by_path = {t.alias: t for t in wanted.tables}
         self._tables: dict[Ref, Table] = {t.ref: by_path[t.path] for t in detection.accepted.tables}
         self._renamed = {

@@ -32,7 +32,7 @@ class KeyReport:
         return (*(f"{self.review}: key ({key}) {line}" for line in self.counts.lines), *self.offers)
 
 
-def key_report(pipe: SyncContext, review: Review) -> KeyReport | None:
+def key_report(context: SyncContext, review: Review) -> KeyReport | None:
     """None for a change that is not about a key, or that is answered. Reads the key's columns; what cannot be read is
     said, not raised."""
     change = change_from_dict(review.change)
@@ -41,16 +41,16 @@ def key_report(pipe: SyncContext, review: Review) -> KeyReport | None:
     path = ".".join(filter(None, review.table))
     key = change.after if isinstance(change, KeyChanged) else change.before
     try:
-        found = find_table(pipe, path)
-        counts = KeyCount(key, _at_source(pipe, found, key), count_destination(pipe, found.table, key))
+        found = find_table(context, path)
+        counts = KeyCount(key, _at_source(context, found, key), count_destination(context, found.table, key))
     except InstepError as error:
         return KeyReport(review.id, path, None, why_not=error.message)
     return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
 
 
-def _at_source(pipe: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
+def _at_source(context: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
     absent = [name for name in key if name not in found.source.by_name]
-    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(pipe, found.source, key)
+    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, found.source, key)
 
 
 def _offers(path: str, counts: KeyCount) -> list[str]:

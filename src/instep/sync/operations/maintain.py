@@ -61,7 +61,7 @@ class MaintenanceReport:
 
 
 def maintain(
-    pipe: SyncContext,
+    context: SyncContext,
     pattern: str,
     told: Progress,
     session: Callable[[], SparkSession | None],
@@ -72,75 +72,78 @@ def maintain(
 
     Raises RunInProgress while a run of the connection is alive, InstepError for a pattern that names no table.
     """
-    check_unmoved(pipe)
-    found = _named(pipe, pattern)
-    with pipe.store.transaction():
-        run = pipe.store.runs.claim(pipe.name, "maintain", pipe.who)
-        pipe.store.runs.finish(run, "done")
-        pipe.store.events.add(RunStarted(pipe.name, run.id, run.kind))
+    check_unmoved(context)
+    found = _named(context, pattern)
+    with context.store.transaction():
+        run = context.store.runs.claim(context.name, "maintain", context.who)
+        context.store.runs.finish(run, "done")
+        context.store.events.add(RunStarted(context.name, run.id, run.kind))
     try:
-        done = _done(pipe, run, found, told, session, dry_run=dry_run)
+        done = _done(context, run, found, told, session, dry_run=dry_run)
     except BaseException as error:
-        _end(pipe, run, status_by(error), str(error) or type(error).__name__)
+        _end(context, run, status_by(error), str(error) or type(error).__name__)
         raise
     failed = [f"{t.table}: {t.error}" for t in done.tables if t.error]
-    _end(pipe, run, "partial" if failed else "done", "; ".join(failed))
+    _end(context, run, "partial" if failed else "done", "; ".join(failed))
     return done
 
 
-def _end(pipe: SyncContext, run: Run, status: RunStatus, error: str) -> None:
-    with pipe.store.transaction():
-        pipe.store.runs.settle(run, status, error)
-        pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
+def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
+    with context.store.transaction():
+        context.store.runs.settle(run, status, error)
+        context.store.events.add(RunEnded(context.name, run.id, run.kind, status, error))
 
 
 def _done(
-    pipe: SyncContext, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
+    context: SyncContext, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
     dry_run: bool,
 ) -> MaintenanceReport:  # fmt: skip
-    if isinstance(pipe.destination, Maintains):
-        forgotten = [] if dry_run else _forget(pipe, found, run)
+    if isinstance(context.destination, Maintains):
+        forgotten = [] if dry_run else _forget(context, found, run)
         began = _began(run)
-        work = Upkeep(pipe.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session)
+        work = Upkeep(context.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session)
         told.step("maintaining")
         told.tables({t.path: 0 for t in found})
-        tables = tuple(_by_command(pipe, table, work, told) for table in found)
+        tables = tuple(_by_command(context, table, work, told) for table in found)
         return MaintenanceReport(run.id, tables, tuple(forgotten))
-    if isinstance(pipe.destination, Vacuums):
-        forgotten = [] if dry_run else _forget(pipe, found, run)
-        return MaintenanceReport(run.id, forgotten=tuple(forgotten), vacuumed=pipe.destination.vacuum(dry_run=dry_run))
+    if isinstance(context.destination, Vacuums):
+        forgotten = [] if dry_run else _forget(context, found, run)
+        return MaintenanceReport(
+            run.id, forgotten=tuple(forgotten), vacuumed=context.destination.vacuum(dry_run=dry_run)
+        )
     return MaintenanceReport(
-        run.id, note=f"nothing to do: instep does not maintain {pipe.destination.kind} destinations"
+        run.id, note=f"nothing to do: instep does not maintain {context.destination.kind} destinations"
     )
 
 
-def layout_of(pipe: SyncContext, ref: Ref) -> Layout | None:
+def layout_of(context: SyncContext, ref: Ref) -> Layout | None:
     """A table's files as they are now; None where the destination does not tell."""
-    if isinstance(pipe.destination, Maintains):
+    if isinstance(context.destination, Maintains):
         with suppress(InstepError):
-            return pipe.destination.layout(ref)
+            return context.destination.layout(ref)
     return None
 
 
-def _named(pipe: SyncContext, pattern: str) -> list[Table]:
-    loaded = [t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias]
+def _named(context: SyncContext, pattern: str) -> list[Table]:
+    loaded = [t for t in context.store.accepted.catalog(context.name).tables if t.alias]
     found = [t for t in loaded if not pattern or Pattern(pattern).matches(t.path)]
     if pattern and not found:
         raise InstepError(
-            f"connection {pipe.name} has no table {pattern}", hint="see `instep status` for the tables that are synced"
+            f"connection {context.name} has no table {pattern}",
+            hint="see `instep status` for the tables that are synced",
         )
     return found
 
 
-def _forget(pipe: SyncContext, tables: Sequence[Table], run: Run) -> list[str]:
-    if not isinstance(pipe.destination, KeepsDropped):
+def _forget(context: SyncContext, tables: Sequence[Table], run: Run) -> list[str]:
+    if not isinstance(context.destination, KeepsDropped):
         return []
     gone: list[str] = []
     for table in tables:
-        ref = destination_ref(table, pipe.naming)
-        held = pipe.destination.held_by(ref) if isinstance(pipe.destination, Maintains) else run.fence
+        ref = destination_ref(table, context.naming)
+        held = context.destination.held_by(ref) if isinstance(context.destination, Maintains) else run.fence
         try:
-            gone += pipe.destination.forget([ref], min(held, run.fence))
+            gone += context.destination.forget([ref], min(held, run.fence))
         except Fenced:
             continue
     return gone
@@ -150,57 +153,72 @@ def _began(run: Run) -> int:
     return int(run.started.timestamp() * 1000)
 
 
-def _by_command(pipe: SyncContext, table: Table, work: Upkeep, told: Progress) -> MaintainedTable:
-    ref, path = destination_ref(table, pipe.naming), table.path
-    if table.ref in pipe.store.pauses.tables(pipe.name):
+def _by_command(context: SyncContext, table: Table, work: Upkeep, told: Progress) -> MaintainedTable:
+    ref, path = destination_ref(table, context.naming), table.path
+    if table.ref in context.store.pauses.tables(context.name):
         return MaintainedTable(path, left="it is paused")
-    assert isinstance(pipe.destination, Maintains)
-    if not pipe.destination.inspect([ref]).tables:
+    assert isinstance(context.destination, Maintains)
+    if not context.destination.inspect([ref]).tables:
         return MaintainedTable(path, left="it is not at the destination")
-    held = pipe.destination.held_by(ref)
+    held = context.destination.held_by(ref)
     if held > work.fence:
         return MaintainedTable(path, left="a run that began later is at it")
     own = replace(work, fence=held, told=lambda rows, bytes: told.table(path, rows=rows, bytes=bytes, step="writing"))
-    kept = _one(pipe, ref, path, own)
+    kept = _one(context, ref, path, own)
     told.table(path, step="failed" if kept.error else "done")
     return kept
 
 
-def _one(pipe: SyncContext, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
+def _one(context: SyncContext, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
     """One table, and the event of what was done."""
-    assert isinstance(pipe.destination, Maintains)
+    assert isinstance(context.destination, Maintains)
     begun = time.monotonic()
     try:
-        done = pipe.destination.maintain(ref, work)
+        done = context.destination.maintain(ref, work)
     except (Fenced, Conflict):
         return MaintainedTable(path, left="it is being loaded: the next time", seconds=time.monotonic() - begun)
     except FAILURES as error:
         return MaintainedTable(path, error=str(error), seconds=time.monotonic() - begun)
     seconds = time.monotonic() - begun
     if done.something and not work.dry_run:
-        pipe.store.events.add(
+        context.store.events.add(
             TableMaintained(
-                pipe.name, work.run, path, done.files_before, done.files, done.bytes_before, done.bytes, done.rewritten,
-                done.snapshots, done.removed, done.orphans, round(seconds, 3),
+                context.name,
+                work.run,
+                path,
+                done.files_before,
+                done.files,
+                done.bytes_before,
+                done.bytes,
+                done.rewritten,
+                done.snapshots,
+                done.removed,
+                done.orphans,
+                round(seconds, 3),
             )
-        )  # fmt: skip
+        )
     return MaintainedTable(path, done, seconds)
 
 
-def maintain_loaded(pipe: SyncContext, run: Run, outcome: RunOutcome, engine: Engine, told: Progress) -> None:
+def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine: Engine, told: Progress) -> None:
     """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
     those with a longer history are looked through for orphans, too."""
-    how, destination = pipe.maintenance, pipe.destination
+    how, destination = context.maintenance, context.destination
     if not how.after_sync or not isinstance(destination, Maintains):
         return
     until = time.monotonic() + how.max_minutes * 60
     tables = {d.load.ref: d.load.table.path for d in outcome.loaded if d.error is None}
-    deep = len(pipe.store.runs.history(pipe.name, kind="sync", limit=2)) > 1 and is_first_today(pipe, run)
+    deep = len(context.store.runs.history(context.name, kind="sync", limit=2)) > 1 and is_first_today(context, run)
     work = Upkeep(
-        how, run.id, run.fence, _began(run), deep, session=partial(engine.spark, told.step),
+        how,
+        run.id,
+        run.fence,
+        _began(run),
+        deep,
+        session=partial(engine.spark, told.step),
         go_on=lambda: time.monotonic() < until,
-    )  # fmt: skip
-    for path, kept in _due(pipe, tables, work, told).items():
+    )
+    for path, kept in _due(context, tables, work, told).items():
         if why := kept.error or kept.left:
             outcome.note(f"{path} was not maintained: {why}")
         elif kept.done.rewritten:
@@ -208,18 +226,18 @@ def maintain_loaded(pipe: SyncContext, run: Run, outcome: RunOutcome, engine: En
             outcome.note(f"compacted {path}: {done.files_before:,} files → {done.files:,}")
 
 
-def _due(pipe: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, MaintainedTable]:
-    assert isinstance(pipe.destination, Maintains)
+def _due(context: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, MaintainedTable]:
+    assert isinstance(context.destination, Maintains)
     found = {}
     for ref, path in tables.items():
         if not work.go_on():
             break
         try:
-            due = work.deep or pipe.destination.due(ref, work.how)
+            due = work.deep or context.destination.due(ref, work.how)
         except FAILURES as error:
             found[path] = MaintainedTable(path, error=str(error))
             continue
         if due:
             told.step(f"maintaining {path}")
-            found[path] = _one(pipe, ref, path, work)
+            found[path] = _one(context, ref, path, work)
     return found

@@ -103,34 +103,34 @@ class RepairTarget:
         return [c.column.alias or c.column.name for c in self.read.columns if c.source is not None]
 
 
-def repair_target(pipe: SyncContext, snapshot: Snapshot, path: str) -> RepairTarget:
+def repair_target(context: SyncContext, snapshot: Snapshot, path: str) -> RepairTarget:
     """Return the table with this path; Blocked with the reason if it cannot be repaired exactly."""
-    table = _accepted(pipe, path)
-    _check_kind(pipe, table)
-    detection = detect(pipe, snapshot.discover())
-    found, missing = selected_reads(pipe, detection)
+    table = _accepted(context, path)
+    _check_kind(context, table)
+    detection = detect(context, snapshot.discover())
+    found, missing = selected_reads(context, detection)
     read = next((r for r in found if r.table.ref == table.ref), None)
     if gone := next((m for m in missing if m.table.ref == table.ref), None):
         raise _refused(path, gone.why, "see `instep changes list`")
     if read is None:
         raise _refused(path, "it is switched off", f"see `instep selection show --table {path}`")
-    _check_open(pipe, snapshot, detection, read)
-    ref = destination_ref(read.table, pipe.naming)
-    state = pipe.destination.state(ref)
+    _check_open(context, snapshot, detection, read)
+    ref = destination_ref(read.table, context.naming)
+    state = context.destination.state(ref)
     if state is None:
         raise _refused(path, "it was never loaded", "run `instep sync`")
-    choice = choose(read.table, settings_of(pipe, read.table))
+    choice = choose(read.table, settings_of(context, read.table))
     if choice.mode == "full_refresh":
         choice = replace(choice, deletes="hard")
     target = RepairTarget(detection, read, ref, state, choice)
-    _check_positions(pipe, snapshot, target)
+    _check_positions(context, snapshot, target)
     return target
 
 
-def _accepted(pipe: SyncContext, path: str) -> Table:
-    known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables}
+def _accepted(context: SyncContext, path: str) -> Table:
+    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
     if path not in known:
-        raise unknown_table(f"connection {pipe.name} has no table", path, known)
+        raise unknown_table(f"connection {context.name} has no table", path, known)
     return known[path]
 
 
@@ -138,54 +138,54 @@ def _refused(path: str, why: str, hint: str) -> Blocked:
     return Blocked(f"{path} cannot be repaired: {why}", hint=hint)
 
 
-def _check_kind(pipe: SyncContext, table: Table) -> None:
+def _check_kind(context: SyncContext, table: Table) -> None:
     """Raise Blocked for a paused connection, and for a table whose rows are not told apart or not the source's."""
     path, anew = table.path, f"`instep backfill {table.path}` reads the whole table again"
-    if paused := pipe.store.pauses.connection(pipe.name):
-        why = f"connection {pipe.name} is paused: {paused.reason}"
-        raise _refused(path, why, f"see `instep changes list`, decide, then `instep resume {pipe.name}`")
-    if isinstance(pipe.source, Streams):
+    if paused := context.store.pauses.connection(context.name):
+        why = f"connection {context.name} is paused: {paused.reason}"
+        raise _refused(path, why, f"see `instep changes list`, decide, then `instep resume {context.name}`")
+    if isinstance(context.source, Streams):
         why = "a connector sends what has changed, once, and is not read by key"
         raise _refused(path, why, "`instep sync --full` lets it send everything again")
-    if isinstance(pipe.destination, Shared):
+    if isinstance(context.destination, Shared):
         raise _refused(path, "connections share it, and their rows are in one table", anew)
     if not table.key:
         raise _refused(path, "it has no key, so that its rows cannot be told apart", anew)
-    if table.history or pipe.settings(table).history:
+    if table.history or context.settings(table).history:
         raise _refused(path, "it keeps its history, and a repair would make versions that never were", anew)
-    if choose(table, settings_of(pipe, table)).mode == "append":
+    if choose(table, settings_of(context, table)).mode == "append":
         raise _refused(path, "it is only appended to, and keeps what its source has changed since", anew)
 
 
-def _check_open(pipe: SyncContext, snapshot: Snapshot, detection: DetectionResult, read: TableRead) -> None:
+def _check_open(context: SyncContext, snapshot: Snapshot, detection: DetectionResult, read: TableRead) -> None:
     """Raise Blocked for a table that does not run now, or whose schema the next sync changes."""
     path, ref = read.table.path, read.table.ref
-    if paused := pipe.store.pauses.tables(pipe.name).get(ref):
-        raise _refused(path, f"it is paused: {paused.reason}", f"decide, then `instep resume {pipe.name}`")
-    if why := waiting_tables(pipe, detection).get(ref):
+    if paused := context.store.pauses.tables(context.name).get(ref):
+        raise _refused(path, f"it is paused: {paused.reason}", f"decide, then `instep resume {context.name}`")
+    if why := waiting_tables(context, detection).get(ref):
         raise _refused(path, why, "see `instep changes list`")
-    if why := {**faulty_filters(pipe, snapshot, [read]), **detection.denied}.get(ref):
+    if why := {**faulty_filters(context, snapshot, [read]), **detection.denied}.get(ref):
         raise _refused(path, why, "see `instep status`")
     renames = TableRenames.of(detection.decisions)
     if any(d.applied and renames.before(d.change) == ref for d in detection.decisions):
         raise _refused(path, "its schema has changed, and the next sync follows", "run `instep sync`, then repair")
-    if ref in whole_tables(pipe):
+    if ref in whole_tables(context):
         raise _refused(path, "the next sync reads the whole table again", "run `instep sync`")
     unread = [c.column.name for c in read.columns if c.column.key and c.source is None]
     if unread:
         raise _refused(path, f"the source has no {', '.join(unread)}, which is in its key", "see `instep changes list`")
 
 
-def _check_positions(pipe: SyncContext, snapshot: Snapshot, target: RepairTarget) -> None:
+def _check_positions(context: SyncContext, snapshot: Snapshot, target: RepairTarget) -> None:
     """Raise Blocked if the snapshot may be older than what was loaded and the next sync would not read it again."""
     path, again = target.path, f"`instep sync --full --table {target.path}` reads the whole table again"
     if target.choice.mode == "cdc":
         last = json.loads(target.state.cursor or "{}").get("log")
-        if last is None or pipe.log is None or not isinstance(pipe.source, Logs):
+        if last is None or context.log is None or not isinstance(context.source, Logs):
             return
-        if getattr(getattr(pipe.source, "config", None), "read_replica", ()):
+        if getattr(getattr(context.source, "config", None), "read_replica", ()):
             raise _refused(path, "rows are read from a replica, which may be behind the log that was followed", again)
-        log = pipe.source.log(pipe.log).state()
+        log = context.source.log(context.log).state()
         if not log.exists or log.trouble or log.server != last["server"]:
             why = log.trouble or "the log that it follows is gone, and with it what changed since the last sync"
             raise _refused(path, why, log.hint or again)
@@ -203,7 +203,7 @@ def _check_positions(pipe: SyncContext, snapshot: Snapshot, target: RepairTarget
 class RepairFindings:
     """Source and destination of one table, compared by key; `unfit` are values of the source that do not fit."""
 
-    pipe: SyncContext
+    context: SyncContext
     target: RepairTarget
     rows: RowComparison
     unfit: QuarantinedColumns
@@ -212,7 +212,7 @@ class RepairFindings:
     def compare(self) -> None:
         """Compare the source's rows, as they were read, with the destination's, as they are now."""
         self.progress.step("comparing")
-        self.rows.load("destination", destination_rows(self.pipe, self.target.read, self.target.columns))
+        self.rows.load("destination", destination_rows(self.context, self.target.read, self.target.columns))
         self.rows.compare()
 
     def check_keys(self) -> None:
@@ -224,7 +224,7 @@ class RepairFindings:
     @property
     def keeps(self) -> bool:
         """Whether rows that only the destination has are no difference."""
-        return keeps_rows(self.pipe, self.target.read)
+        return keeps_rows(self.context, self.target.read)
 
     def counts(self) -> dict[str, int]:
         """Return how many rows differ, by how they do; rows that are kept differ from nothing."""
@@ -241,15 +241,15 @@ class RepairFindings:
 
 @contextmanager
 def compared(
-    pipe: SyncContext, snapshot: Snapshot, target: RepairTarget, progress: Progress
+    context: SyncContext, snapshot: Snapshot, target: RepairTarget, progress: Progress
 ) -> Iterator[RepairFindings]:
     """Read both sides and compare them; the findings are there until the block is left."""
     names = {c.name: c.alias or c.name for c in target.read.table.columns}
     with held_values(target.path, names) as unfit, row_comparison(target.read, target.columns) as rows:
         progress.step("reading the source")
-        batches = source_rows(pipe, snapshot, target.read, 0, unfit.add)
+        batches = source_rows(context, snapshot, target.read, 0, unfit.add)
         rows.load("source", pa.RecordBatchReader.from_batches(batches.schema, _told(batches, target.path, progress)))
-        found = RepairFindings(pipe, target, rows, unfit, progress)
+        found = RepairFindings(context, target, rows, unfit, progress)
         found.compare()
         yield found
 
@@ -322,28 +322,30 @@ def _rows(count: int) -> str:
     return "row" if count == 1 else "rows"
 
 
-def prepare(pipe: SyncContext, path: str, progress: Progress | None = None) -> RepairPreview:
+def prepare(context: SyncContext, path: str, progress: Progress | None = None) -> RepairPreview:
     """Compare a table with its source, and say what a repair would do; nothing is written.
 
     Raises InstepError for an unknown table, Blocked for one that cannot be repaired exactly.
     """
-    _check_kind(pipe, _accepted(pipe, path))
-    with pipe.source.snapshot() as snapshot:
-        target = repair_target(pipe, snapshot, path)
-        with compared(pipe, snapshot, target, progress or Silent()) as found:
-            verdict = with_held(found.verdict(), found.unfit.rejected, count_held(pipe, target.read.table, found.unfit))
+    _check_kind(context, _accepted(context, path))
+    with context.source.snapshot() as snapshot:
+        target = repair_target(context, snapshot, path)
+        with compared(context, snapshot, target, progress or Silent()) as found:
+            verdict = with_held(
+                found.verdict(), found.unfit.rejected, count_held(context, target.read.table, found.unfit)
+            )
             found.check_keys()
             counts = found.counts()
             examples = {what: found.rows.examples(what) for what in counts}
             reads = found.rows.count_within(found.rows.ranges(target.read))
     removes = "deleted" if target.choice.deletes == "hard" else "marked as deleted"
-    return RepairPreview(verdict, counts, reads, removes, _savepoint(pipe, target.ref), examples)
+    return RepairPreview(verdict, counts, reads, removes, _savepoint(context, target.ref), examples)
 
 
-def _savepoint(pipe: SyncContext, ref: Ref) -> str:
-    if not isinstance(pipe.destination, HasSavepoints):
+def _savepoint(context: SyncContext, ref: Ref) -> str:
+    if not isinstance(context.destination, HasSavepoints):
         return ""
-    return next((str(p.id) for p in pipe.destination.savepoints(ref) if p.current), "")
+    return next((str(p.id) for p in context.destination.savepoints(ref) if p.current), "")
 
 
 @dataclass(frozen=True)
@@ -363,7 +365,7 @@ class RepairResult:
 
 
 def repair(
-    pipe: SyncContext,
+    context: SyncContext,
     path: str,
     allowed: Sequence[str] = (),
     progress: Progress | None = None,
@@ -375,40 +377,40 @@ def repair(
     would go, or if the table cannot be repaired exactly; Conflict if its schema moves meanwhile. Interrupted, it leaves
     rows that are as before or as the source has them, and the next repair finds the others.
     """
-    check_unmoved(pipe)
-    _check_kind(pipe, _accepted(pipe, path))
+    check_unmoved(context)
+    _check_kind(context, _accepted(context, path))
     told = progress or Silent()
     with ExitStack() as stack:
-        with claimed(pipe, "repair") as run:
-            pipe = replace(pipe, run=run)
-            with pipe.source.snapshot() as snapshot:
-                target = repair_target(pipe, snapshot, path)
-                pipe.destination.claim(target.ref, run.fence)
-                remove_uncommitted_files(pipe, dead_runs(pipe, run), target.ref, target.state)
-                found = stack.enter_context(compared(pipe, snapshot, target, told))
-                savepoint = _savepoint(pipe, target.ref)
-                staged = _stage(pipe, snapshot, found, run, allowed)
+        with claimed(context, "repair") as run:
+            context = replace(context, run=run)
+            with context.source.snapshot() as snapshot:
+                target = repair_target(context, snapshot, path)
+                context.destination.claim(target.ref, run.fence)
+                remove_uncommitted_files(context, dead_runs(context, run), target.ref, target.state)
+                found = stack.enter_context(compared(context, snapshot, target, told))
+                savepoint = _savepoint(context, target.ref)
+                staged = _stage(context, snapshot, found, run, allowed)
             done = TableRun(run.id, target.read.table.ref, "done", "repair")
             if staged is not None:
-                done = replace(commit(pipe, engine or Inline(), *staged, run, told).result, mode="repair")
+                done = replace(commit(context, engine or Inline(), *staged, run, told).result, mode="repair")
                 found.compare()
-            _record(pipe, path, done)
+            _record(context, path, done)
             verdict = found.verdict()
             told.table(path, step="done")
         # not before the run has ended: what a run that is under way holds does not count yet
-        verdict = with_held(verdict, found.unfit.rejected, count_held(pipe, target.read.table, found.unfit))
+        verdict = with_held(verdict, found.unfit.rejected, count_held(context, target.read.table, found.unfit))
     return RepairResult(run.id, verdict, done.inserted, done.updated, done.deleted, savepoint)
 
 
-def _record(pipe: SyncContext, path: str, done: TableRun) -> None:
+def _record(context: SyncContext, path: str, done: TableRun) -> None:
     counts = (done.read, done.inserted, done.updated, done.deleted, done.invalid_values)
-    with pipe.transaction():
-        pipe.store.runs.record_tables(done)
-        pipe.store.events.add(TableLoaded(pipe.name, done.run, path, "repair", *counts))
+    with context.transaction():
+        context.store.runs.record_tables(done)
+        context.store.events.add(TableLoaded(context.name, done.run, path, "repair", *counts))
 
 
 def _stage(
-    pipe: SyncContext, snapshot: Snapshot, found: RepairFindings, run: Run, allowed: Sequence[str]
+    context: SyncContext, snapshot: Snapshot, found: RepairFindings, run: Run, allowed: Sequence[str]
 ) -> tuple[Load, Staged] | None:
     """Read the rows of the keys that differ again and stage them; None if none differ."""
     counts, path = found.counts(), found.target.path
@@ -418,26 +420,26 @@ def _stage(
     if (extra := counts.get(EXTRA, 0)) and not any(fnmatchcase(path, pattern) for pattern in allowed):
         what = f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would go"
         raise Blocked(what, hint=f"name it: --allow-destructive '{path}'")
-    load = _load(pipe, found.target, run, removes=bool(extra))
+    load = _load(context, found.target, run, removes=bool(extra))
     try:
-        staged = _staged(pipe, snapshot, found, load, run)
+        staged = _staged(context, snapshot, found, load, run)
         crashpoint("repair.staged")
         if snapshot.moved(Catalog.of([found.target.read.source])):
             raise Conflict(
                 f"the schema of {path} moved while its rows were read", hint="run `instep sync`, then repair"
             )
-        pipe.store.runs.check(run)
+        context.store.runs.check(run)
     except BaseException:
-        discard(pipe, [load])
+        discard(context, [load])
         raise
     return load, staged
 
 
-def _load(pipe: SyncContext, target: RepairTarget, run: Run, *, removes: bool) -> Load:
+def _load(context: SyncContext, target: RepairTarget, run: Run, *, removes: bool) -> Load:
     """Return the merge of some rows: as a sync does it that was told their keys by a log, but for the position."""
     read, detection, ref = target.read, target.detection, target.read.table.ref
-    said, extras = pipe.settings(read.table).on_invalid_value, held_columns(pipe, detection)
-    asks = removes and pipe.destination.capabilities.merges_asked
+    said, extras = context.settings(read.table).on_invalid_value, held_columns(context, detection)
+    asks = removes and context.destination.capabilities.merges_asked
     choice = replace(target.choice, cursor=None, deletes=target.choice.deletes if removes else "ignore")
     return Load(
         number=0,
@@ -450,16 +452,16 @@ def _load(pipe: SyncContext, target: RepairTarget, run: Run, *, removes: bool) -
         keys=removes and not asks,
         folder=folder(run.id, 0),
         on_invalid_value=said if said != "quarantine" else on_invalid_value_of(detection).get(ref, "quarantine"),
-        holds=holds_of(pipe, detection).get(ref, {}),
-        extra=extra_reads(sides_now(pipe).now, read, extras.get(ref, ())),
-        only_copies=only_copies(pipe, read),
+        holds=holds_of(context, detection).get(ref, {}),
+        extra=extra_reads(sides_now(context).now, read, extras.get(ref, ())),
+        only_copies=only_copies(context, read),
         changed=ChangedKeys(()) if asks else None,
         read_at=int(run.started.timestamp() * 1_000_000),
     )
 
 
-def _staged(pipe: SyncContext, snapshot: Snapshot, found: RepairFindings, load: Load, run: Run) -> Staged:
-    rows, *keys = specs_of(pipe, load, snapshot, run.id, int(run.started.timestamp() * 1_000_000))
+def _staged(context: SyncContext, snapshot: Snapshot, found: RepairFindings, load: Load, run: Run) -> Staged:
+    rows, *keys = specs_of(context, load, snapshot, run.id, int(run.started.timestamp() * 1_000_000))
     found.progress.step("reading rows again")
     chunks = _chunks(snapshot, load, found.rows.ranges(load.read))
     reader = KeyReader(snapshot.reader, rows, found.rows)

@@ -78,10 +78,17 @@ class RestorePreview:
     def document(self) -> dict[str, Any]:
         """`snapshot` is a text: its number is larger than some readers of JSON can hold."""
         return {
-            "table": self.table.path, "snapshot": str(self.point.id), "at": self.point.at, "rows_now": self.now.rows,
-            "rows_then": self.rows, "commits_since": self.since, "filled_again": list(self.again),
-            "read_again": self.whole, "lost": list(self.lost), "does": list(self.lines),
-        }  # fmt: skip
+            "table": self.table.path,
+            "snapshot": str(self.point.id),
+            "at": self.point.at,
+            "rows_now": self.now.rows,
+            "rows_then": self.rows,
+            "commits_since": self.since,
+            "filled_again": list(self.again),
+            "read_again": self.whole,
+            "lost": list(self.lost),
+            "does": list(self.lines),
+        }
 
 
 def _reads(now: str, then: str) -> str:
@@ -94,77 +101,79 @@ def _reads(now: str, then: str) -> str:
     return f"the next sync reads again from {old['column']} {old['upper']} on{reached}"
 
 
-def savepoints(pipe: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]]:
+def savepoints(context: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]]:
     """What the table with this path can be put back to, newest first. InstepError for an unknown table."""
-    table, ref = _table(pipe, path)
-    return table, _keeper(pipe).savepoints(ref)
+    table, ref = _table(context, path)
+    return table, _keeper(context).savepoints(ref)
 
 
-def _keeper(pipe: SyncContext) -> HasSavepoints:
-    if isinstance(pipe.destination, HasSavepoints):
-        return pipe.destination
-    if isinstance(pipe.destination, Shared):
+def _keeper(context: SyncContext) -> HasSavepoints:
+    if isinstance(context.destination, HasSavepoints):
+        return context.destination
+    if isinstance(context.destination, Shared):
         raise InstepError(
             "a shared table cannot be restored: its snapshots have the rows of all its connections",
             hint="`instep sync --full` loads the rows of this connection again",
         )
-    raise InstepError(f"a destination of type {pipe.destination.kind} keeps no snapshots", hint="restore a backup")
+    raise InstepError(f"a destination of type {context.destination.kind} keeps no snapshots", hint="restore a backup")
 
 
-def _table(pipe: SyncContext, path: str) -> tuple[Table, Ref]:
-    known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables}
+def _table(context: SyncContext, path: str) -> tuple[Table, Ref]:
+    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
     if path not in known:
         hint = did_you_mean(path, known, "see `instep status` for the tables that are synced")
-        raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
-    return known[path], destination_ref(known[path], pipe.naming)
+        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
+    return known[path], destination_ref(known[path], context.naming)
 
 
-def prepare(pipe: SyncContext, path: str, snapshot: int | None = None, at: datetime | None = None) -> RestorePreview:
+def prepare(context: SyncContext, path: str, snapshot: int | None = None, at: datetime | None = None) -> RestorePreview:
     """What putting a table back does: to a snapshot, or to what it was `at` a time. Writes nothing.
 
     Raises InstepError if there is no such snapshot, Blocked with the reason if the table cannot be put back to it.
     """
-    table, points = savepoints(pipe, path)
+    table, points = savepoints(context, path)
     point = _point(path, points, snapshot, at)
     if point.why_not:
         raise Blocked(f"{path} cannot be restored to snapshot {point.id}: {point.why_not}", hint=_LIST.format(path))
-    if point.current and (run := _interrupted(pipe, destination_ref(table, pipe.naming))):
+    if point.current and (run := _interrupted(context, destination_ref(table, context.naming))):
         before = next((p for p in points if not p.current), point)
-        return RestorePreview(table, destination_ref(table, pipe.naming), before, point, point.rows, 0, interrupted=run)
+        return RestorePreview(
+            table, destination_ref(table, context.naming), before, point, point.rows, 0, interrupted=run
+        )
     if point.current:
         raise Blocked(f"{path} is at snapshot {point.id} already", hint=_LIST.format(path))
     now = next(p for p in points if p.current)
-    ref = destination_ref(table, pipe.naming)
-    rows = _keeper(pipe).rows_at(ref, point.id)
+    ref = destination_ref(table, context.naming)
+    rows = _keeper(context).rows_at(ref, point.id)
     later = [c for c in table.columns if (c.alias or c.name) in point.later]
-    filled = _filled_since(pipe, table, point)
+    filled = _filled_since(context, table, point)
     again = tuple(c.name for c in table.live if c in later or c.name in filled)
     lost = tuple(c.name for c in later if c.retained)
-    whole = "" in filled or _starts_later(pipe, table, point)
-    if sent := isinstance(pipe.source, Streams):
+    whole = "" in filled or _starts_later(context, table, point)
+    if sent := isinstance(context.source, Streams):
         again, whole = (), True
     return RestorePreview(table, ref, now, point, rows, points.index(point), again, lost, whole, sent)
 
 
-def _starts_later(pipe: SyncContext, table: Table, point: Savepoint) -> bool:
+def _starts_later(context: SyncContext, table: Table, point: Savepoint) -> bool:
     """Whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that came
     after the savepoint would be missed."""
     then = json.loads(point.cursor).get("column") if point.cursor else None
-    return bool(table.cursor and settings_of(pipe, table).start) and then != table.cursor
+    return bool(table.cursor and settings_of(context, table).start) and then != table.cursor
 
 
-def _interrupted(pipe: SyncContext, ref: Ref) -> str:
+def _interrupted(context: SyncContext, ref: Ref) -> str:
     """The run that made the table's last commit, if that was a restore which is not on record."""
-    state = pipe.destination.state(ref)
+    state = context.destination.state(ref)
     with suppress(InstepError):
-        if state and pipe.store.runs.get(state.run).kind == "restore" and not pipe.store.runs.tables(state.run):
+        if state and context.store.runs.get(state.run).kind == "restore" and not context.store.runs.tables(state.run):
             return state.run
     return ""
 
 
-def _filled_since(pipe: SyncContext, table: Table, point: Savepoint) -> frozenset[str]:
+def _filled_since(context: SyncContext, table: Table, point: Savepoint) -> frozenset[str]:
     """Columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole table."""
-    done = pipe.store.backfills.find(pipe.name, ("done",))
+    done = context.store.backfills.find(context.name, ("done",))
     return frozenset(b.column for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at)
 
 
@@ -183,7 +192,7 @@ def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: dat
     return found
 
 
-def restore(pipe: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()) -> Run:
+def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()) -> Run:
     """Does it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
     person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
     whole."""
@@ -191,49 +200,49 @@ def restore(pipe: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()
     if not any(fnmatchcase(path, pattern) for pattern in allowed):
         raise Blocked(f"the rows of {path} are restored", hint=f"name it: --allow-destructive '{path}'")
     what = f"{path}: rows as of snapshot {made.point.id}"
-    agreed = nullcontext() if made.interrupted else two_people(pipe, "restore", what)
-    with agreed, claimed(pipe, "restore", paused_too=True) as run:
-        held = replace(pipe, run=run)
+    agreed = nullcontext() if made.interrupted else two_people(context, "restore", what)
+    with agreed, claimed(context, "restore", paused_too=True) as run:
+        held = replace(context, run=run)
         if made.interrupted:
-            if _interrupted(pipe, made.ref) != made.interrupted:
+            if _interrupted(context, made.ref) != made.interrupted:
                 raise _moved(made)
             _record(held, made.interrupted, made)
             return run
         _go_back(held, run, made)
         crashpoint("restore.before")
-        pipe.destination.claim(made.ref, run.fence)
+        context.destination.claim(made.ref, run.fence)
         commit = Commit(run.id, run.fence, made.point.cursor, table_fingerprint(made.table))
-        _keeper(pipe).restore(made.ref, made.point.id, made.now.id, made.rows, commit)
+        _keeper(context).restore(made.ref, made.point.id, made.now.id, made.rows, commit)
         crashpoint("restore.after")
         _record(held, run.id, made)
         return run
 
 
-def _go_back(pipe: SyncContext, run: Run, made: RestorePreview) -> None:
+def _go_back(context: SyncContext, run: Run, made: RestorePreview) -> None:
     """Before the rows do: a crash in between must leave neither columns without values nor a cursor ahead of the
     rows."""
-    with pipe.transaction():
+    with context.transaction():
         for name in (*made.again, *([""] if made.whole else [])):
             why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"
-            pipe.store.backfills.want(pipe.name, made.table.ref, column=name, why=why)
+            context.store.backfills.want(context.name, made.table.ref, column=name, why=why)
         cursor = {made.table.ref: made.point.cursor}
-        pipe.store.cursors.save(pipe.name, cursor, run=run.id, fence=run.fence)
+        context.store.cursors.save(context.name, cursor, run=run.id, fence=run.fence)
 
 
-def _record(pipe: SyncContext, run: str, made: RestorePreview) -> None:
+def _record(context: SyncContext, run: str, made: RestorePreview) -> None:
     ref, path = made.table.ref, made.table.path
-    with pipe.transaction():
-        pipe.store.runs.record_tables(TableRun(run, ref, "done", "restore"))
-        pipe.store.events.add(
+    with context.transaction():
+        context.store.runs.record_tables(TableRun(run, ref, "done", "restore"))
+        context.store.events.add(
             TableRestored(
-                pipe.name,
+                context.name,
                 run,
                 path,
                 str(made.point.id),
                 (made.point.made or made.point.at).isoformat(),
                 made.now.rows,
                 made.rows,
-                pipe.who,
+                context.who,
             )
         )
 

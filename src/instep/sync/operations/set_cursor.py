@@ -55,8 +55,10 @@ class NewCursor:
         if not self.cursor:
             return (f"{path} is read as a whole by each sync",)
         begin = f"from {self.start} on; older rows are not looked at" if self.start else "as a whole"
-        lines = [f"the newest {self.cursor} at the source is {self.upper or 'not there: it has no rows'}",
-                 f"the next sync reads {path} {begin}, later ones what is newer"]  # fmt: skip
+        lines = [
+            f"the newest {self.cursor} at the source is {self.upper or 'not there: it has no rows'}",
+            f"the next sync reads {path} {begin}, later ones what is newer",
+        ]
         if not self.table.key:
             lines.append("without a key, rows are only ever added")
         if not self.indexed:
@@ -64,13 +66,13 @@ class NewCursor:
         return lines
 
 
-def prepare(pipe: SyncContext, path: str, column: str | None, start: str = "") -> NewCursor:
+def prepare(context: SyncContext, path: str, column: str | None, start: str = "") -> NewCursor:
     """What the change does; asks the source for the column's newest value and its NULLs, and writes nothing.
 
     Raises InstepError for a table, column or value that is not there or cannot be one, Blocked if the project file
     names the table's cursor, or rows would be missed.
     """
-    found = find_table(pipe, path)
+    found = find_table(context, path)
     table = found.table
     if found.settings.cursor is not None:
         named = f'{{"{path}": {{cursor: {column or chr(39) * 2}}}}}'
@@ -83,10 +85,10 @@ def prepare(pipe: SyncContext, path: str, column: str | None, start: str = "") -
         raise Blocked(
             f"instep.yml says that {path} is loaded by full_refresh", hint="a cursor would not be used: change its mode"
         )
-    return replace(_checked(pipe, found, column, start), base=base, settles=settles)
+    return replace(_checked(context, found, column, start), base=base, settles=settles)
 
 
-def _checked(pipe: SyncContext, found: SettingTable, column: str, start: str) -> NewCursor:
+def _checked(context: SyncContext, found: SettingTable, column: str, start: str) -> NewCursor:
     table = found.table
     accepted, source = found.column(column)
     name = f"column {table.path}.{column}"
@@ -100,8 +102,8 @@ def _checked(pipe: SyncContext, found: SettingTable, column: str, start: str) ->
     if start:
         _check_value(name, accepted.type, start)
     columns = tuple(ColumnRead(c, c) for c in found.source.columns)
-    read = TableRead(found.source, found.source, columns, where_of(pipe, table, found.source))
-    with pipe.source.snapshot() as snapshot:
+    read = TableRead(found.source, found.source, columns, where_of(context, table, found.source))
+    with context.source.snapshot() as snapshot:
         _, bounds = snapshot.cursor_bounds(read, source.name, None, 0)
     if bounds.nulls:
         raise Blocked(
@@ -126,25 +128,25 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
         ) from None
 
 
-def carry_out(pipe: SyncContext, made: NewCursor) -> int:
+def carry_out(context: SyncContext, made: NewCursor) -> int:
     """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
     what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
-    with two_people(pipe, "table set-cursor", what), claimed(pipe, "apply", paused_too=True) as run:
-        pipe = replace(pipe, run=run)
-        store, ref = pipe.store, made.table.ref
-        after = store.accepted.catalog(pipe.name).put(replace(made.table, cursor=made.cursor or None))
+    with two_people(context, "table set-cursor", what), claimed(context, "apply", paused_too=True) as run:
+        context = replace(context, run=run)
+        store, ref = context.store, made.table.ref
+        after = store.accepted.catalog(context.name).put(replace(made.table, cursor=made.cursor or None))
         why = f"cursor of {made.table.path} set to {made.cursor or 'none'}"
-        with pipe.transaction():
-            version = store.accepted.add(pipe.name, after, who=pipe.who, why=why, base=made.base, run=run.id).version
+        with context.transaction():
+            version = store.accepted.add(
+                context.name, after, who=context.who, why=why, base=made.base, run=run.id
+            ).version
             if made.cursor:
-                store.choices.set(pipe.name, ref, "cursor", (made.cursor,), start=made.start, who=pipe.who)
+                store.choices.set(context.name, ref, "cursor", (made.cursor,), start=made.start, who=context.who)
             else:
-                store.choices.drop(pipe.name, ref, "cursor")
-            settle(pipe, made.settles)
-            store.events.add(
-                CursorChosen(pipe.name, made.table.path, made.cursor, made.start, pipe.who, version)
-            )  # fmt: skip
+                store.choices.drop(context.name, ref, "cursor")
+            settle(context, made.settles)
+            store.events.add(CursorChosen(context.name, made.table.path, made.cursor, made.start, context.who, version))
         return version
 
 

@@ -90,36 +90,40 @@ class Rekeying:
 
     def document(self) -> dict[str, Any]:
         return {
-            "table": self.table.path, "key": list(self.key), "source": _numbers(self.counts.source),
-            "destination": _numbers(self.counts.destination), "settles": [r.id for r in self.settles],
-        }  # fmt: skip
+            "table": self.table.path,
+            "key": list(self.key),
+            "source": _numbers(self.counts.source),
+            "destination": _numbers(self.counts.destination),
+            "settles": [r.id for r in self.settles],
+        }
 
     def told(self) -> dict[str, Any]:
         """For people: what was counted, what keeps it from being done, which ways there are."""
         return {
-            "counted": list(self.counts.lines), "why_not": self.why_not,
+            "counted": list(self.counts.lines),
+            "why_not": self.why_not,
             "offers": offers(self.table.path, self.counts),
-        }  # fmt: skip
+        }
 
 
 def _numbers(count: RowCounts) -> dict[str, int]:
     return {"rows": count.rows, "duplicates": count.duplicates, "nulls": count.nulls}
 
 
-def prepare(pipe: SyncContext, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
+def prepare(context: SyncContext, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
     """What the change does; reads the key's columns on both sides and writes nothing.
 
     Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
     if something else about the table has to be decided first.
     """
-    found = find_table(pipe, path)
+    found = find_table(context, path)
     table, key = found.table, tuple(columns)
     if found.settings.key:
         raise Blocked(f"instep.yml names the key of {path}: ({', '.join(found.settings.key)})", hint=yaml(found, key))
     names = found.sources_of(key)
-    counts = count_key(pipe, table, found.source, key, names)
-    state = pipe.destination.state(destination_ref(table, pipe.naming))
-    made = _plan(pipe, found, key, way if state is not None else "rekey")
+    counts = count_key(context, table, found.source, key, names)
+    state = context.destination.state(destination_ref(table, context.naming))
+    made = _plan(context, found, key, way if state is not None else "rekey")
     own = found.source.key == names
     settles = tuple(found.open("key."))
     retyped = tuple(found.retyped(key))
@@ -135,7 +139,7 @@ def yaml(found: SettingTable, key: Sequence[str]) -> str:
     )
 
 
-def _plan(pipe: SyncContext, found: SettingTable, key: tuple[str, ...], way: Way) -> Plan:
+def _plan(context: SyncContext, found: SettingTable, key: tuple[str, ...], way: Way) -> Plan:
     table = found.table
     now = with_key(table, list(key))
     if way != "rekey":
@@ -144,13 +148,13 @@ def _plan(pipe: SyncContext, found: SettingTable, key: tuple[str, ...], way: Way
         columns = tuple(replace(c, type=types.get(c.name, c.type)) for c in now.columns)
         extra = None if table.extra is None else ()
         now = replace(now, columns=columns, generation=table.generation + 1, extra=extra)
-    after = assign(found.accepted.put(now), pipe.naming)
-    ref = destination_ref(table, pipe.naming)
-    there = pipe.destination.inspect([ref])
-    wanted = desired(Catalog.of([after.by_ref[table.ref]]), pipe.naming)
+    after = assign(found.accepted.put(now), context.naming)
+    ref = destination_ref(table, context.naming)
+    there = context.destination.inspect([ref])
+    wanted = desired(Catalog.of([after.by_ref[table.ref]]), context.naming)
     change = KeyChanged(table.ref, table.key, key)
-    decisions = [Decision(change, "apply", "selection", f"key set by {pipe.who}")] if table.key != key else []
-    able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+    decisions = [Decision(change, "apply", "selection", f"key set by {context.who}")] if table.key != key else []
+    able, prefix = context.destination.capabilities, context.naming.prefix
     before, taken = Catalog.of([table]), Catalog.of([after.by_ref[table.ref]])
     made = plan(decisions, before, taken, there, wanted, able, prefix=prefix)
     if made.refused:
@@ -158,7 +162,7 @@ def _plan(pipe: SyncContext, found: SettingTable, key: tuple[str, ...], way: Way
     if way != "rekey" and (old := there.get(ref)) is not None:
         anew = _with_narrower_types(made.wanted.by_ref[ref], wanted.by_ref[ref])
         made = replace(made, steps=(step(ref, TableReplaced(old, anew)),), wanted=made.wanted.put(anew))
-    whole = recorded_tables(pipe, made.wanted)
+    whole = recorded_tables(context, made.wanted)
     return replace(made, base_accepted=fingerprint(found.accepted), after=after, wanted=whole)
 
 
@@ -168,7 +172,7 @@ def _with_narrower_types(table: Table, accepted: Table) -> Table:
     return replace(table, columns=tuple(replace(c, type=types.get(c.name, c.type)) for c in table.columns))
 
 
-def carry_out(pipe: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
+def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
     """Does it as one run; answers the accepted version and where the old table is kept, if it is.
 
     Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
@@ -180,19 +184,19 @@ def carry_out(pipe: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) ->
     if made.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
         raise Blocked(f"{path} would be emptied: {made.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
     what = f"{path}: key ({', '.join(made.key)}), {made.way}"
-    with two_people(pipe, "table set-key", what), claimed(pipe, "apply", paused_too=True) as run:
-        pipe = replace(pipe, run=run)
-        if fingerprint(pipe.store.accepted.catalog(pipe.name)) != made.plan.base_accepted:
+    with two_people(context, "table set-key", what), claimed(context, "apply", paused_too=True) as run:
+        context = replace(context, run=run)
+        if fingerprint(context.store.accepted.catalog(context.name)) != made.plan.base_accepted:
             raise StalePlan("the accepted schema has changed since this was shown", hint="run the command again")
-        ref = destination_ref(made.table, pipe.naming)
-        pipe.destination.claim(ref, run.fence)
-        place, rows = _keep(pipe, run, made, ref)
-        _want_rows(pipe, made)
+        ref = destination_ref(made.table, context.naming)
+        context.destination.claim(ref, run.fence)
+        place, rows = _keep(context, run, made, ref)
+        _want_rows(context, made)
         crashpoint("apply.table.before")
-        version = apply_plan(pipe, run, made.plan, {})
-        _accept(pipe, made, version, place, rows)
+        version = apply_plan(context, run, made.plan, {})
+        _accept(context, made, version, place, rows)
         if made.way == "clear" and made.rows:
-            pipe.destination.overwrite(ref, (), Commit(run.id, run.fence))
+            context.destination.overwrite(ref, (), Commit(run.id, run.fence))
         return version, place
 
 
@@ -202,46 +206,46 @@ def _instead(made: Rekeying) -> str:
     return f"reload the table instead: `instep table set-key {made.table.path} {','.join(made.key)} --rebuild`"
 
 
-def _keep(pipe: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
+def _keep(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
     """The old rows under a name of their own; the first that is free, or has these very rows."""
     if made.way != "rebuild" or not made.rows:
         return None, 0
-    if not isinstance(pipe.destination, Keeps):
-        raise Blocked(f"{pipe.destination.kind} cannot keep a copy of {made.table.path}", hint="use --clear")
+    if not isinstance(context.destination, Keeps):
+        raise Blocked(f"{context.destination.kind} cannot keep a copy of {made.table.path}", hint="use --clear")
     stem = ref[1].encode()[:BYTES].decode(errors="ignore") + f"__before_{run.started:%Y%m%d}"
     for number in range(1, 100):
         place = ref[0], stem if number == 1 else f"{stem}_{number}"
         try:
-            rows = pipe.destination.keep(ref, place, Commit(run.id, run.fence))
+            rows = context.destination.keep(ref, place, Commit(run.id, run.fence))
         except Conflict:
             continue
         return (place, rows) if rows is not None else (None, 0)
     raise Conflict(f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {made.table.path}`")
 
 
-def _want_rows(pipe: SyncContext, made: Rekeying) -> None:
+def _want_rows(context: SyncContext, made: Rekeying) -> None:
     """A stream is asked for the rows of a table that is to have none of its own any more, before they go: a crash in
     between must not take its next rows for all of them. A database is read."""
-    if made.way == "rekey" or not isinstance(pipe.source, Streams):
+    if made.way == "rekey" or not isinstance(context.source, Streams):
         return
     change = made.settles[0].id if made.settles else ""
-    with pipe.transaction():
+    with context.transaction():
         why = f"its key is ({', '.join(made.key)}) now"
-        pipe.store.backfills.want(pipe.name, made.table.ref, why=why, change=change, instead=bool(change))
+        context.store.backfills.want(context.name, made.table.ref, why=why, change=change, instead=bool(change))
 
 
-def _accept(pipe: SyncContext, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
+def _accept(context: SyncContext, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
     """The choice, the copy and the changes that it answers, in one transaction."""
-    store, ref = pipe.store, made.table.ref
-    with pipe.transaction():
+    store, ref = context.store, made.table.ref
+    with context.transaction():
         if made.own:
-            store.choices.drop(pipe.name, ref, "key")
+            store.choices.drop(context.name, ref, "key")
         else:
-            store.choices.set(pipe.name, ref, "key", made.key, who=pipe.who)
+            store.choices.set(context.name, ref, "key", made.key, who=context.who)
         if place is not None:
-            store.copies.add(pipe.name, ref, place, why=f"before the key ({', '.join(made.key)})", rows=rows)
-        settle(pipe, made.settles)
-        store.events.add(KeyChosen(pipe.name, made.table.path, made.key, made.way, pipe.who, version))
+            store.copies.add(context.name, ref, place, why=f"before the key ({', '.join(made.key)})", rows=rows)
+        settle(context, made.settles)
+        store.events.add(KeyChosen(context.name, made.table.path, made.key, made.way, context.who, version))
 
 
 def offers(path: str, counts: KeyCount) -> list[str]:

@@ -96,59 +96,59 @@ class Tables(ReadOperation):
         return TablesResult(context.name, tuple(found), columns, tuple(notes), preview)
 
 
-def _schemas(pipe: SyncContext) -> SchemaSides:
-    seen, accepted = pipe.store.discoveries.get(pipe.name), pipe.store.accepted.catalog(pipe.name)
+def _schemas(context: SyncContext) -> SchemaSides:
+    seen, accepted = context.store.discoveries.get(context.name), context.store.accepted.catalog(context.name)
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
     pairs = pair_tables(accepted.tables, source)
-    selection = sides(pipe.said, pipe.store.switches.of(pipe.name), source, accepted, identity)
+    selection = sides(context.said, context.store.switches.of(context.name), source, accepted, identity)
     return SchemaSides(accepted, source, pairs, selection)
 
 
-def _chosen(pipe: SyncContext, schemas: SchemaSides, path: str) -> list[Table]:
+def _chosen(context: SyncContext, schemas: SchemaSides, path: str) -> list[Table]:
     """Return the tables that are asked for, by path: the accepted ones, and those that are selected and are not."""
     known = {table.path: table for table in (*schemas.new, *schemas.accepted.tables)}
     if path and path not in known:
-        raise unknown_table(f"connection {pipe.name} has no table", path, known)
+        raise unknown_table(f"connection {context.name} has no table", path, known)
     return [known[path]] if path else [known[one] for one in sorted(known)]
 
 
-def _at_destination(pipe: SyncContext, tables: Iterable[Table]) -> AtDestination:
-    refs = [destination_ref(table, pipe.naming) for table in tables]
-    foreign = pipe.destination.foreign(refs)
+def _at_destination(context: SyncContext, tables: Iterable[Table]) -> AtDestination:
+    refs = [destination_ref(table, context.naming) for table in tables]
+    foreign = context.destination.foreign(refs)
     own = [ref for ref in refs if ref not in foreign]
-    return AtDestination(pipe.destination.inspect(own), pipe.destination.sizes(own), foreign)
+    return AtDestination(context.destination.inspect(own), context.destination.sizes(own), foreign)
 
 
-def _quarantined(pipe: SyncContext, path: str, notes: list[str]) -> Mapping[str, int] | None:
+def _quarantined(context: SyncContext, path: str, notes: list[str]) -> Mapping[str, int] | None:
     """Return how many entries each table holds, by path; what cannot be looked at is noted."""
-    if not pipe.store.runs.ever_held(pipe.name):
+    if not context.store.runs.ever_held(context.name):
         return {}
-    only = {path} & {table.path for table in pipe.store.accepted.catalog(pipe.name).tables}
+    only = {path} & {table.path for table in context.store.accepted.catalog(context.name).tables}
     if path and not only:
         return {}
     try:
-        return {one.table.path: len(one.held) for one in holdings(pipe, only)}
+        return {one.table.path: len(one.held) for one in holdings(context, only)}
     except InstepError as error:
-        notes.append(f"the quarantine of {pipe.name} could not be looked at: {error.message}")
+        notes.append(f"the quarantine of {context.name} could not be looked at: {error.message}")
         return None
 
 
-def _records(pipe: SyncContext, quarantined: Mapping[str, int] | None) -> TableRecords:
-    store, last = pipe.store, pipe.store.runs.latest_tables(pipe.name)
+def _records(context: SyncContext, quarantined: Mapping[str, int] | None) -> TableRecords:
+    store, last = context.store, context.store.runs.latest_tables(context.name)
     runs = store.runs.several({one.run for one in last.values()})
     backfills: dict[Ref, tuple[str, ...]] = {}
-    for one in store.backfills.waiting(pipe.name):
+    for one in store.backfills.waiting(context.name):
         backfills[one.table] = (*backfills.get(one.table, ()), one.column or "*")
-    return TableRecords(last, runs, tuple(store.pauses.active(pipe.name)), backfills, quarantined)
+    return TableRecords(last, runs, tuple(store.pauses.active(context.name)), backfills, quarantined)
 
 
 def _summary(
-    pipe: SyncContext, schemas: SchemaSides, there: AtDestination, records: TableRecords, table: Table
+    context: SyncContext, schemas: SchemaSides, there: AtDestination, records: TableRecords, table: Table
 ) -> TableSummary:
-    ref = destination_ref(table, pipe.naming) if table.alias else None
+    ref = destination_ref(table, context.naming) if table.alias else None
     made, size = (there.tables.get(ref), there.sizes.get(ref, TableSize())) if ref else (None, TableSize())
     source = schemas.pairs.get(table.ref) if table.alias else table
-    mode, trouble = _mode(pipe, table)
+    mode, trouble = _mode(context, table)
     last = records.last.get(table.ref)
     failed = last.error if last and last.status != "done" else ""
     return TableSummary(
@@ -160,7 +160,7 @@ def _summary(
         key=table.key,
         rows=size.rows,
         bytes=size.bytes,
-        columns=sum(not _is_system(pipe, column) for column in made.columns) if made else 0,
+        columns=sum(not _is_system(context, column) for column in made.columns) if made else 0,
         last_run=_last(records, last),
         quarantined=None if records.quarantined is None else records.quarantined.get(table.path, 0),
         paused=next((p.reason for p in records.pauses if p.table in (None, table.ref)), None),
@@ -170,12 +170,12 @@ def _summary(
     )
 
 
-def _mode(pipe: SyncContext, table: Table) -> tuple[str | None, str]:
+def _mode(context: SyncContext, table: Table) -> tuple[str | None, str]:
     """Return how a table is loaded, and why its settings do not fit; nothing of one that is not read."""
     if table.retained or not table.alias:
         return None, ""
     try:
-        return choose(table, pipe.settings(table)).mode, ""
+        return choose(table, context.settings(table)).mode, ""
     except ProjectError as error:
         return None, str(error)
 
@@ -195,17 +195,17 @@ def _last(records: TableRecords, last: TableRun | None) -> LastTableRun | None:
     return LastTableRun(last.run, run.kind if run else "", last.status, (run.ended or run.started) if run else None)
 
 
-def _is_system(pipe: SyncContext, column: Column) -> bool:
-    return pipe.naming.fold(column.name) in pipe.naming.system
+def _is_system(context: SyncContext, column: Column) -> bool:
+    return context.naming.fold(column.name) in context.naming.system
 
 
-def _columns(pipe: SyncContext, schemas: SchemaSides, there: AtDestination, table: Table) -> Iterator[TableColumn]:
+def _columns(context: SyncContext, schemas: SchemaSides, there: AtDestination, table: Table) -> Iterator[TableColumn]:
     """Yield the accepted columns in order, then those of the source alone, then those of the destination alone."""
-    made = there.tables.get(destination_ref(table, pipe.naming)) if table.alias else None
+    made = there.tables.get(destination_ref(table, context.naming)) if table.alias else None
     accepted = table.columns if table.alias else ()
     source = schemas.pairs.get(table.ref) if table.alias else table
     fed = {old.name: new for old, new in pair_columns(table, source).same} if accepted and source else {}
-    since, at_destination = _since(pipe, table), dict(made.by_name) if made else {}
+    since, at_destination = _since(context, table), dict(made.by_name) if made else {}
     for column in accepted:
         from_source, to = fed.get(column.name), at_destination.pop(column.alias or column.name, None)
         yield _column(column, from_source, to, _status(schemas, table, column, from_source), since.get(column.name))
@@ -214,7 +214,7 @@ def _columns(pipe: SyncContext, schemas: SchemaSides, there: AtDestination, tabl
         on = column_is_on(schemas.selection.now, source or table, column)[0]
         yield _column(column, column, None, "new" if on else "off")
     for column in at_destination.values():
-        if not _is_system(pipe, column):
+        if not _is_system(context, column):
             yield _column(column, None, column, "other")
 
 
@@ -248,11 +248,11 @@ def _column(
     )
 
 
-def _since(pipe: SyncContext, table: Table) -> Mapping[str, datetime]:
+def _since(context: SyncContext, table: Table) -> Mapping[str, datetime]:
     """Return when each accepted column was first seen: with the change that brought it, under any name, or with its
     table."""
-    history, seen = pipe.store.accepted.history(pipe.name), dict[Ref, dict[str, datetime]]()
-    for review in reversed(pipe.store.reviews.find(pipe.name, ("applied",)) if history else ()):
+    history, seen = context.store.accepted.history(context.name), dict[Ref, dict[str, datetime]]()
+    for review in reversed(context.store.reviews.find(context.name, ("applied",)) if history else ()):
         columns = seen.setdefault(review.table, {})
         match change := _change(review):
             case TableAdded() | TableReplaced():
@@ -275,11 +275,11 @@ def _change(review: Review) -> Change | None:
     return None
 
 
-def _preview(pipe: SyncContext, summary: TableSummary, table: Table, limit: int) -> TablePreview:
+def _preview(context: SyncContext, summary: TableSummary, table: Table, limit: int) -> TablePreview:
     if summary.rows is None:
         raise InstepError(
             f"table {summary.table} has no rows to show: {summary.note or 'it was never loaded'}",
             hint="`instep sync` loads it",
         )
-    answer, rows = first_rows(pipe.destination, destination_ref(table, pipe.naming), limit)
+    answer, rows = first_rows(context.destination, destination_ref(table, context.naming), limit)
     return TablePreview(tuple(answer.columns), tuple(answer.rows), rows)

@@ -95,8 +95,9 @@ class QuarantinedColumns:
         if self._writer is None:
             self._writer = pa.ipc.new_stream(str(self.folder / "held"), _SCHEMA)
         columns = zip(*self._rows, strict=True) if self._rows else ((), (), ())
-        self._writer.write_batch(pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)],
-                                                 schema=_SCHEMA))  # fmt: skip
+        self._writer.write_batch(
+            pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
+        )
         self._rows = []
 
     def _named(self, text: str) -> Mapping[str, Any]:
@@ -114,11 +115,11 @@ def held_values(table: str, names: Mapping[str, str]) -> Iterator[QuarantinedCol
         yield QuarantinedColumns(table, names, Path(folder))
 
 
-def count_held(pipe: SyncContext, table: Table, found: QuarantinedColumns) -> QuarantineCount:
+def count_held(context: SyncContext, table: Table, found: QuarantinedColumns) -> QuarantineCount:
     """Compare what does not fit with what the table's quarantine holds, by key, column and original."""
-    if not found.count and not pipe.store.runs.ever_held(pipe.name):
+    if not found.count and not context.store.runs.ever_held(context.name):
         return QuarantineCount()
-    entries = pa.Table.from_batches(list(_entries(pipe, table, found.names)), _ENTRIES)
+    entries = pa.Table.from_batches(list(_entries(context, table, found.names)), _ENTRIES)
     with in_duckdb() as db:
         db.register("found_now", found.batches())
         db.execute("CREATE TEMP TABLE here AS SELECT DISTINCT id, place, whole FROM found_now")
@@ -128,9 +129,12 @@ def count_held(pipe: SyncContext, table: Table, found: QuarantinedColumns) -> Qu
             "LEFT JOIN (SELECT id, min(status) AS status FROM quarantined GROUP BY id) AS a USING (id) LEFT JOIN "
             "(SELECT DISTINCT place, status FROM quarantined WHERE status = 'held') AS b USING (place)"
         )
-        counted = {(whole, status): n for whole, status, n in db.execute(
-            f"SELECT whole, status, count(*) FROM ({known}) GROUP BY ALL"  # noqa: S608 - of this module
-        ).fetchall()}  # fmt: skip
+        counted = {
+            (whole, status): n
+            for whole, status, n in db.execute(
+                f"SELECT whole, status, count(*) FROM ({known}) GROUP BY ALL"  # noqa: S608 - of this module
+            ).fetchall()
+        }
         [(stale,)] = db.execute(
             "SELECT count(*) FROM quarantined WHERE status = 'held' AND id NOT IN (SELECT id FROM here) "
             "AND place NOT IN (SELECT place FROM here)"
@@ -140,8 +144,8 @@ def count_held(pipe: SyncContext, table: Table, found: QuarantinedColumns) -> Qu
     return QuarantineCount(values, rows, discarded, sum(counted.values()) - values - rows - discarded, stale)
 
 
-def _entries(pipe: SyncContext, table: Table, names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    for holding in holdings(pipe, [table.path]):
+def _entries(context: SyncContext, table: Table, names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    for holding in holdings(context, [table.path]):
         by_id = {field_id(f): f.name for f in holding.target.schema if field_id(f)}
         mine = [e for e in holding.found.entries if e.status in ("held", "discarded")]
         rows = [{"id": e.id, "place": _place_of(e, by_id, names), "status": e.status} for e in mine]
@@ -213,22 +217,22 @@ class _Side:
 
 
 def verify(
-    pipe: SyncContext, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
+    context: SyncContext, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
 ) -> list[VerifyResult]:
     """One verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that differ
     are counted and not named. InstepError for a path in `only` that no such table has."""
-    if isinstance(pipe.source, Streams):
+    if isinstance(context.source, Streams):
         raise Blocked(
-            f"connection {pipe.name} has nothing to compare with: a connector sends what has changed, once",
+            f"connection {context.name} has nothing to compare with: a connector sends what has changed, once",
             hint="`instep sync --full` lets it send everything again",
         )
     told = progress or Silent()
     verdicts = []
-    with pipe.source.snapshot() as snapshot:
-        detection = detect(pipe, snapshot.discover())
-        found, missing = selected_reads(pipe, detection)
-        closed = {**faulty_filters(pipe, snapshot, found), **detection.denied}
-        waiting = waiting_tables(pipe, detection)
+    with context.source.snapshot() as snapshot:
+        detection = detect(context, snapshot.discover())
+        found, missing = selected_reads(context, detection)
+        closed = {**faulty_filters(context, snapshot, found), **detection.denied}
+        waiting = waiting_tables(context, detection)
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
             if skipped := waiting.get(read.table.ref):
                 verdicts.append(_skipped(read.table.path, skipped))
@@ -237,7 +241,7 @@ def verify(
                 verdicts.append(VerifyResult(read.table.path, False, 0, 0, (why,), compared=False))
                 continue
             told.table(read.table.path, step="verifying")
-            verdicts.append(_verify(pipe, snapshot, read, number, keys=keys))
+            verdicts.append(_verify(context, snapshot, read, number, keys=keys))
             told.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
     for gone in missing:
         if not only or gone.table.path in only:
@@ -245,15 +249,15 @@ def verify(
             one = VerifyResult(gone.table.path, False, 0, 0, (gone.why,), compared=False)
             verdicts.append(one if lost else _skipped(gone.table.path, waiting.get(gone.table.ref, gone.why)))
     for name in sorted(only - {v.table for v in verdicts}):
-        known = [t.path for t in pipe.store.accepted.catalog(pipe.name).tables]
-        raise unknown_table(f"connection {pipe.name} has no table", name, known)
+        known = [t.path for t in context.store.accepted.catalog(context.name).tables]
+        raise unknown_table(f"connection {context.name} has no table", name, known)
     return verdicts
 
 
-def waiting_tables(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
+def waiting_tables(context: SyncContext, detection: DetectionResult) -> dict[Ref, str]:
     """Accepted tables that are not loaded because a change of theirs is held, and which."""
     places = TableRenames.of(detection.decisions)
-    paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
+    paused = {p.table: p for p in context.store.pauses.active(context.name) if p.table and p.change}
     found = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
     stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.held(detection.decisions)}
     kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
@@ -273,9 +277,9 @@ def _skipped(path: str, why: str) -> VerifyResult:
     return VerifyResult(path, False, 0, 0, compared=False, skipped=why)
 
 
-def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> VerifyResult:
-    ref = destination_ref(read.table, pipe.naming)
-    state = pipe.destination.state(ref)
+def _verify(context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> VerifyResult:
+    ref = destination_ref(read.table, context.naming)
+    state = context.destination.state(ref)
     if not state:
         return VerifyResult(read.table.path, False, snapshot.count(read), 0, ("not loaded yet: run `instep sync`",))
     columns = [c.column.alias or c.column.name for c in read.columns if c.source is not None]
@@ -284,10 +288,10 @@ def _verify(pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int,
         same = (f"{count:,} rows in the source and {state.rows:,} in the destination",) if count != state.rows else ()
         return VerifyResult(read.table.path, not same, count, state.rows, same)
     with held_values(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
-        source = _checksum(source_rows(pipe, snapshot, read, number, unfit.add), columns)
-        held = count_held(pipe, read.table, unfit)
-    destination = _checksum(destination_rows(pipe, read, columns), columns)
-    found = _compared(pipe, snapshot, read, number, columns, source, destination, keys=keys)
+        source = _checksum(source_rows(context, snapshot, read, number, unfit.add), columns)
+        held = count_held(context, read.table, unfit)
+    destination = _checksum(destination_rows(context, read, columns), columns)
+    found = _compared(context, snapshot, read, number, columns, source, destination, keys=keys)
     return with_held(found, unfit.rejected, held)
 
 
@@ -298,20 +302,26 @@ def with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> Veri
         way = f"`instep sync --full --table {found.table}` holds them again"
         lines = (*lines, f"values that do not fit are neither loaded nor in quarantine ({held.absent:,}): {way}")
     return replace(
-        found, equal=found.equal and not held.absent, source_rows=found.source_rows + rejected, differences=lines,
-        held=held.values, held_rows=held.rows, discarded=held.discarded, stale=held.stale,
-    )  # fmt: skip
+        found,
+        equal=found.equal and not held.absent,
+        source_rows=found.source_rows + rejected,
+        differences=lines,
+        held=held.values,
+        held_rows=held.rows,
+        discarded=held.discarded,
+        stale=held.stale,
+    )
 
 
 def _compared(
-    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], source: _Side,
+    context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], source: _Side,
     destination: _Side, *, keys: bool,
 ) -> VerifyResult:  # fmt: skip
     """Say how the rows differ that fit."""
     if source == destination:
         return VerifyResult(read.table.path, True, source.rows, destination.rows)
-    found = _differing(pipe, snapshot, read, number, columns) if read.table.key else {}
-    kept = found.pop(EXTRA, (0, []))[0] if keeps_rows(pipe, read) else 0
+    found = _differing(context, snapshot, read, number, columns) if read.table.key else {}
+    kept = found.pop(EXTRA, (0, []))[0] if keeps_rows(context, read) else 0
     if kept and not found:
         return VerifyResult(read.table.path, True, source.rows, destination.rows, kept=kept)
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
@@ -323,20 +333,20 @@ def _compared(
     return VerifyResult(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
 
 
-def keeps_rows(pipe: SyncContext, read: TableRead) -> bool:
+def keeps_rows(context: SyncContext, read: TableRead) -> bool:
     """Whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
-    choice = choose(read.table, pipe.settings(read.table))
+    choice = choose(read.table, context.settings(read.table))
     return bool(read.table.key) and choice.mode in ("upsert", "cdc") and choice.deletes == "ignore"
 
 
 def source_rows(
-    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: OnQuarantined = lambda held: None
+    context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: OnQuarantined = lambda held: None
 ) -> pa.RecordBatchReader:
     """The table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
-    ref = destination_ref(read.table, pipe.naming)
-    load = Load(number, read, ref, choose(read.table, pipe.settings(read.table)), "overwrite")
-    target = pipe.destination.target(ref)
-    spec = stage_spec(pipe, load, target, snapshot.yields(read), "verify", 0)
+    ref = destination_ref(read.table, context.naming)
+    load = Load(number, read, ref, choose(read.table, context.settings(read.table)), "overwrite")
+    target = context.destination.target(ref)
+    spec = stage_spec(context, load, target, snapshot.yields(read), "verify", 0)
     names = [c.name for c in spec.columns if c.source is not None]
     spec = replace(spec, on_invalid_value="null")
 
@@ -357,13 +367,13 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def destination_rows(pipe: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
+def destination_rows(context: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
     """The rows that stand: those marked as deleted are left out, and versions that have ended."""
-    mark = f"{pipe.naming.prefix}{'current' if read.table.history else 'deleted'}"
-    ref = destination_ref(read.table, pipe.naming)
+    mark = f"{context.naming.prefix}{'current' if read.table.history else 'deleted'}"
+    ref = destination_ref(read.table, context.naming)
     if not read.table.key:
-        return pipe.destination.read(ref, columns)
-    rows = pipe.destination.read(ref, [*columns, mark])
+        return context.destination.read(ref, columns)
+    rows = context.destination.read(ref, [*columns, mark])
     with_mark: Iterable[pa.RecordBatch] = rows
     schema = pa.schema([rows.schema.field(c) for c in columns])
 
@@ -388,12 +398,12 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
 
 
 def _differing(
-    pipe: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
+    context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
 ) -> dict[str, tuple[int, list[str]]]:
     """How many rows are on one side only, differ, or are not as many on both sides, and the first keys of them. Without
     any of these, but for rows that are only in the destination, both sides hold the same rows of the same keys."""
     with row_comparison(read, columns) as found:
-        found.load("source", source_rows(pipe, snapshot, read, number))
-        found.load("destination", destination_rows(pipe, read, columns))
+        found.load("source", source_rows(context, snapshot, read, number))
+        found.load("destination", destination_rows(context, read, columns))
         found.compare()
         return {what: (count, found.examples(what)) for what, count in found.counts().items()}

@@ -49,42 +49,42 @@ class Holding:
 
 
 def holdings(
-    pipe: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
+    context: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
 ) -> Iterator[Holding]:
     """The quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks, for
     which what dead runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead. Raises
     InstepError for an unknown table."""
-    known = pipe.store.runs.history(pipe.name, limit=KEPT_RUNS)
+    known = context.store.runs.history(context.name, limit=KEPT_RUNS)
     running = {r.id for r in known if r.status == "running" and not idle}
     ended_badly = [r for r in known if r.status != "done" and r.id not in running]
-    dead = dead_runs(pipe, run) if run is not None else []
-    for table, ref in _tables(pipe, only):
-        state = pipe.destination.state(ref)
+    dead = dead_runs(context, run) if run is not None else []
+    for table, ref in _tables(context, only):
+        state = context.destination.state(ref)
         if run is not None:
-            pipe.destination.claim(ref, run.fence)
-            remove_uncommitted_files(pipe, dead, ref, state)
+            context.destination.claim(ref, run.fence)
+            remove_uncommitted_files(context, dead, ref, state)
         ignored = {*uncommitted(ended_badly, state), *running}
-        target = pipe.destination.target(ref)
+        target = context.destination.target(ref)
         found = read_entries(target.quarantine, target.io, ignored)
         if found.files or found.broken:
-            guarded = tuple(guard(pipe, table, e) for e in found.entries)
+            guarded = tuple(guard(context, table, e) for e in found.entries)
             yield Holding(table, ref, target, replace(found, entries=guarded))
 
 
-def _tables(pipe: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
+def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
     """The accepted tables that are in the destination and ours."""
-    accepted = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias}
+    accepted = {t.path: t for t in context.store.accepted.catalog(context.name).tables if t.alias}
     for path in sorted(set(only) - set(accepted)):
-        raise unknown_table(f"connection {pipe.name} has no table", path, accepted)
-    refs = {destination_ref(t, pipe.naming): t for path, t in accepted.items() if not only or path in only}
-    foreign = pipe.destination.foreign(refs)
-    there = pipe.destination.inspect(ref for ref in refs if ref not in foreign)
+        raise unknown_table(f"connection {context.name} has no table", path, accepted)
+    refs = {destination_ref(t, context.naming): t for path, t in accepted.items() if not only or path in only}
+    foreign = context.destination.foreign(refs)
+    there = context.destination.inspect(ref for ref in refs if ref not in foreign)
     return [(refs[t.ref], t.ref) for t in there.tables]
 
 
-def guard(pipe: SyncContext, table: Table, entry: QuarantineEntry) -> QuarantineEntry:
+def guard(context: SyncContext, table: Table, entry: QuarantineEntry) -> QuarantineEntry:
     """The entry without what may not be told of it: a column may have been switched off or hashed since."""
-    hide = _hider(pipe, table)
+    hide = _hider(context, table)
     key = compact_json({path: hide(path, text) for path, text in json.loads(entry.key).items()})
     original = entry.original
     if original is not None and not entry.column:
@@ -94,24 +94,27 @@ def guard(pipe: SyncContext, table: Table, entry: QuarantineEntry) -> Quarantine
     return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
 
 
-def _hider(pipe: SyncContext, table: Table) -> Callable[[str, str | None], str | None]:
+def _hider(context: SyncContext, table: Table) -> Callable[[str, str | None], str | None]:
     def hide(path: str, text: str | None) -> str | None:
         column = table.by_name.get(path) or Column(path, Unknown())
-        if text is None or not column_is_on(pipe.selection, table, column)[0]:
+        if text is None or not column_is_on(context.selection, table, column)[0]:
             return None
-        if not hashed(pipe.selection, table.ref, path) or _DIGEST.fullmatch(text):
+        if not hashed(context.selection, table.ref, path) or _DIGEST.fullmatch(text):
             return text
-        return digest(text, pipe.salt) if pipe.salt else None
+        return digest(text, context.salt) if context.salt else None
 
     return hide
 
 
-def discard(pipe: SyncContext, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[QuarantineEntry]:
+def discard(context: SyncContext, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[QuarantineEntry]:
     """Lets go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
     same value held again stays discarded. Raises InstepError for an id that is none, or not clear, Blocked if four_eyes
     want a second person."""
-    with two_people(pipe, "quarantine discard", _named(tables, ids)), claimed(pipe, "discard", paused_too=True) as run:
-        found = list(holdings(pipe, tables, run))
+    with (
+        two_people(context, "quarantine discard", _named(tables, ids)),
+        claimed(context, "discard", paused_too=True) as run,
+    ):
+        found = list(holdings(context, tables, run))
         chosen = set(resolved(found, ids)) if ids else {e.id for h in found for e in h.held}
         gone: list[QuarantineEntry] = []
         for holding in found:
@@ -131,34 +134,35 @@ def _named(tables: Collection[str], ids: Collection[str]) -> str:
     return known if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(known.encode()).hexdigest()[:12]})"
 
 
-def of_row(pipe: SyncContext, table: str, key: Mapping[str, str | None]) -> list[str]:
+def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> list[str]:
     """The ids of a table's entries, settled ones too, of the rows with this key (texts by column).
 
     Raises RunInProgress while a run of the connection is alive, whose entries are not known yet."""
-    pipe.store.runs.check_idle(pipe.name)
-    found = holdings(pipe, [table], idle=True)
-    return [e.id for holding in found for e in holding.found.entries if _is_of(pipe, e, key)]
+    context.store.runs.check_idle(context.name)
+    found = holdings(context, [table], idle=True)
+    return [e.id for holding in found for e in holding.found.entries if _is_of(context, e, key)]
 
 
-def erase(pipe: SyncContext, table: str, key: Mapping[str, str | None]) -> int:
+def erase(context: SyncContext, table: str, key: Mapping[str, str | None]) -> int:
     """Removes every trace of the rows with this key (texts by column) from a table's quarantine; how many entries."""
-    return _erase(pipe, table, lambda e: _is_of(pipe, e, key))
+    return _erase(context, table, lambda e: _is_of(context, e, key))
 
 
-def erase_entries(pipe: SyncContext, table: str, ids: Collection[str]) -> int:
+def erase_entries(context: SyncContext, table: str, ids: Collection[str]) -> int:
     """The same for the entries of these whole ids. Those of several rows take two people where four_eyes are on: they
     are let go, too."""
     several = (
-        pipe.four_eyes and len({e.key for h in holdings(pipe, [table]) for e in h.found.entries if e.id in ids}) > 1
+        context.four_eyes
+        and len({e.key for h in holdings(context, [table]) for e in h.found.entries if e.id in ids}) > 1
     )
-    with two_people(pipe, "quarantine erase", _named((table,), ids)) if several else nullcontext():
-        return _erase(pipe, table, lambda e: e.id in ids)
+    with two_people(context, "quarantine erase", _named((table,), ids)) if several else nullcontext():
+        return _erase(context, table, lambda e: e.id in ids)
 
 
-def _erase(pipe: SyncContext, table: str, chosen: Callable[[QuarantineEntry], bool]) -> int:
-    with claimed(pipe, "discard", paused_too=True) as run:
+def _erase(context: SyncContext, table: str, chosen: Callable[[QuarantineEntry], bool]) -> int:
+    with claimed(context, "discard", paused_too=True) as run:
         count = 0
-        for holding in holdings(pipe, [table], run):
+        for holding in holdings(context, [table], run):
             gone = [e for e in holding.found.entries if chosen(e)]
             count += len(gone)
             if gone:
@@ -167,11 +171,11 @@ def _erase(pipe: SyncContext, table: str, chosen: Callable[[QuarantineEntry], bo
         return count
 
 
-def _is_of(pipe: SyncContext, entry: QuarantineEntry, key: Mapping[str, str | None]) -> bool:
+def _is_of(context: SyncContext, entry: QuarantineEntry, key: Mapping[str, str | None]) -> bool:
     """Hashed key columns hold the hash of what a person knows."""
     held = json.loads(entry.key)
     return bool(key) and all(
-        name in held and held[name] in (text, None if text is None else digest(text, pipe.salt))
+        name in held and held[name] in (text, None if text is None else digest(text, context.salt))
         for name, text in key.items()
     )
 
@@ -195,15 +199,15 @@ def settle(holding: Holding, changed: Mapping[str, QuarantineEntry], run: Run) -
     rewrite(holding.target.quarantine, holding.target.io, holding.found, entries, run.id)
 
 
-def expire(pipe: SyncContext, run: Run) -> int:
+def expire(context: SyncContext, run: Run) -> int:
     """Deletes what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
     the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
-    if not is_first_today(pipe, run) or not pipe.store.runs.ever_held(pipe.name):
+    if not is_first_today(context, run) or not context.store.runs.ever_held(context.name):
         return 0
     gone = 0
     with suppress(InstepError):
-        for holding in holdings(pipe):
-            gone += _expire(holding, pipe.destination.quarantine_days, run)
+        for holding in holdings(context):
+            gone += _expire(holding, context.destination.quarantine_days, run)
     return gone
 
 

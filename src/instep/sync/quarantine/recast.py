@@ -57,10 +57,10 @@ class StillInvalid(Exception):
     """Why an entry stays."""
 
 
-def recast(pipe: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:
+def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:
     """`schema` is the destination table's, with field ids. Entries of any status take part, but rows that are not held
     any more are left out."""
-    work = _Columns(pipe, table, schema)
+    work = _Columns(context, table, schema)
     cells: list[Cell] = []
     rows: list[RefusedRow] = []
     stays: list[QuarantineEntry] = []
@@ -79,8 +79,8 @@ def recast(pipe: SyncContext, table: Table, schema: pa.Schema, entries: Sequence
 class _Columns:
     """The columns of one table as they are now, found by the destination's field ids where those were recorded."""
 
-    def __init__(self, pipe: SyncContext, table: Table, schema: pa.Schema) -> None:
-        self.pipe, self.table, self.schema = pipe, table, schema
+    def __init__(self, context: SyncContext, table: Table, schema: pa.Schema) -> None:
+        self.context, self.table, self.schema = context, table, schema
         self.accepted = {c.alias or c.name: c for c in table.columns}
         self.numbers: dict[tuple[Any, ...], int] = {}
         self.parts: list[dict[str, pa.Array]] = []
@@ -155,8 +155,8 @@ class _Columns:
         if column.key:
             return
         if (
-            hashed(self.pipe.selection, self.table.ref, column.name)
-            or not (column_is_on(self.pipe.selection, self.table, column)[0])
+            hashed(self.context.selection, self.table.ref, column.name)
+            or not (column_is_on(self.context.selection, self.table, column)[0])
         ):
             raise StillInvalid(f"column {column.name} is hashed or switched off by now")
 

@@ -50,7 +50,7 @@ class Replayed:
 
 
 def replay(
-    pipe: SyncContext, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False
+    context: SyncContext, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False
 ) -> list[Replayed]:
     """Replays what is held of these tables (paths; none: all), of one column if it is named. One run of the
     connection, one commit a table; one table's failure leaves the others alone. `dry_run` only looks.
@@ -58,71 +58,84 @@ def replay(
     Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
     """
     if dry_run:
-        return [_look(pipe, h, column)[0] for h in holdings(pipe, tables)]
-    with claimed(pipe, "replay") as run:
-        pipe = replace(pipe, run=run)
-        return [_one(pipe, h, column, run) for h in holdings(pipe, tables, run)]
+        return [_look(context, h, column)[0] for h in holdings(context, tables)]
+    with claimed(context, "replay") as run:
+        context = replace(context, run=run)
+        return [_one(context, h, column, run) for h in holdings(context, tables, run)]
 
 
-def _one(pipe: SyncContext, holding: Holding, column: str, run: Run) -> Replayed:
+def _one(context: SyncContext, holding: Holding, column: str, run: Run) -> Replayed:
     try:
-        done, met, joined = _look(pipe, holding, column, run.started)
-        if paused := pipe.store.pauses.tables(pipe.name).get(holding.table.ref):
+        done, met, joined = _look(context, holding, column, run.started)
+        if paused := context.store.pauses.tables(context.name).get(holding.table.ref):
             raise DestinationError(f"{holding.table.path} is paused: {paused.reason}", hint="resume it first")
         if met is not None and joined.changes:
             crashpoint("replay.commit.before")
-            _commit(pipe, holding, met, joined, run)
+            _commit(context, holding, met, joined, run)
             crashpoint("replay.commit.after")
         settled = {e.id: e for e in (*done.replayed, *done.superseded, *done.held)}
         if any(e not in holding.found.entries for e in settled.values()):
             settle(holding, settled, run)
     except InstepError as error:
         done = Replayed(holding.table.path, held=tuple(holding.held), error=str(error))
-    _record(pipe, holding.table, done, run)
+    _record(context, holding.table, done, run)
     return done
 
 
-def _commit(pipe: SyncContext, holding: Holding, met: RowLookup, joined: Rejoined, run: Run) -> None:
-    state = pipe.destination.state(holding.ref)
+def _commit(context: SyncContext, holding: Holding, met: RowLookup, joined: Rejoined, run: Run) -> None:
+    state = context.destination.state(holding.ref)
     assert state is not None
     change = RowUpdate(joined.rows, joined.updated, joined.inserted)
-    pipe.destination.update_rows(holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted))
+    context.destination.update_rows(holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted))
 
 
-def _record(pipe: SyncContext, table: Table, done: Replayed, run: Run) -> None:
+def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> None:
     """As a sync does: the run's word about the table, and an event."""
     status, held = "failed" if done.error else "done", len(done.held)
     result = TableRun(
-        run.id, table.ref, status, "", len(done.replayed) + len(done.superseded) + held, done.inserted, done.updated,
-        invalid_values=held, error=done.error,
-    )  # fmt: skip
-    with pipe.transaction():
-        pipe.store.runs.record_tables(result)
+        run.id,
+        table.ref,
+        status,
+        "",
+        len(done.replayed) + len(done.superseded) + held,
+        done.inserted,
+        done.updated,
+        invalid_values=held,
+        error=done.error,
+    )
+    with context.transaction():
+        context.store.runs.record_tables(result)
         if done.error:
-            pipe.store.events.add(TableFailed(pipe.name, run.id, table.path, done.error))
+            context.store.events.add(TableFailed(context.name, run.id, table.path, done.error))
         else:
-            pipe.store.events.add(
-                TableLoaded(pipe.name, run.id, table.path, "replay", result.read, done.inserted, done.updated, 0, held)
+            context.store.events.add(
+                TableLoaded(
+                    context.name, run.id, table.path, "replay", result.read, done.inserted, done.updated, 0, held
+                )
             )
 
 
 def _look(
-    pipe: SyncContext, holding: Holding, column: str, now: datetime | None = None
+    context: SyncContext, holding: Holding, column: str, now: datetime | None = None
 ) -> tuple[Replayed, RowLookup | None, Rejoined]:
     """What would become of the entries. Those that a person has let go still tell that older ones are not the last
     word."""
     mine = [e for e in holding.found.entries if not column or e.column == column]
-    made = recast(pipe, holding.table, holding.target.schema, mine)
+    made = recast(context, holding.table, holding.target.schema, mine)
     stays = [e for e in made.stays if e.status == "held"]
     open_ = any(c.entry.status == "held" for c in made.cells) or made.rows
     if not open_:
         return Replayed(holding.table.path, held=tuple(stays)), None, Rejoined.nothing(holding.target.schema)
-    met = pipe.destination.lookup_rows(holding.ref, made.keys)
-    joined = rejoin(made, met, holding.target.schema, pipe.naming.prefix, now)
+    met = context.destination.lookup_rows(holding.ref, made.keys)
+    joined = rejoin(made, met, holding.target.schema, context.naming.prefix, now)
     done = Replayed(
-        holding.table.path, joined.replayed, joined.superseded, (*stays, *joined.stays), len(joined.rows),
+        holding.table.path,
+        joined.replayed,
+        joined.superseded,
+        (*stays, *joined.stays),
+        len(joined.rows),
         len(joined.inserted),
-    )  # fmt: skip
+    )
     return done, met, joined
 
 

@@ -28,18 +28,18 @@ class AnswerOutlook:
     steps: tuple[str, ...] = ()
 
 
-def approving(pipe: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
+def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
     """Looks at source and destination and answers what approving these changes of one connection adds to the plan.
 
     Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
     accepted schema since the change was shown. What is there now is recorded, so that it can be looked at.
     """
-    detection = look(pipe, count=False)
-    now = record(pipe, detection, count=False)
+    detection = look(context, count=False)
+    now = record(context, detection, count=False)
     for review in reviews:
         _check(review, now.get(review.key))
-    answered = _assumed(pipe, detection, {r.key: replace(now[r.key], status="approved") for r in reviews})
-    before, after = make_plan(pipe, detection), make_plan(pipe, answered)
+    answered = _assumed(context, detection, {r.key: replace(now[r.key], status="approved") for r in reviews})
+    before, after = make_plan(context, detection), make_plan(context, answered)
     known = {(s.table, s.text) for s in before.steps}
     steps = tuple(s for s in after.steps if (s.table, s.text) not in known)
     refused = {ref: why for ref, why in after.refused.items() if ref not in before.refused}
@@ -48,23 +48,23 @@ def approving(pipe: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
     return AnswerOutlook(tuple(lines), tuple(s.text for s in steps))
 
 
-def keeping(pipe: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerOutlook:
+def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerOutlook:
     """What happens while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in STANDING}
-    found = recall(pipe, assumed)
+    found = recall(context, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()
     if not chosen:
         return AnswerOutlook()
     return AnswerOutlook(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
 
 
-def check_approvals(pipe: SyncContext, made: Plan) -> None:
+def check_approvals(context: SyncContext, made: Plan) -> None:
     """Raises StalePlan if a plan carries out an approval that was taken back, or that is about another state of its
     table than the one that is there now."""
     approved = [d for d in made.decisions if d.applied and d.rule == "review"]
     if not approved:
         return
-    now = look(pipe, count=False)
+    now = look(context, count=False)
     for decision in approved:
         review = now.reviews.get(key(decision.change))
         if review is None or review.status != "approved":
@@ -98,9 +98,9 @@ def _check(review: Review, now: Review | None) -> None:
         )
 
 
-def _assumed(pipe: SyncContext, seen: DetectionResult, answers: Mapping[str, Review]) -> DetectionResult:
+def _assumed(context: SyncContext, seen: DetectionResult, answers: Mapping[str, Review]) -> DetectionResult:
     """The same detection under other answers. After a move to another server the stored discovery is not this one."""
-    return detect(pipe, seen.discovery, count=False, stored=not seen.rebound, assumed=answers)
+    return detect(context, seen.discovery, count=False, stored=not seen.rebound, assumed=answers)
 
 
 def _about(decisions: Sequence[Decision], keys: Collection[str]) -> tuple[Decision, ...]:

@@ -63,94 +63,104 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 
 
 def make_plan(
-    pipe: SyncContext, detection: DetectionResult, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
+    context: SyncContext, detection: DetectionResult, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
 ) -> Plan:
     """What applying the decisions does; touches nothing. What the destination cannot take waits in it for a review.
     `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync tries
     again."""
     stuck = {**stuck, **failing}
-    check_unmoved(pipe)
-    before, guards = detection.accepted, _guards(pipe, detection.accepted)
-    decisions, kept = spared(detection.decisions, before, pipe.naming, guards)
+    check_unmoved(context)
+    before, guards = detection.accepted, _guards(context, detection.accepted)
+    decisions, kept = spared(detection.decisions, before, context.naming, guards)
     detection = replace(detection, decisions=decisions)
-    made = _drawn(pipe, detection, guards, stuck)
+    made = _drawn(context, detection, guards, stuck)
     anew: frozenset[Ref] = frozenset()
-    if (unfit := unfit_columns(pipe, made, guards)) and (anew := read_whole(pipe, made, unfit)):
-        made = _drawn(pipe, detection, guards, stuck, anew)
-        unfit = unfit_columns(pipe, made, guards)
+    if (unfit := unfit_columns(context, made, guards)) and (anew := read_whole(context, made, unfit)):
+        made = _drawn(context, detection, guards, stuck, anew)
+        unfit = unfit_columns(context, made, guards)
     if unfit:
-        detection, others = hold_columns(pipe, detection, made, unfit)
-        made = _drawn(pipe, detection, guards, {**others, **stuck}, anew)
+        detection, others = hold_columns(context, detection, made, unfit)
+        made = _drawn(context, detection, guards, {**others, **stuck}, anew)
     made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
-    made = with_shards(pipe, made)
-    made = repaired(pipe, with_layouts(pipe, made), detection.drift, detection.decisions)
-    waiting = {*detection.drift.held(made.decisions), *_accepted(pipe, failing, detection.accepted, made.after)}
+    made = with_shards(context, made)
+    made = repaired(context, with_layouts(context, made), detection.drift, detection.decisions)
+    waiting = {*detection.drift.held(made.decisions), *_accepted(context, failing, detection.accepted, made.after)}
     return replace(made, decisions=hold_tables(made.decisions, made.refused, waiting))
 
 
 def _drawn(
-    pipe: SyncContext, detection: DetectionResult, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
+    context: SyncContext, detection: DetectionResult, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
     anew: Collection[Ref] = (),
 ) -> Plan:  # fmt: skip
     """Draw the plan of these decisions, without the tables that their layout, others of a shared table, or `others`
     (destination table to why) hold. Accepted tables in `anew` get a new generation."""
     before, decisions = detection.accepted, detection.decisions
     origins = {new: old for old, new in TableRenames.of(decisions).moves.items()}
-    named = with_given(accept(decisions, before, detection.source), before, origins, pipe.naming)
-    after = assign(named.catalog, pipe.naming)
-    after = with_history(pipe, decisions, before, record_extra(pipe, after, detection))
+    named = with_given(accept(decisions, before, detection.source), before, origins, context.naming)
+    after = assign(named.catalog, context.naming)
+    after = with_history(context, decisions, before, record_extra(context, after, detection))
     after = Catalog.of(replace(t, generation=t.generation + (t.ref in anew)) for t in after.tables)
-    wanted = _desired(pipe, after)
-    refs = sorted(_refs(pipe, before, after))
-    there, foreign = inspected(pipe, refs)
+    wanted = _desired(context, after)
+    refs = sorted(_refs(context, before, after))
+    there, foreign = inspected(context, refs)
     known = by_names(there) if detection.rebound else there
-    able = pipe.destination.capabilities
-    prefix = pipe.naming.prefix
-    foreign = {**foreign, **taken(pipe, refs), **unable(pipe, refs), **_left_alone(pipe, detection, after), **others}
-    foreign |= unkept(pipe, decisions, before, after)
+    able = context.destination.capabilities
+    prefix = context.naming.prefix
+    foreign = {
+        **foreign,
+        **taken(context, refs),
+        **unable(context, refs),
+        **_left_alone(context, detection, after),
+        **others,
+    }
+    foreign |= unkept(context, decisions, before, after)
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
-    if stuck := offences(made, guards) | shared_offences(pipe, made):
+    if stuck := offences(made, guards) | shared_offences(context, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
     remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.kept)
-    made = replace(made, remarks=(*remarks, *goes_on(pipe, after)))
+    made = replace(made, remarks=(*remarks, *goes_on(context, after)))
     if detection.rebound:
-        stored = pipe.store.accepted.catalog(pipe.name)
+        stored = context.store.accepted.catalog(context.name)
         made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
     return made
 
 
-def _guards(pipe: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
+def _guards(context: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
     """What the destination's own layout of its tables stands on."""
-    refs = sorted(destination_ref(t, pipe.naming) for t in accepted.tables)
-    return pipe.destination.guards(refs) if isinstance(pipe.destination, Guarded) else {}
+    refs = sorted(destination_ref(t, context.naming) for t in accepted.tables)
+    return context.destination.guards(refs) if isinstance(context.destination, Guarded) else {}
 
 
-def _left_alone(pipe: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
+def _left_alone(context: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
     """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
     moves = TableRenames.of(detection.decisions).moves
     held = detection.drift.held(detection.decisions)
-    tables = [(t, why) for ref, (_, why) in held.items()
-              for t in (detection.accepted.get(ref), after.get(moves.get(ref, ref))) if t]  # fmt: skip
-    return {destination_ref(table, pipe.naming): why for table, why in tables}
+    tables = [
+        (t, why)
+        for ref, (_, why) in held.items()
+        for t in (detection.accepted.get(ref), after.get(moves.get(ref, ref)))
+        if t
+    ]
+    return {destination_ref(table, context.naming): why for table, why in tables}
 
 
-def _desired(pipe: SyncContext, accepted: Catalog) -> Catalog:
-    return desired(accepted, pipe.naming)
+def _desired(context: SyncContext, accepted: Catalog) -> Catalog:
+    return desired(accepted, context.naming)
 
 
-def _refs(pipe: SyncContext, *catalogs: Catalog) -> set[Ref]:
+def _refs(context: SyncContext, *catalogs: Catalog) -> set[Ref]:
     """The destination tables of accepted catalogs."""
-    return {destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
+    return {destination_ref(t, context.naming) for c in catalogs for t in c.tables}
 
 
-def _accepted(pipe: SyncContext, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
+def _accepted(context: SyncContext, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
     """The same by the accepted names of the destination's tables."""
-    places = {t.ref: destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
+    places = {t.ref: destination_ref(t, context.naming) for c in catalogs for t in c.tables}
     return {ref: by_place[place] for ref, place in places.items() if place in by_place}
 
 
 def apply_plan(
-    pipe: SyncContext,
+    context: SyncContext,
     run: Run,
     made: Plan,
     reviews: Mapping[str, Review],
@@ -160,18 +170,18 @@ def apply_plan(
 ) -> int:
     """Executes a plan, with a record of each step, and accepts its catalog; returns the accepted version. `detection`
     is the one that the plan was made from, if this run made it; `id` the plan's, if people know it already."""
-    with span("apply.ddl", steps=len(made.steps)), journal(pipe, run, made, id) as record:
+    with span("apply.ddl", steps=len(made.steps)), journal(context, run, made, id) as record:
         for group in made.groups():
             crashpoint("apply.table.before")
             with span("apply.table", table=".".join(group.ref), steps=len(group.steps)), record.taking(group.steps):
                 changes = tuple(s.id for s in group.steps)
                 commit = Commit(run.id, run.fence, changes=changes)
                 with _named(group):
-                    pipe.destination.claim(group.ref, run.fence)
-                    pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                    context.destination.claim(group.ref, run.fence)
+                    context.destination.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("apply.table.after")
-        confirm(pipe, made)
-        return _accept(pipe, made, reviews, detection, record)
+        confirm(context, made)
+        return _accept(context, made, reviews, detection, record)
 
 
 class TableStuck(IllegalChange):
@@ -208,16 +218,16 @@ _MOST = 10
 
 
 def plan_and_apply(
-    pipe: SyncContext, run: Run, detection: DetectionResult, reviews: Mapping[str, Review]
+    context: SyncContext, run: Run, detection: DetectionResult, reviews: Mapping[str, Review]
 ) -> tuple[Plan, Mapping[Ref, str]]:
     """Apply what was decided; return the plan that was carried out, and the accepted tables that failed, with why. A
     table whose values turn out not to fit while they are written again keeps its columns, and the others go on; so they
     do where one cannot be written."""
     stuck, failing = dict[Ref, str](), dict[Ref, str]()
     while True:
-        made = make_plan(pipe, detection, stuck, failing)
+        made = make_plan(context, detection, stuck, failing)
         try:
-            apply_plan(pipe, run, made, reviews, detection)
+            apply_plan(context, run, made, reviews, detection)
         except TableStuck as error:
             if error.ref in stuck:
                 raise
@@ -227,26 +237,26 @@ def plan_and_apply(
                 raise
             failing |= dict.fromkeys(error.refs, str(error))
         else:
-            return made, _accepted(pipe, failing, detection.accepted, made.after)
+            return made, _accepted(context, failing, detection.accepted, made.after)
 
 
-def check(pipe: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
+def check(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile. A rejected schema comes in for
     the tables that are switched on."""
-    accepted = pipe.store.accepted.catalog(pipe.name)
-    check_base(made, accepted, inspected(pipe, sorted(_refs(pipe, accepted, made.after)))[0])
+    accepted = context.store.accepted.catalog(context.name)
+    check_base(made, accepted, inspected(context, sorted(_refs(context, accepted, made.after)))[0])
     for decision in made.decisions:
         review = reviews.get(key(decision.change))
         if not decision.applied or (review is not None and review.status != "rejected"):
             continue
-        if review is None or not is_for_tables(pipe, decision.change, made.decisions, reviews):
+        if review is None or not is_for_tables(context, decision.change, made.decisions, reviews):
             why = "was rejected" if review else "is not at the source any more"
             raise StalePlan(f"{describe(decision.change)}: this {why}", hint="plan again and review the new plan")
 
 
 def _accept(
-    pipe: SyncContext, made: Plan, reviews: Mapping[str, Review], detection: DetectionResult | None, record: Journal
+    context: SyncContext, made: Plan, reviews: Mapping[str, Review], detection: DetectionResult | None, record: Journal
 ) -> int:
     """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
     places = TableRenames.of(made.decisions)
@@ -258,75 +268,77 @@ def _accept(
     why = "; ".join(describe(d.change) for d in applied[:5]) + (
         f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
     )
-    before = pipe.store.accepted.catalog(pipe.name)
-    with pipe.transaction():
+    before = context.store.accepted.catalog(context.name)
+    with context.transaction():
         if detection is not None and detection.rebound:
-            remember(pipe, detection)
+            remember(context, detection)
         answered = {reviews[key(d.change)].id for d in applied}
         tell(changes=tuple(sorted(answered)))
-        version = _keep(pipe, made, why or "refreshed", answered)
-        follow(pipe, {old: new for old, new in places.moves.items() if old not in made.refused})
-        follow_columns(pipe, applied, places)
-        pipe.store.reviews.applied(reviews[key(d.change)].id for d in applied)
+        version = _keep(context, made, why or "refreshed", answered)
+        follow(context, {old: new for old, new in places.moves.items() if old not in made.refused})
+        follow_columns(context, applied, places)
+        context.store.reviews.applied(reviews[key(d.change)].id for d in applied)
         for decision in applied:
             review = reviews[key(decision.change)]
-            pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
+            context.store.events.add(ChangeApplied(context.name, review.id, review.summary, version))
             was = before.get(places.before(decision.change))
-            _want_backfill(pipe, decision, review, was, made)
-            want_values(pipe, was, decision.change, review, places.after(decision.change))
-            want_reload(pipe, made, review, places.after(decision.change))
-            if may_be_swapped(pipe, decision.change, made.after.get(places.after(decision.change))):
-                pipe.store.backfills.want(pipe.name, places.after(decision.change), why=WHY, change=review.id)
-            if releases(pipe, review):
-                resume(pipe, review.id, "applied")
-        record_refused(pipe, made.decisions, reviews)
+            _want_backfill(context, decision, review, was, made)
+            want_values(context, was, decision.change, review, places.after(decision.change))
+            want_reload(context, made, review, places.after(decision.change))
+            if may_be_swapped(context, decision.change, made.after.get(places.after(decision.change))):
+                context.store.backfills.want(context.name, places.after(decision.change), why=WHY, change=review.id)
+            if releases(context, review):
+                resume(context, review.id, "applied")
+        record_refused(context, made.decisions, reviews)
         record.close(version, (reviews[key(d.change)].id for d in applied))
     crashpoint("apply.accepted")
     return version
 
 
-def _keep(pipe: SyncContext, made: Plan, why: str, answered: Set[str]) -> int:
+def _keep(context: SyncContext, made: Plan, why: str, answered: Set[str]) -> int:
     """The accepted catalog and the destination's tables as they are now; answers the accepted version."""
-    store, run = pipe.store, pipe.run.id if pipe.run else ""
-    own(pipe, made)
-    version = store.accepted.add(pipe.name, made.after, who=pipe.who, why=why, run=run).version
-    wanted = as_left(pipe, made.wanted, answered)
-    store.schemas.add(pipe.name, "destination", wanted, run=run, accepted=version)
+    store, run = context.store, context.run.id if context.run else ""
+    own(context, made)
+    version = store.accepted.add(context.name, made.after, who=context.who, why=why, run=run).version
+    wanted = as_left(context, made.wanted, answered)
+    store.schemas.add(context.name, "destination", wanted, run=run, accepted=version)
     return version
 
 
-def _want_backfill(pipe: SyncContext, decision: Decision, review: Review, was: Table | None, made: Plan) -> None:
-    wanted = backfill_of(pipe, decision, was, made)
+def _want_backfill(context: SyncContext, decision: Decision, review: Review, was: Table | None, made: Plan) -> None:
+    wanted = backfill_of(context, decision, was, made)
     if wanted is None:
         return
     scope, column = wanted
     why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
     ref = TableRenames.of(made.decisions).after(decision.change)
     instead = review.kind in REBUILDS  # a wish of another kind would let the old rows stay
-    pipe.store.backfills.want(pipe.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead)
+    context.store.backfills.want(
+        context.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead
+    )
 
 
-def backfill_of(pipe: SyncContext, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
+def backfill_of(context: SyncContext, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
     """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before. A
     rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was kept
     as JSON so far (not of a stream, which has sent no more than what was kept). What comes back has old values,
     which may be those of another table or column: the whole table is read, whatever policy says (of a stream as it
     says)."""
-    change, again = decision.change, not isinstance(pipe.source, Streams)
+    change, again = decision.change, not isinstance(context.source, Streams)
     late, back = again and was_extra(was, change), comes_back(was, change, made.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
         return "table", ""
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         return ("table", "") if whole else ("column", column_of(change))
-    if again and was_held(pipe, made.after.get(TableRenames.of(made.decisions).after(change)), change):
+    if again and was_held(context, made.after.get(TableRenames.of(made.decisions).after(change)), change):
         return "since", column_of(change)
     return None
 
 
-def follow(pipe: SyncContext, moves: Mapping[Ref, Ref]) -> None:
+def follow(context: SyncContext, moves: Mapping[Ref, Ref]) -> None:
     """Pauses and backfills of renamed tables go on under the new names; all at once, because names may be swapped."""
-    store, name = pipe.store, pipe.name
+    store, name = context.store, context.name
     store.choices.move(name, moves)
     store.copies.move(name, moves)
     store.loaded.move(name, moves)
@@ -343,67 +355,78 @@ def follow(pipe: SyncContext, moves: Mapping[Ref, Ref]) -> None:
         store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)
 
 
-def rebuilds(pipe: SyncContext) -> frozenset[Ref]:
+def rebuilds(context: SyncContext) -> frozenset[Ref]:
     """The tables whose old rows must go before new ones come."""
-    return frozenset(b.table for b in pipe.store.backfills.waiting(pipe.name) if _rebuilds(pipe, b))
+    return frozenset(b.table for b in context.store.backfills.waiting(context.name) if _rebuilds(context, b))
 
 
-def _rebuilds(pipe: SyncContext, backfill: Backfill) -> bool:
-    return bool(backfill.change) and pipe.store.reviews.get(backfill.change).kind in REBUILDS
+def _rebuilds(context: SyncContext, backfill: Backfill) -> bool:
+    return bool(backfill.change) and context.store.reviews.get(backfill.change).kind in REBUILDS
 
 
-def let_go(pipe: SyncContext, run: Run, only: Set[str]) -> None:
+def let_go(context: SyncContext, run: Run, only: Set[str]) -> None:
     """Drops the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
     them, and a person has consented; under four_eyes two people. The destination keeps them for undoing."""
-    before = pipe.store.accepted.catalog(pipe.name)
-    stale, act = stale_tables(before, only), let_go_of(pipe.name, before, only)
+    before = context.store.accepted.catalog(context.name)
+    stale, act = stale_tables(before, only), let_go_of(context.name, before, only)
     if act is None:
         return
     after = Catalog.of([*(t for t in before.tables if t not in stale), *(replace(t, columns=t.live) for t in stale)])
     gone = [ColumnRemoved(t.ref, c, i) for t in stale for i, c in enumerate(t.columns) if c.retained]
-    with two_people(pipe, act.name, act.what):
-        _lose(pipe, run, before, after, gone, "drop-retained")
+    with two_people(context, act.name, act.what):
+        _lose(context, run, before, after, gone, "drop-retained")
 
 
-def drop_named(pipe: SyncContext, run: Run, paths: Set[str]) -> None:
+def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> None:
     """Drops accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
     One that is read (again), or is gone, is left alone. Under four_eyes it takes two people who have named the same
     columns. The destination keeps them for undoing."""
-    before, on = pipe.store.accepted.catalog(pipe.name), chosen(pipe.said, pipe.store, pipe.name)
+    before, on = context.store.accepted.catalog(context.name), chosen(context.said, context.store, context.name)
     gone = [
         ColumnRemoved(t.ref, c, i)
-        for t in before.tables for i, c in enumerate(t.columns)
+        for t in before.tables
+        for i, c in enumerate(t.columns)
         if f"{t.path}.{c.name}" in paths and not t.retained and (c.retained or not column_is_on(on, t, c)[0])
-    ]  # fmt: skip
+    ]
     if not gone:
         return
     lost = {(c.table, c.before.name) for c in gone}
     left = (replace(t, columns=tuple(c for c in t.columns if (t.ref, c.name) not in lost)) for t in before.tables)
-    act = dropping(pipe.name, paths)
-    with two_people(pipe, act.name, act.what):
-        _lose(pipe, run, before, Catalog.of(left), gone, "drop-columns")
+    act = dropping(context.name, paths)
+    with two_people(context, act.name, act.what):
+        _lose(context, run, before, Catalog.of(left), gone, "drop-columns")
 
 
 def _lose(
-    pipe: SyncContext, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str
+    context: SyncContext, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str
 ) -> None:
     """Each column that goes is a change on record, approved by whoever has named it and told when it is applied."""
-    wanted = _desired(pipe, after)
-    there = pipe.destination.inspect(sorted(t.ref for t in wanted.tables))
-    why = f"dropped by {pipe.who}"
+    wanted = _desired(context, after)
+    there = context.destination.inspect(sorted(t.ref for t in wanted.tables))
+    why = f"dropped by {context.who}"
     consent = [Decision(c, "apply", rule, why, Modifiers(removed="drop")) for c in gone]
-    made = plan(consent, before, after, there, wanted, pipe.destination.capabilities, prefix=pipe.naming.prefix)
-    with pipe.transaction():
-        known = pipe.store.reviews.standing(pipe.name)
-        reviews = {key(d.change): pipe.store.reviews.open_approved(pipe.name, _named_by(d), pipe.who) for d in consent}
+    made = plan(consent, before, after, there, wanted, context.destination.capabilities, prefix=context.naming.prefix)
+    with context.transaction():
+        known = context.store.reviews.standing(context.name)
+        reviews = {
+            key(d.change): context.store.reviews.open_approved(context.name, _named_by(d), context.who) for d in consent
+        }
         new = [review for name, review in reviews.items() if name not in known]
-        pipe.store.events.add(*(ChangeDetected(pipe.name, r.id, r.kind, r.summary) for r in new))
-    apply_plan(pipe, run, made, reviews)
+        context.store.events.add(*(ChangeDetected(context.name, r.id, r.kind, r.summary) for r in new))
+    apply_plan(context, run, made, reviews)
 
 
 def _named_by(decision: Decision) -> DetectedChange:
     change = decision.change
     return DetectedChange(
-        key(change), change.kind, table_of(change) or ("", ""), column_of(change), describe(change),
-        change_to_dict(change), decision.action, decision.rule, decision.why, asdict(decision.modifiers),
-    )  # fmt: skip
+        key(change),
+        change.kind,
+        table_of(change) or ("", ""),
+        column_of(change),
+        describe(change),
+        change_to_dict(change),
+        decision.action,
+        decision.rule,
+        decision.why,
+        asdict(decision.modifiers),
+    )

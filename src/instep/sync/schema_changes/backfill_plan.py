@@ -63,11 +63,11 @@ class FillEstimate:
     whole: str = ""
 
 
-def why_whole(pipe: SyncContext, table: Table, column: str) -> str:
+def why_whole(context: SyncContext, table: Table, column: str) -> str:
     """Why a column of a table cannot be filled by itself, so that the whole table is read; "" if it can."""
-    if isinstance(pipe.source, Streams):
+    if isinstance(context.source, Streams):
         return "its source sends whole rows"
-    if not isinstance(pipe.destination, Fills):
+    if not isinstance(context.destination, Fills):
         return "its destination cannot fill columns"
     if not table.key:
         return "it has no key"
@@ -76,30 +76,30 @@ def why_whole(pipe: SyncContext, table: Table, column: str) -> str:
     if table.history:
         return "it keeps its history, and only current versions are to get values"
     try:
-        mode = choose(table, pipe.settings(table)).mode
+        mode = choose(table, context.settings(table)).mode
     except ProjectError:
         return ""
     return "its rows are only appended" if mode == "append" else ""
 
 
-def whole_tables(pipe: SyncContext) -> dict[Ref, str]:
+def whole_tables(context: SyncContext) -> dict[Ref, str]:
     """The accepted tables that a backfill wants whole, and why if one wanted less."""
-    accepted = pipe.store.accepted.catalog(pipe.name)
+    accepted = context.store.accepted.catalog(context.name)
     found: dict[Ref, str] = {}
-    for wanted in pipe.store.backfills.waiting(pipe.name):
+    for wanted in context.store.backfills.waiting(context.name):
         table = accepted.get(wanted.table)
         if wanted.scope == "table":
             found.setdefault(wanted.table, "")
-        elif wanted.scope == "column" and table and (why := why_whole(pipe, table, wanted.column)):
+        elif wanted.scope == "column" and table and (why := why_whole(context, table, wanted.column)):
             found[wanted.table] = why
     return found
 
 
-def wishes(pipe: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
+def wishes(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
     """By table, oldest first; what cannot be filled, or waits for the whole table, is left out."""
-    whole = whole_tables(pipe)
+    whole = whole_tables(context)
     waiting: dict[Ref, list[Backfill]] = {}
-    for wanted in pipe.store.backfills.waiting(pipe.name):
+    for wanted in context.store.backfills.waiting(context.name):
         if wanted.scope == "column" and wanted.table not in whole:
             waiting.setdefault(wanted.table, []).append(wanted)
     for ref, backfills in waiting.items():
@@ -112,14 +112,14 @@ def wishes(pipe: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
             yield PendingBackfill(table, tuple(live[b.column] for b in some), some)
 
 
-def gone(pipe: SyncContext, accepted: Catalog) -> list[Backfill]:
+def gone(context: SyncContext, accepted: Catalog) -> list[Backfill]:
     """Backfills of columns that are not accepted any more, or kept without being read."""
-    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope in ("column", "since")]
+    waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope in ("column", "since")]
     tables = ((b, accepted.get(b.table)) for b in waiting)
     return [b for b, table in tables if table is None or b.column not in {c.name for c in table.live}]
 
 
-def follow_columns(pipe: SyncContext, applied: Iterable[Decision], places: TableRenames) -> None:
+def follow_columns(context: SyncContext, applied: Iterable[Decision], places: TableRenames) -> None:
     """Backfills of renamed columns, and what was loaded of these, go on under the new names; all at once, because names
     may be swapped."""
     moves = {
@@ -128,19 +128,19 @@ def follow_columns(pipe: SyncContext, applied: Iterable[Decision], places: Table
         if isinstance(d.change, ColumnRenamed)
     }
     if moves:
-        pipe.store.loaded.rename(pipe.name, moves)
-    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if (b.table, b.column) in moves]
+        context.store.loaded.rename(context.name, moves)
+    waiting = [b for b in context.store.backfills.waiting(context.name) if (b.table, b.column) in moves]
     for b in waiting:
-        pipe.store.backfills.cancel(b.number)
+        context.store.backfills.cancel(b.number)
     for b in waiting:
         column = moves[b.table, b.column]
-        pipe.store.backfills.want(pipe.name, b.table, column=column, why=b.why, change=b.change, scope=b.scope)
+        context.store.backfills.want(context.name, b.table, column=column, why=b.why, change=b.change, scope=b.scope)
 
 
-def estimate(pipe: SyncContext, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> FillEstimate:
+def estimate(context: SyncContext, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> FillEstimate:
     """`columns`: the number of their backfill by accepted name, 0 for one that is not recorded. `rows` and `bytes` of
     the table are the source's."""
-    size = fill_size(pipe, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
+    size = fill_size(context, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
     made = estimate_new(table, tuple(columns), rows, bytes)
     return replace(made, files=size.files, of=size.of, rewritten=size.bytes, why_not=size.why_not)
 
@@ -152,18 +152,18 @@ def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) ->
     return FillEstimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
 
 
-def estimate_whole(pipe: SyncContext, table: Table, rows: int, bytes: int) -> FillEstimate:
+def estimate_whole(context: SyncContext, table: Table, rows: int, bytes: int) -> FillEstimate:
     """Of reading the whole table again."""
-    state = pipe.destination.state(destination_ref(table, pipe.naming))
+    state = context.destination.state(destination_ref(table, context.naming))
     files, size = (state.files, state.bytes) if state else (0, 0)
     return replace(estimate_new(table, (), rows, bytes), files=files, of=files, rewritten=size)
 
 
-def fill_size(pipe: SyncContext, table: Table, named: Mapping[str, int]) -> FillSize:
+def fill_size(context: SyncContext, table: Table, named: Mapping[str, int]) -> FillSize:
     """`named`: by destination column. A table that is not there yet has nothing to fill."""
-    assert isinstance(pipe.destination, Fills)
+    assert isinstance(context.destination, Fills)
     try:
-        return pipe.destination.fill_size(destination_ref(table, pipe.naming), named)
+        return context.destination.fill_size(destination_ref(table, context.naming), named)
     except InstepError as error:
         return FillSize(why_not=error.message)
 
@@ -188,44 +188,44 @@ def _bytes(kind: DataType) -> int:
     return TEXT_BYTES
 
 
-def held_up(pipe: SyncContext, table: Table) -> str:
+def held_up(context: SyncContext, table: Table) -> str:
     """What would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
-    limits = pipe.backfill_limits
+    limits = context.backfill_limits
     if not limits.max_bytes:
         return waits(limits, datetime.now(UTC))
-    state = pipe.destination.state(destination_ref(table, pipe.naming))
+    state = context.destination.state(destination_ref(table, context.naming))
     return waits(limits, datetime.now(UTC), state.bytes if state else 0)
 
 
-def check_columns(pipe: SyncContext, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:
+def check_columns(context: SyncContext, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:
     """The accepted table and columns that a person names; InstepError for what is not there or cannot be filled, unless
     the source is a stream: that sends the whole table again."""
-    tables = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if not t.retained}
+    tables = {t.path: t for t in context.store.accepted.catalog(context.name).tables if not t.retained}
     if (table := tables.get(path)) is None:
         hint = did_you_mean(path, tables, "see `instep status` for the tables that are synced")
-        raise InstepError(f"connection {pipe.name} syncs no table {path}", hint=hint)
+        raise InstepError(f"connection {context.name} syncs no table {path}", hint=hint)
     live = [c.name for c in table.live]
     for name in columns:
         if name not in live:
             hint = did_you_mean(name, live, "sync first, if the column is new at the source")
             raise InstepError(f"table {path} has no accepted column {name}", hint=hint)
-        if (why := why_whole(pipe, table, name)) and not isinstance(pipe.source, Streams):
+        if (why := why_whole(context, table, name)) and not isinstance(context.source, Streams):
             raise InstepError(f"column {path}.{name} cannot be filled by itself: {why}", hint=f"instep backfill {path}")
     return table, tuple(dict.fromkeys(columns))
 
 
-def estimated(pipe: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:
+def estimated(context: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:
     """(what filling columns of a table takes, or reading it again without columns; what holds that up). From the last
     detection and the destination's metadata: neither the source nor a file is opened. InstepError as `check_columns`
     raises it."""
-    table, names = check_columns(pipe, path, columns)
-    known = pipe.store.discoveries.get(pipe.name)
+    table, names = check_columns(context, path, columns)
+    known = context.store.discoveries.get(context.name)
     rows, size = known.stats.get(table.ref, (0, 0)) if known else (0, 0)
-    if names and isinstance(pipe.source, Streams):
-        why = why_whole(pipe, table, names[0])
-        return replace(estimate_whole(pipe, table, rows, size), whole=why), ""
+    if names and isinstance(context.source, Streams):
+        why = why_whole(context, table, names[0])
+        return replace(estimate_whole(context, table, rows, size), whole=why), ""
     if not names:
-        return estimate_whole(pipe, table, rows, size), ""
-    numbers = {b.column: b.number for b in pipe.store.backfills.waiting(pipe.name) if b.table == table.ref}
-    found = estimate(pipe, table, {n: numbers.get(n, 0) for n in names}, rows, size)
-    return found, waits(pipe.backfill_limits, datetime.now(UTC), found.rewritten)
+        return estimate_whole(context, table, rows, size), ""
+    numbers = {b.column: b.number for b in context.store.backfills.waiting(context.name) if b.table == table.ref}
+    found = estimate(context, table, {n: numbers.get(n, 0) for n in names}, rows, size)
+    return found, waits(context.backfill_limits, datetime.now(UTC), found.rewritten)

@@ -70,13 +70,13 @@ class ColumnRenamePlan:
         return tuple(found)
 
 
-def prepare(pipe: SyncContext, old: str, new: str) -> ColumnRenamePlan:
+def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
     """What mapping `old` to `new` (table.column both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
     another, or their values would not be kept as they are (types, keys, hashing), or while operations on it wait.
     """
-    detection = look(pipe, count=False)
+    detection = look(context, count=False)
     table, column = _column(detection.accepted, old, "accepted")
     source = pair_tables(detection.accepted.tables, detection.source).get(table.ref)
     if source is None:
@@ -84,72 +84,74 @@ def prepare(pipe: SyncContext, old: str, new: str) -> ColumnRenamePlan:
     if source.ref != table.ref:
         raise Blocked(f"table {table.path} is called {source.path} now", hint="decide about its rename first")
     where, fresh = _column(Catalog.of([source]), new, "at the source")
-    _check_held(pipe, table, column)
-    interim = _check(pipe, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
-    made, after = _plan(pipe, detection.accepted, table, column, fresh, interim)
-    return ColumnRenamePlan(table, column, after, interim, made, _empty(pipe, table, column))
+    _check_held(context, table, column)
+    interim = _check(context, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
+    made, after = _plan(context, detection.accepted, table, column, fresh, interim)
+    return ColumnRenamePlan(table, column, after, interim, made, _empty(context, table, column))
 
 
-def carry_out(pipe: SyncContext, mapped: ColumnRenamePlan) -> int:
+def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
     """Does it as one run and answers the accepted version."""
-    with claimed(pipe, "apply") as run:
-        _check_held(pipe, mapped.table, mapped.old)
-        held = replace(pipe, run=run)
-        wanted = held.store.mappings.want(pipe.name, mapped.table.ref, mapped.old.name, mapped.column.name, pipe.who)
+    with claimed(context, "apply") as run:
+        _check_held(context, mapped.table, mapped.old)
+        held = replace(context, run=run)
+        wanted = held.store.mappings.want(
+            context.name, mapped.table.ref, mapped.old.name, mapped.column.name, context.who
+        )
         return _finish(held, run, wanted, mapped)
 
 
-def resume_mappings(pipe: SyncContext, run: Run) -> list[str]:
+def resume_mappings(context: SyncContext, run: Run) -> list[str]:
     """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before, and the
     answer says why."""
     left = []
-    for wanted in pipe.store.mappings.waiting(pipe.name):
+    for wanted in context.store.mappings.waiting(context.name):
         try:
             if wanted.old:
-                _resume(pipe, run, wanted)
+                _resume(context, run, wanted)
             else:
-                resume_mapping(pipe, run, wanted)
+                resume_mapping(context, run, wanted)
         except DoesNotFit as error:
             left.append(error.message)
     return left
 
 
-def _resume(pipe: SyncContext, run: Run, wanted: DeclaredRename) -> None:
+def _resume(context: SyncContext, run: Run, wanted: DeclaredRename) -> None:
     path = ".".join(filter(None, wanted.table))
-    table = pipe.store.accepted.catalog(pipe.name).get(wanted.table)
+    table = context.store.accepted.catalog(context.name).get(wanted.table)
     if table is not None and wanted.old not in table.by_name and wanted.new in table.by_name:
-        _note(pipe, wanted, pipe.store.accepted.latest(pipe.name).version)  # type: ignore[union-attr]
+        _note(context, wanted, context.store.accepted.latest(context.name).version)  # type: ignore[union-attr]
         return
     try:
-        mapped = prepare(pipe, f"{path}.{wanted.old}", f"{path}.{wanted.new}")
+        mapped = prepare(context, f"{path}.{wanted.old}", f"{path}.{wanted.new}")
     except InstepError as error:
-        give_up(pipe, wanted, (wanted.table, wanted.old), (wanted.table, wanted.new), error)
-    _finish(pipe, run, wanted, mapped)
+        give_up(context, wanted, (wanted.table, wanted.old), (wanted.table, wanted.new), error)
+    _finish(context, run, wanted, mapped)
 
 
-def _finish(pipe: SyncContext, run: Run, wanted: DeclaredRename, mapped: ColumnRenamePlan) -> int:
+def _finish(context: SyncContext, run: Run, wanted: DeclaredRename, mapped: ColumnRenamePlan) -> int:
     rename = rename_of(mapped.plan)
-    review = put_on_record(pipe, rename, wanted.who)
-    if isinstance(pipe.source, Streams):
-        pipe.source.forget(mapped.table.ref, mapped.old.name)
-    version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
-    _note(pipe, wanted, version, mapped.empty, review.id)
+    review = put_on_record(context, rename, wanted.who)
+    if isinstance(context.source, Streams):
+        context.source.forget(mapped.table.ref, mapped.old.name)
+    version = apply_plan(context, run, mapped.plan, {key(rename): review})
+    _note(context, wanted, version, mapped.empty, review.id)
     return version
 
 
-def _note(pipe: SyncContext, wanted: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
+def _note(context: SyncContext, wanted: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
     """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, wanted.table))
-    with pipe.transaction():
-        standing = list(pipe.store.reviews.standing(pipe.name).values())
+    with context.transaction():
+        standing = list(context.store.reviews.standing(context.name).values())
         sides = (("column.removed", wanted.old), ("column.added", wanted.new))
         gone = [r.id for r in standing if r.table == wanted.table and (r.kind, r.column) in sides]
-        pipe.store.reviews.obsolete(gone)
+        context.store.reviews.obsolete(gone)
         if empty:
             why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
-            pipe.store.backfills.want(pipe.name, wanted.table, column=wanted.new, why=why)
-        pipe.store.events.add(ChangeMapped(pipe.name, path, wanted.old, wanted.new, wanted.who, version, change))
-        pipe.store.mappings.end(wanted.number)
+            context.store.backfills.want(context.name, wanted.table, column=wanted.new, why=why)
+        context.store.events.add(ChangeMapped(context.name, path, wanted.old, wanted.new, wanted.who, version, change))
+        context.store.mappings.end(wanted.number)
 
 
 def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
@@ -161,9 +163,9 @@ def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
     raise InstepError(f"there is no column {path} {where}", hint=hint)
 
 
-def _check_held(pipe: SyncContext, table: Table, old: Column) -> None:
+def _check_held(context: SyncContext, table: Table, old: Column) -> None:
     """Blocked while operations wait that were sent under the old name: nothing would read their values any more."""
-    if isinstance(pipe.source, Streams) and pipe.source.waits(table.ref):
+    if isinstance(context.source, Streams) and context.source.waits(table.ref):
         raise Blocked(
             f"operations on {table.path} wait that may have values of {old.name}",
             hint="resume the table first, so that a sync carries them out",
@@ -171,14 +173,14 @@ def _check_held(pipe: SyncContext, table: Table, old: Column) -> None:
 
 
 def _check(
-    pipe: SyncContext, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]
+    context: SyncContext, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]
 ) -> Column | None:
     """The accepted column that reads `new` already, if there is one; Blocked if they cannot be one column. `silent`
     columns of the source do not come any more."""
     name, now = f"{table.path}.{old.name}", f"{source.path}.{new.name}"
     reading = {b.name: a for a, b in pair_columns(table, source).same}
     if any(a.name == old.name for a in reading.values()) and not old.retained and old.name not in silent:
-        streams = isinstance(pipe.source, Streams)
+        streams = isinstance(context.source, Streams)
         hint = "schema() declares it, or the last rows had it" if streams else "only what it has dropped can be mapped"
         raise Blocked(f"{name} is still at the source", hint=hint)
     interim = reading.get(new.name)
@@ -192,31 +194,31 @@ def _check(
             f"{name} is {old.type} and {now} is {new.type}: values of one are none of the other",
             hint="keep both columns, or change the type at the source first",
         )
-    if not column_is_on(pipe.selection, source, new)[0]:
+    if not column_is_on(context.selection, source, new)[0]:
         raise Blocked(f"{now} is switched off in the project file", hint="switch it on first")
-    if hashed(pipe.selection, table.ref, old.name) != hashed(pipe.selection, source.ref, new.name):
+    if hashed(context.selection, table.ref, old.name) != hashed(context.selection, source.ref, new.name):
         raise Blocked(f"only one of {name} and {now} is hashed", hint="name both under `hash:` of the connection")
     return interim
 
 
 def _plan(
-    pipe: SyncContext, accepted: Catalog, table: Table, old: Column, new: Column, interim: Column | None
+    context: SyncContext, accepted: Catalog, table: Table, old: Column, new: Column, interim: Column | None
 ) -> tuple[Plan, Column]:
     changes = list(_changes(table, old, new, interim))
-    decisions = [Decision(c, "apply", "mapped", f"mapped by {pipe.who}") for c in changes]
+    decisions = [Decision(c, "apply", "mapped", f"mapped by {context.who}") for c in changes]
     taken = accept(decisions, accepted, Catalog.of([_facade(table, old, new, interim)]))
-    after = assign(taken.put(_without_twins(taken.by_ref[table.ref], new)), pipe.naming)
-    ref, now = destination_ref(table, pipe.naming), after.by_ref[table.ref]
-    there = pipe.destination.inspect([ref])
-    wanted = desired(Catalog.of([now]), pipe.naming)
+    after = assign(taken.put(_without_twins(taken.by_ref[table.ref], new)), context.naming)
+    ref, now = destination_ref(table, context.naming), after.by_ref[table.ref]
+    there = context.destination.inspect([ref])
+    wanted = desired(Catalog.of([now]), context.naming)
     if _done(there, ref, old):
         made = Plan("", fingerprint(there), tuple(decisions), (), after, there)
     else:
-        able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+        able, prefix = context.destination.capabilities, context.naming.prefix
         made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, wanted, able, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    made = replace(made, after=after, wanted=recorded_tables(pipe, made.wanted))
+    made = replace(made, after=after, wanted=recorded_tables(context, made.wanted))
     return made, now.by_name[new.name]
 
 
@@ -253,16 +255,16 @@ def _done(there: Catalog, ref: Ref, old: Column) -> bool:
     return table is not None and all(c.alias != old.name for c in table.columns)
 
 
-def _empty(pipe: SyncContext, table: Table, old: Column) -> int:
+def _empty(context: SyncContext, table: Table, old: Column) -> int:
     """Rows with NULL in the old column at the destination."""
-    ref, name = destination_ref(table, pipe.naming), old.alias or old.name
-    if pipe.destination.state(ref) is None or name not in _names(pipe, ref):
+    ref, name = destination_ref(table, context.naming), old.alias or old.name
+    if context.destination.state(ref) is None or name not in _names(context, ref):
         return 0
-    return sum(batch.column(0).null_count for batch in pipe.destination.read(ref, [name]))
+    return sum(batch.column(0).null_count for batch in context.destination.read(ref, [name]))
 
 
-def _names(pipe: SyncContext, ref: Ref) -> frozenset[str]:
-    found = pipe.destination.inspect([ref]).get(ref)
+def _names(context: SyncContext, ref: Ref) -> frozenset[str]:
+    found = context.destination.inspect([ref]).get(ref)
     return frozenset(c.name for c in found.columns) if found else frozenset()
 
 

@@ -59,67 +59,67 @@ class MappedTable:
         return (*found, f"{self.new.path} is read as a whole by the next sync")
 
 
-def prepare(pipe: SyncContext, old: str, new: str) -> MappedTable:
+def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
     """What mapping `old` to `new` (schema.table both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old table is still at the source, or the two cannot be
     one: another key, columns of one name whose types do not fit or that only one side hashes, a table that is
     switched off.
     """
-    detection = look(pipe, count=False)
+    detection = look(context, count=False)
     accepted = detection.accepted
     table = _named(accepted, old, "accepted")
     source = _named(detection.source, new, "at the source")
-    interim = _check(pipe, accepted, detection.source, table, source)
-    made = _plan(pipe, accepted, table, source, interim)
+    interim = _check(context, accepted, detection.source, table, source)
+    made = _plan(context, accepted, table, source, interim)
     names, there = {c.name for c in table.live}, {c.name for c in source.columns}
     gone, fresh = tuple(sorted(names - there)), tuple(sorted(there - names))
     return MappedTable(table, source, interim, made, gone, fresh)
 
 
-def carry_out(pipe: SyncContext, mapped: MappedTable) -> int:
+def carry_out(context: SyncContext, mapped: MappedTable) -> int:
     """Does it as one run and answers the accepted version."""
-    with claimed(pipe, "apply") as run:
-        held = replace(pipe, run=run)
-        wanted = held.store.mappings.want(pipe.name, mapped.old.ref, "", json.dumps(mapped.new.ref), pipe.who)
+    with claimed(context, "apply") as run:
+        held = replace(context, run=run)
+        wanted = held.store.mappings.want(context.name, mapped.old.ref, "", json.dumps(mapped.new.ref), context.who)
         return _finish(held, run, wanted, mapped)
 
 
-def resume_mapping(pipe: SyncContext, run: Run, wanted: DeclaredRename) -> None:
+def resume_mapping(context: SyncContext, run: Run, wanted: DeclaredRename) -> None:
     """Finishes one that was interrupted; one that does not fit any more is given up: its changes wait as before."""
     new: Ref = tuple(json.loads(wanted.new))
-    accepted = pipe.store.accepted.catalog(pipe.name)
-    latest = pipe.store.accepted.latest(pipe.name)
+    accepted = context.store.accepted.catalog(context.name)
+    latest = context.store.accepted.latest(context.name)
     if latest is not None and wanted.table not in accepted.by_ref and new in accepted.by_ref:
-        _note(pipe, wanted, new, latest.version)
+        _note(context, wanted, new, latest.version)
         return
     try:
-        mapped = prepare(pipe, _path(wanted.table), _path(new))
+        mapped = prepare(context, _path(wanted.table), _path(new))
     except InstepError as error:
-        give_up(pipe, wanted, (wanted.table, ""), (new, ""), error)
-    _finish(pipe, run, wanted, mapped)
+        give_up(context, wanted, (wanted.table, ""), (new, ""), error)
+    _finish(context, run, wanted, mapped)
 
 
-def _finish(pipe: SyncContext, run: Run, wanted: DeclaredRename, mapped: MappedTable) -> int:
+def _finish(context: SyncContext, run: Run, wanted: DeclaredRename, mapped: MappedTable) -> int:
     rename = rename_of(mapped.plan)
-    review = put_on_record(pipe, rename, wanted.who)
-    version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
-    _note(pipe, wanted, mapped.new.ref, version, review.id)
+    review = put_on_record(context, rename, wanted.who)
+    version = apply_plan(context, run, mapped.plan, {key(rename): review})
+    _note(context, wanted, mapped.new.ref, version, review.id)
     return version
 
 
-def _note(pipe: SyncContext, wanted: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
+def _note(context: SyncContext, wanted: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
     """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
-    with pipe.transaction():
-        standing = pipe.store.reviews.standing(pipe.name).values()
+    with context.transaction():
+        standing = context.store.reviews.standing(context.name).values()
         sides = (("table.removed", wanted.table), ("table.added", new), ("table.renamed", new))
-        pipe.store.reviews.obsolete([r.id for r in standing if (r.kind, r.table) in sides])
-        follow(pipe, {wanted.table: new})
+        context.store.reviews.obsolete([r.id for r in standing if (r.kind, r.table) in sides])
+        follow(context, {wanted.table: new})
         why = f"{_path(wanted.table)} was mapped to {_path(new)}"
-        pipe.store.backfills.want(pipe.name, new, why=why)
-        said = ChangeMapped(pipe.name, _path(new), _path(wanted.table), _path(new), wanted.who, version, change)
-        pipe.store.events.add(said)
-        pipe.store.mappings.end(wanted.number)
+        context.store.backfills.want(context.name, new, why=why)
+        said = ChangeMapped(context.name, _path(new), _path(wanted.table), _path(new), wanted.who, version, change)
+        context.store.events.add(said)
+        context.store.mappings.end(wanted.number)
 
 
 def _path(ref: Ref) -> str:
@@ -134,7 +134,7 @@ def _named(catalog: Catalog, path: str, where: str) -> Table:
     raise InstepError(f"there is no table {path} {where}", hint=hint)
 
 
-def _check(pipe: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new: Table) -> Table | None:
+def _check(context: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new: Table) -> Table | None:
     """The accepted table that reads `new` already, if there is one; Blocked if they cannot be one table."""
     reading = {b.ref: a for a, b in pair(accepted, seen).same}
     if not old.retained and any(a.ref == old.ref for a in reading.values()):
@@ -142,7 +142,7 @@ def _check(pipe: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new:
     interim = reading.get(new.ref)
     if interim is not None and interim.ref != new.ref:
         raise Blocked(f"{new.path} is read into {interim.path}", hint="decide about its rename first")
-    if not is_on(pipe.selection, new)[0]:
+    if not is_on(context.selection, new)[0]:
         raise Blocked(f"{new.path} is switched off", hint="switch it on first")
     if set(old.key) != set(new.key):
         keys = f"{old.path} has the key ({', '.join(old.key)}) and {new.path} ({', '.join(new.key)})"
@@ -159,7 +159,7 @@ def _check(pipe: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new:
                 hint="keep both tables, or change the type at the source first",
             )
     for column in new.columns:
-        sides = ((pipe.selected_before, old), (pipe.selection, new))
+        sides = ((context.selected_before, old), (context.selection, new))
         shown = {(column_is_on(s, t, column)[0], hashed(s, t.ref, column.name)) for s, t in sides}
         if len(shown) > 1:
             raise Blocked(
@@ -169,21 +169,21 @@ def _check(pipe: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new:
     return interim
 
 
-def _plan(pipe: SyncContext, accepted: Catalog, old: Table, new: Table, interim: Table | None) -> Plan:
+def _plan(context: SyncContext, accepted: Catalog, old: Table, new: Table, interim: Table | None) -> Plan:
     before = Catalog.of([old, *([interim] if interim else [])])
-    decisions = [Decision(c, "apply", "mapped", f"mapped by {pipe.who}") for c in _changes(old, new, interim)]
+    decisions = [Decision(c, "apply", "mapped", f"mapped by {context.who}") for c in _changes(old, new, interim)]
     now = accept(decisions, before, Catalog())
     now = now.put(_taken(now.by_ref[new.ref], new))
     others = [t for t in accepted.tables if t.ref not in before.by_ref]
-    after = assign(Catalog.of([*others, *now.tables]), pipe.naming)
+    after = assign(Catalog.of([*others, *now.tables]), context.naming)
     mine = Catalog.of(t for t in after.tables if t.ref in now.by_ref)
-    refs = {destination_ref(t, pipe.naming) for c in (before, mine) for t in c.tables}
-    there, wanted = pipe.destination.inspect(sorted(refs)), desired(mine, pipe.naming)
-    able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+    refs = {destination_ref(t, context.naming) for c in (before, mine) for t in c.tables}
+    there, wanted = context.destination.inspect(sorted(refs)), desired(mine, context.naming)
+    able, prefix = context.destination.capabilities, context.naming.prefix
     made = plan(decisions, before, mine, there, wanted, able, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{old.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    whole = recorded_tables(pipe, made.wanted)
+    whole = recorded_tables(context, made.wanted)
     return replace(made, base_accepted=fingerprint(accepted), after=after, wanted=whole)
 
 

@@ -60,57 +60,57 @@ class PlanPreview:
         return plan_id(self.connection, self.detection.version, self.plan)
 
 
-def preview(pipe: SyncContext, *, count: bool = False, pauses: bool = False) -> PlanPreview:
+def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) -> PlanPreview:
     """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
     confirm removals. `pauses`: what policy pauses is paused."""
-    detection = look(pipe, count=count)
-    reviews = record(pipe, detection, count=count)
+    detection = look(context, count=count)
+    reviews = record(context, detection, count=count)
     if pauses:
-        hold(pipe, detection, reviews)
-    made = make_plan(pipe, detection)
-    choices, refused = _choices(pipe, made.after)
+        hold(context, detection, reviews)
+    made = make_plan(context, detection)
+    choices, refused = _choices(context, made.after)
     return PlanPreview(
-        pipe.name,
+        context.name,
         detection,
         reviews,
         made,
-        _impact(pipe, made),
+        _impact(context, made),
         choices,
         (
             *made.remarks,
             *refused,
-            *planned_faults(pipe, detection.discovery.catalog),
-            *partial_columns(pipe, detection, made.after),
+            *planned_faults(context, detection.discovery.catalog),
+            *partial_columns(context, detection, made.after),
         ),
-        asked(pipe, replace(detection, decisions=made.decisions), reviews),
-        announced(pipe, made),
+        asked(context, replace(detection, decisions=made.decisions), reviews),
+        announced(context, made),
     )
 
 
-def _impact(pipe: SyncContext, made: Plan) -> dict[Ref, Impact]:
+def _impact(context: SyncContext, made: Plan) -> dict[Ref, Impact]:
     found = {}
     for ref in {s.table for s in made.steps}:
-        state = pipe.destination.state(ref)
+        state = context.destination.state(ref)
         if state:
             found[ref] = Impact(state.rows, state.bytes, state.files)
     return found
 
 
-def _choices(pipe: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:
+def _choices(context: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:
     """How tables are synced, and of those whose settings do not fit why a sync refuses them."""
     found, refused = {}, []
     for table in accepted.tables:
         if table.retained:
             continue
         try:
-            found[table.ref] = choose(table, pipe.settings(table))
+            found[table.ref] = choose(table, context.settings(table))
         except ProjectError as error:
-            if is_on(pipe.selection, table)[0]:
+            if is_on(context.selection, table)[0]:
                 refused.append(f"a sync will refuse {table.path}: {error.message} ({error.hint})")
     return found, refused
 
 
-def evolve(pipe: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
+def evolve(context: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
     """Applies a plan as one run and returns the accepted version. `id`: under which it was shown.
 
     Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
@@ -120,12 +120,12 @@ def evolve(pipe: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, id: 
     if drops:
         names = ", ".join(s.object for s in drops)
         raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
-    check_second_person(pipe, made, pipe.store.reviews.standing(pipe.name))
-    reconsider(pipe)
-    with claimed(pipe, "apply") as run:
-        resume_undos(replace(pipe, run=run), run)
-        resume_mappings(replace(pipe, run=run), run)
-        reviews = pipe.store.reviews.standing(pipe.name)
-        check(pipe, made, reviews)
-        check_approvals(pipe, made)
-        return apply_plan(replace(pipe, run=run), run, made, reviews, id=id)
+    check_second_person(context, made, context.store.reviews.standing(context.name))
+    reconsider(context)
+    with claimed(context, "apply") as run:
+        resume_undos(replace(context, run=run), run)
+        resume_mappings(replace(context, run=run), run)
+        reviews = context.store.reviews.standing(context.name)
+        check(context, made, reviews)
+        check_approvals(context, made)
+        return apply_plan(replace(context, run=run), run, made, reviews, id=id)

@@ -18,13 +18,13 @@ from instep.sync.table_mode import choose, why_no_history
 _MIXES = (KeyChanged, KeyRemoved, TableReplaced)
 
 
-def with_history(pipe: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Catalog:
+def with_history(context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Catalog:
     """The accepted catalog that a plan leads to, with the tables that keep their history from now on. One that does so
     goes on, whatever the settings say: its versions would be in the way of its keys. A table that is replaced by
     another one of its key goes on, too: rows that the other one does not have end."""
     same = {after.by_ref[ref].ref: old.generation for ref, old in _replaced(decisions, before, after)}
     kept = (replace(t, generation=same.get(t.ref, t.generation)) for t in after.tables)
-    return Catalog.of(replace(t, history=True) if _begins(pipe, t) else t for t in kept)
+    return Catalog.of(replace(t, history=True) if _begins(context, t) else t for t in kept)
 
 
 def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Iterator[tuple[Ref, Table]]:
@@ -37,22 +37,22 @@ def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) ->
             yield ref, old
 
 
-def _begins(pipe: SyncContext, table: Table) -> bool:
+def _begins(context: SyncContext, table: Table) -> bool:
     """Not with settings that are refused: who takes `history` out of them has a table as before."""
     if table.history or table.retained:
         return False
-    settings = pipe.settings(table)
+    settings = context.settings(table)
     return settings.history and why_no_history(table, settings) is None
 
 
-def goes_on(pipe: SyncContext, after: Catalog) -> list[str]:
+def goes_on(context: SyncContext, after: Catalog) -> list[str]:
     """One sentence for each table that keeps its history although the settings say so no more."""
-    left = [t for t in after.tables if t.history and not t.retained and not pipe.settings(t).history]
+    left = [t for t in after.tables if t.history and not t.retained and not context.settings(t).history]
     way = "take it out of the connection and load it through another one to have current rows only"
     return [f"{t.path}: it continues to keep its history, which `history: false` does not remove: {way}" for t in left]
 
 
-def rekeyed(pipe: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
+def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
     """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
     whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
     read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
@@ -61,16 +61,16 @@ def rekeyed(pipe: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
         if isinstance(one, KeyChanged | KeyRemoved):
             retyped = is_retyped_key(one)
             keys[places.after(one)] = None if retyped else one.after if isinstance(one, KeyChanged) else ()
-    accepted = pipe.store.accepted.catalog(pipe.name)
+    accepted = context.store.accepted.catalog(context.name)
     tables = ((accepted.get(ref), key) for ref, key in keys.items())
     mixed = (t for t, key in tables if t is not None and t.history and (key is None or set(t.key) != set(key)))
-    return {t.ref: _why(t) for t in mixed if _comes_in_part(pipe, t)}
+    return {t.ref: _why(t) for t in mixed if _comes_in_part(context, t)}
 
 
-def _comes_in_part(pipe: SyncContext, table: Table) -> bool:
+def _comes_in_part(context: SyncContext, table: Table) -> bool:
     """Settings that the table cannot follow fail it later, with the reason."""
     try:
-        return choose(table, settings_of(pipe, table)).partial
+        return choose(table, settings_of(context, table)).partial
     except ProjectError:
         return False
 
@@ -80,7 +80,7 @@ def _why(table: Table) -> str:
     return f"its key is another one, and its versions have the old one: {way}"
 
 
-def unkept(pipe: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
+def unkept(context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
     """Destination tables whose versions would have to do with another key, and what a person can do."""
     places, found = TableRenames.of(decisions), dict[Ref, str]()
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):
@@ -89,5 +89,5 @@ def unkept(pipe: SyncContext, decisions: Sequence[Decision], before: Catalog, af
             continue
         if set(old.key) == set(table.key) and not is_retyped_key(one):
             continue
-        found[destination_ref(table, pipe.naming)] = _why(table)
+        found[destination_ref(table, context.naming)] = _why(table)
     return found

@@ -63,21 +63,23 @@ class _Pair:
         return InvalidValues(self.change, self.table.path, self.old.name, str(self.old.type))
 
 
-def held_values(pipe: SyncContext, detection: DetectionResult, rows: int, only: str = "") -> tuple[InvalidValues, ...]:
+def held_values(
+    context: SyncContext, detection: DetectionResult, rows: int, only: str = ""
+) -> tuple[InvalidValues, ...]:
     """One entry for each retype that is not let in, or for the one with the content key `only`. Reads up to `rows`
     values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read is
     said, not raised; values are never part of what it answers."""
-    pairs = [p for p in _pairs(pipe, detection) if not only or p.change == only]
+    pairs = [p for p in _pairs(context, detection) if not only or p.change == only]
     if not pairs or not rows:
         return ()
     try:
-        with pipe.source.snapshot() as snapshot, snapshot.reader.open() as session:
-            return tuple(_tried(pipe, snapshot, session, pair, rows) for pair in pairs)
+        with context.source.snapshot() as snapshot, snapshot.reader.open() as session:
+            return tuple(_tried(context, snapshot, session, pair, rows) for pair in pairs)
     except InstepError as error:
         return tuple(replace(p.untried, why_not=error.message.splitlines()[0]) for p in pairs)
 
 
-def _pairs(pipe: SyncContext, detection: DetectionResult) -> Iterator[_Pair]:
+def _pairs(context: SyncContext, detection: DetectionResult) -> Iterator[_Pair]:
     places = TableRenames.of(detection.decisions)
     for decision in detection.decisions:
         change = decision.change
@@ -88,17 +90,19 @@ def _pairs(pipe: SyncContext, detection: DetectionResult) -> Iterator[_Pair]:
         new = source.by_name.get(change.after.name) if source else None
         if table is None or source is None or old is None or new is None:
             continue
-        if not hashed(pipe.selection, source.ref, new.name) and not hashed(pipe.selected_before, table.ref, old.name):
+        if not hashed(context.selection, source.ref, new.name) and not hashed(
+            context.selected_before, table.ref, old.name
+        ):
             yield _Pair(key(change), table, old, source, new)
 
 
-def _tried(pipe: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> InvalidValues:
+def _tried(context: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> InvalidValues:
     try:
-        target = pipe.destination.target(destination_ref(pair.table, pipe.naming)).schema
+        target = context.destination.target(destination_ref(pair.table, context.naming)).schema
         kind = target.field(pair.old.alias or pair.old.name).type
         yields = snapshot.yields(alone(pair.source, pair.new))[pair.new.name]
         sampled = invalid_values = 0
-        for some in values(pipe, snapshot, session, pair.source, pair.new, rows):
+        for some in values(context, snapshot, session, pair.source, pair.new, rows):
             sampled += len(some)
             invalid_values += len(set(cast(some, yields, kind, pair.old.type).invalid_values))
     except InstepError as error:

@@ -55,31 +55,31 @@ class KeyCount:
         return f"at the source: {self.source}", f"at the destination: {self.destination}"
 
 
-def count_key(pipe: SyncContext, table: Table, source: Table, key: Sequence[str], names: Sequence[str]) -> KeyCount:
+def count_key(context: SyncContext, table: Table, source: Table, key: Sequence[str], names: Sequence[str]) -> KeyCount:
     """`key` by accepted names, `names` the same columns at the source. Raises InstepError if a side cannot be read."""
-    return KeyCount(tuple(key), count_source(pipe, source, names), count_destination(pipe, table, key))
+    return KeyCount(tuple(key), count_source(context, source, names), count_destination(context, table, key))
 
 
-def count_source(pipe: SyncContext, source: Table, key: Sequence[str]) -> RowCounts:
+def count_source(context: SyncContext, source: Table, key: Sequence[str]) -> RowCounts:
     """Reads the key's columns in one snapshot."""
-    read = TableRead(source, source, tuple(ColumnRead(c, c) for c in source.columns), where_of(pipe, source))
-    with pipe.source.snapshot() as snapshot, giving_way(snapshot.reader) as session:
+    read = TableRead(source, source, tuple(ColumnRead(c, c) for c in source.columns), where_of(context, source))
+    with context.source.snapshot() as snapshot, giving_way(snapshot.reader) as session:
         chunks = snapshot.chunks(read, "key", CursorRange(), columns=tuple(key))
         return _count(batch for chunk in chunks for batch in session.read(chunk))
 
 
-def count_destination(pipe: SyncContext, table: Table, key: Sequence[str]) -> RowCounts:
+def count_destination(context: SyncContext, table: Table, key: Sequence[str]) -> RowCounts:
     """Nothing for a table that holds no rows yet."""
-    ref = destination_ref(table, pipe.naming)
-    if pipe.destination.state(ref) is None:
+    ref = destination_ref(table, context.naming)
+    if context.destination.state(ref) is None:
         return RowCounts()
     if absent := [name for name in key if name not in table.by_name]:
         return RowCounts(why_not=f"column {absent[0]} is not accepted yet")
     names = [table.by_name[name].alias or name for name in key]
-    there = pipe.destination.inspect([ref]).get(ref)
+    there = context.destination.inspect([ref]).get(ref)
     if gone := [name for name in names if there is None or name not in there.by_name]:
         return RowCounts(why_not=f"column {gone[0]} is not at the destination")
-    return _count(pipe.destination.read(ref, names))
+    return _count(context.destination.read(ref, names))
 
 
 def _count(batches: Iterable[pa.RecordBatch]) -> RowCounts:

@@ -45,14 +45,16 @@ class Lossy:
         return f"{where}: {'; '.join(filter(None, parts))}{row}"
 
 
-def lossy_casts(pipe: SyncContext, detection: DetectionResult, rows: int = SAMPLE, only: str = "") -> tuple[Lossy, ...]:
+def lossy_casts(
+    context: SyncContext, detection: DetectionResult, rows: int = SAMPLE, only: str = ""
+) -> tuple[Lossy, ...]:
     """One entry for each retyped or narrowed column whose table holds rows, or for the change with the content key
     `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of what
     it answers."""
-    return tuple(_entries(pipe, detection, rows, only)) if rows else ()
+    return tuple(_entries(context, detection, rows, only)) if rows else ()
 
 
-def _entries(pipe: SyncContext, detection: DetectionResult, rows: int, only: str) -> Iterator[Lossy]:
+def _entries(context: SyncContext, detection: DetectionResult, rows: int, only: str) -> Iterator[Lossy]:
     places = TableRenames.of(detection.decisions)
     for decision in detection.decisions:
         change = decision.change
@@ -62,9 +64,9 @@ def _entries(pipe: SyncContext, detection: DetectionResult, rows: int, only: str
         column = accepted_column(table, change.before) if table else None
         if table is None or column is None:
             continue
-        found = _tried(pipe, table, column, change.after.type, rows)
+        found = _tried(context, table, column, change.after.type, rows)
         if found.sampled:
-            yield _entry(pipe, table, column, change.after.type, found)
+            yield _entry(context, table, column, change.after.type, found)
 
 
 def accepted_column(table: Table, before: Column) -> Column | None:
@@ -73,18 +75,18 @@ def accepted_column(table: Table, before: Column) -> Column | None:
     return same[0] if same else None
 
 
-def _tried(pipe: SyncContext, table: Table, column: Column, kind: DataType, rows: int) -> CastSample:
-    ref, keys = destination_ref(table, pipe.naming), [k.alias or k.name for k in _key(table)]
-    if pipe.destination.state(ref) is None:
+def _tried(context: SyncContext, table: Table, column: Column, kind: DataType, rows: int) -> CastSample:
+    ref, keys = destination_ref(table, context.naming), [k.alias or k.name for k in _key(table)]
+    if context.destination.state(ref) is None:
         return CastSample()
-    return pipe.destination.sample_cast(ref, column.alias or column.name, kind, keys, rows)
+    return context.destination.sample_cast(ref, column.alias or column.name, kind, keys, rows)
 
 
 def _key(table: Table) -> list[Column]:
     return sorted((c for c in table.columns if c.key), key=lambda c: c.key)
 
 
-def _entry(pipe: SyncContext, table: Table, column: Column, kind: DataType, found: CastSample) -> Lossy:
-    hidden = any(hashed(pipe.selection, table.ref, c.name) for c in _key(table))
+def _entry(context: SyncContext, table: Table, column: Column, kind: DataType, found: CastSample) -> Lossy:
+    hidden = any(hashed(context.selection, table.ref, c.name) for c in _key(table))
     row = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
     return Lossy(table.path, column.name, str(kind), found.sampled, found.invalid_values, found.changed, row)

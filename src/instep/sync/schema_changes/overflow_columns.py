@@ -22,19 +22,19 @@ from instep.sync.detection.table_renames import TableRenames
 EXTRA: Scope = "extra"
 
 
-def held_columns(pipe: SyncContext, detection: DetectionResult) -> dict[Ref, tuple[str, ...]]:
+def held_columns(context: SyncContext, detection: DetectionResult) -> dict[Ref, tuple[str, ...]]:
     """Names of source columns whose values are kept, by accepted table as it is called once the decisions are applied:
     those over the limit, and all that are not let in where the source cannot be read again."""
     places = TableRenames.of(detection.decisions)
-    once = isinstance(pipe.source, Streams)
+    once = isinstance(context.source, Streams)
     found = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
     return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in found.values()}
 
 
-def record_extra(pipe: SyncContext, after: Catalog, detection: DetectionResult) -> Catalog:
+def record_extra(context: SyncContext, after: Catalog, detection: DetectionResult) -> Catalog:
     """The accepted catalog that a plan leads to, with the names of what is kept as JSON."""
     source = pair_tables((t for t in after.tables if not t.retained), detection.source)
-    return with_extra(after, held_columns(pipe, detection), source, _let_go(detection))
+    return with_extra(after, held_columns(context, detection), source, _let_go(detection))
 
 
 def _let_go(detection: DetectionResult) -> dict[Ref, set[str]]:
@@ -64,27 +64,27 @@ def extra_reads(on: Selection, read: TableRead, held: Iterable[str]) -> tuple[Co
     return tuple(found)
 
 
-def want_values(pipe: SyncContext, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
+def want_values(context: SyncContext, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
     """Asks for the kept values of a column that is let in; of one that the source has dropped nothing is read."""
     if not was_extra(before, change):
         return
-    store, column = pipe.store, column_of(change)
-    known, path = store.discoveries.get(pipe.name), table_of(change)
+    store, column = context.store, column_of(change)
+    known, path = store.discoveries.get(context.name), table_of(change)
     table = known.catalog.get(path) if known and path else None
     if table is not None and column not in table.by_name:
-        for b in store.backfills.waiting(pipe.name):
+        for b in store.backfills.waiting(context.name):
             if b.change == review.id and b.table == ref:
                 store.backfills.cancel(b.number)
-    store.backfills.want(pipe.name, ref, column=column, why=review.summary, change=review.id, scope=EXTRA)
+    store.backfills.want(context.name, ref, column=column, why=review.summary, change=review.id, scope=EXTRA)
 
 
-def waiting(pipe: SyncContext) -> list[Backfill]:
-    return [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope == EXTRA]
+def waiting(context: SyncContext) -> list[Backfill]:
+    return [b for b in context.store.backfills.waiting(context.name) if b.scope == EXTRA]
 
 
-def only_copies(pipe: SyncContext, read: TableRead) -> tuple[str, ...]:
+def only_copies(context: SyncContext, read: TableRead) -> tuple[str, ...]:
     """Columns of a table whose values are in its objects only and are still to be taken out."""
-    return tuple(b.column for b in waiting(pipe) if b.table == read.table.ref and not is_read(b, {b.table: read}))
+    return tuple(b.column for b in waiting(context) if b.table == read.table.ref and not is_read(b, {b.table: read}))
 
 
 def is_read(backfill: Backfill, reads: Mapping[Ref, TableRead]) -> bool:

@@ -13,49 +13,49 @@ OF = " shard "
 """Between a namespace and the shard in it; neither has it in itself."""
 
 
-def check_unmoved(pipe: SyncContext) -> None:
+def check_unmoved(context: SyncContext) -> None:
     """Raises Blocked if the project file names another place than that of the loaded tables: another destination,
     namespace or shard."""
-    stored = pipe.store.connections.get(pipe.name)
-    if stored and stored.namespace and pipe.store.names.of(pipe.name):
-        was, now = (space.partition(OF) for space in (stored.namespace, _space(pipe)))
+    stored = context.store.connections.get(context.name)
+    if stored and stored.namespace and context.store.names.of(context.name):
+        was, now = (space.partition(OF) for space in (stored.namespace, _space(context)))
         if was[0] == now[0] and was != now:
             raise Blocked(
-                f"connection {pipe.name}: its rows are already loaded {_as_shard(was[2])}, which stays",
+                f"connection {context.name}: its rows are already loaded {_as_shard(was[2])}, which stays",
                 hint=f"write `shard: {was[2]}` under it in instep.yml" if was[2] else "take `shard` out of instep.yml",
             )
-    pipe.store.connections.check(pipe.name, destination=pipe.destination_name, namespace=_space(pipe))
+    context.store.connections.check(context.name, destination=context.destination_name, namespace=_space(context))
 
 
 def _as_shard(name: str) -> str:
     return f"as shard {name!r}" if name else "into tables of its own, and not as a shard"
 
 
-def _space(pipe: SyncContext) -> str:
+def _space(context: SyncContext) -> str:
     """Where a connection's names are its own: the namespace, or its shard of it."""
-    return f"{pipe.naming.namespace}{OF}{pipe.shard}" if pipe.shard else pipe.naming.namespace
+    return f"{context.naming.namespace}{OF}{context.shard}" if context.shard else context.naming.namespace
 
 
-def _held(pipe: SyncContext, ref: Ref) -> Ref:
+def _held(context: SyncContext, ref: Ref) -> Ref:
     """A destination table as the store knows whose it is: shards own their rows of it."""
-    return (f"{ref[0]}{OF}{pipe.shard}", ref[1]) if pipe.shard else ref
+    return (f"{ref[0]}{OF}{context.shard}", ref[1]) if context.shard else ref
 
 
-def taken(pipe: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
+def taken(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
     """Those of the destination tables that another connection owns, and why they are left alone."""
-    held = {_held(pipe, ref): ref for ref in refs}
-    owners = pipe.store.names.owners(pipe.destination_name, held)
+    held = {_held(context, ref): ref for ref in refs}
+    owners = context.store.names.owners(context.destination_name, held)
     return {
-        held[at]: f"connection {owner} writes {'.'.join(held[at])}: give {pipe.name} a namespace of its own"
+        held[at]: f"connection {owner} writes {'.'.join(held[at])}: give {context.name} a namespace of its own"
         for at, owner in owners.items()
-        if owner != pipe.name
+        if owner != context.name
     }
 
 
-def own(pipe: SyncContext, made: Plan) -> None:
+def own(context: SyncContext, made: Plan) -> None:
     """Records the connection's place and the names of its tables, in the transaction that accepts them. Raises
     Conflict if another connection was faster."""
-    store = pipe.store
-    store.connections.put(pipe.name, destination=pipe.destination_name, namespace=_space(pipe))
-    wanted = {t.ref: _held(pipe, destination_ref(t, pipe.naming)) for t in made.after.tables}
-    store.names.hold(pipe.name, pipe.destination_name, wanted)
+    store = context.store
+    store.connections.put(context.name, destination=context.destination_name, namespace=_space(context))
+    wanted = {t.ref: _held(context, destination_ref(t, context.naming)) for t in made.after.tables}
+    store.names.hold(context.name, context.destination_name, wanted)

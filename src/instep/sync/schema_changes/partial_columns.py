@@ -14,7 +14,7 @@ from instep.sync.schema_changes.selection_change import reselected_notes
 from instep.sync.table_mode import choose
 
 
-def partial_columns(pipe: SyncContext, detection: DetectionResult, accepted: Catalog) -> tuple[str, ...]:
+def partial_columns(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> tuple[str, ...]:
     """One sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot be
     filled by itself as policy asks."""
     if detection.version == 0:
@@ -31,24 +31,24 @@ def partial_columns(pipe: SyncContext, detection: DetectionResult, accepted: Cat
         if comes_back(detection.accepted.get(places.before(change)), change, detection.decisions):
             found.append(f"{path}: it comes back with old values, so a sync reads the whole table")
         elif decision.modifiers.backfill == "column":
-            if why := why_whole(pipe, table, change.after.name):
+            if why := why_whole(context, table, change.after.name):
                 found.append(f"{path}: {why}, so a sync reads the whole table for it")
-            elif why := held_up(pipe, table):
+            elif why := held_up(context, table):
                 found.append(f"{path}: rows loaded before are not filled at once: {why}")
-        elif _partial(pipe, table):
-            option = _option(pipe, table, change.after.name)
+        elif _partial(context, table):
+            option = _option(context, table, change.after.name)
             found.append(
                 f"{path}: rows that do not change keep NULL in it until `instep backfill {table.path}{option}`"
             )
-    return (*found, *swap_notes(pipe, detection, accepted), *reselected_notes(pipe, detection))
+    return (*found, *swap_notes(context, detection, accepted), *reselected_notes(context, detection))
 
 
-def _option(pipe: SyncContext, table: Table, column: str) -> str:
-    return "" if why_whole(pipe, table, column) else f" --column {column}"
+def _option(context: SyncContext, table: Table, column: str) -> str:
+    return "" if why_whole(context, table, column) else f" --column {column}"
 
 
-def _partial(pipe: SyncContext, table: Table) -> bool:
+def _partial(context: SyncContext, table: Table) -> bool:
     try:
-        return choose(table, pipe.settings(table)).partial
+        return choose(table, context.settings(table)).partial
     except ProjectError:
         return False

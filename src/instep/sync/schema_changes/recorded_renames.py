@@ -32,43 +32,50 @@ def rename_of(made: Plan) -> Rename:
     return next(d.change for d in made.decisions if isinstance(d.change, Rename))
 
 
-def put_on_record(pipe: SyncContext, rename: Rename, who: str) -> Review:
+def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
     """The proposal of this very rename, else a change of its own; approved."""
-    if found := _proposal(pipe, *_sides(rename)):
-        return pipe.store.reviews.decide(found.id, "approved", who)
+    if found := _proposal(context, *_sides(rename)):
+        return context.store.reviews.decide(found.id, "approved", who)
     table = rename.after.ref if isinstance(rename, TableRenamed) else rename.table
     finding = DetectedChange(
-        key(rename), rename.kind, table, column_of(rename), describe(rename), change_to_dict(rename), "apply", "mapped",
+        key(rename),
+        rename.kind,
+        table,
+        column_of(rename),
+        describe(rename),
+        change_to_dict(rename),
+        "apply",
+        "mapped",
         f"mapped by {who}",
-    )  # fmt: skip
-    return pipe.store.reviews.open_approved(pipe.name, finding, who)
+    )
+    return context.store.reviews.open_approved(context.name, finding, who)
 
 
-def want_approved(pipe: SyncContext) -> None:
+def want_approved(context: SyncContext) -> None:
     """Proposals that were answered like any other change, over the API or by a rollout."""
-    for review in pipe.store.reviews.find(pipe.name, ("approved",)):
+    for review in context.store.reviews.find(context.name, ("approved",)):
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
         if isinstance(change, Rename):
             (ref, old), (place, new) = _sides(change)
-            pipe.store.mappings.want(pipe.name, ref, old, new or json.dumps(place), review.decided_by)
+            context.store.mappings.want(context.name, ref, old, new or json.dumps(place), review.decided_by)
 
 
 class DoesNotFit(InstepError):
     """Two columns or tables were to be one, and cannot be any more."""
 
 
-def give_up(pipe: SyncContext, wanted: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
+def give_up(context: SyncContext, wanted: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
     """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
-    found = _proposal(pipe, old, new)
-    with pipe.transaction():
-        pipe.store.reviews.reopen([found.id] if found else [])
-        pipe.store.mappings.end(wanted.number)
+    found = _proposal(context, old, new)
+    with context.transaction():
+        context.store.reviews.reopen([found.id] if found else [])
+        context.store.mappings.end(wanted.number)
     paths = [".".join(filter(None, (*ref, column))) for ref, column in (old, new)]
     raise DoesNotFit(f"{paths[0]} was not mapped to {paths[1]}: {why.message} ({why.hint})")
 
 
-def _proposal(pipe: SyncContext, old: Side, new: Side) -> Review | None:
-    for review in pipe.store.reviews.standing(pipe.name).values():
+def _proposal(context: SyncContext, old: Side, new: Side) -> Review | None:
+    for review in context.store.reviews.standing(context.name).values():
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
         if isinstance(change, Rename) and _sides(change) == (old, new):
             return review

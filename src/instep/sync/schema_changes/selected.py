@@ -25,24 +25,26 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
     return with_switches(with_switches(selection, switches, accepted, identity), switches, source, identity)
 
 
-def sides_now(pipe: SyncContext) -> SelectionSides:
+def sides_now(context: SyncContext) -> SelectionSides:
     """What is selected by now: people may have switched something since the run began."""
-    if not (switches := pipe.store.switches.of(pipe.name)):
-        return SelectionSides(pipe.said, pipe.said)
-    seen = pipe.store.discoveries.get(pipe.name)
+    if not (switches := context.store.switches.of(context.name)):
+        return SelectionSides(context.said, context.said)
+    seen = context.store.discoveries.get(context.name)
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
-    return sides(pipe.said, switches, source, pipe.store.accepted.catalog(pipe.name), identity)
+    return sides(context.said, switches, source, context.store.accepted.catalog(context.name), identity)
 
 
-def selected_reads(pipe: SyncContext, detection: DetectionResult) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
+def selected_reads(
+    context: SyncContext, detection: DetectionResult
+) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
     """The reads, and the accepted tables that cannot be read with why. A column that is switched off has no source,
     so that its old values stay; a table that is off under its name at the source is left out."""
-    accepted = pipe.store.accepted.catalog(pipe.name)
-    seen, switches = detection.discovery, pipe.store.switches.of(pipe.name)
-    chosen = sides(pipe.said, switches, seen.catalog, accepted, seen.identity)
+    accepted = context.store.accepted.catalog(context.name)
+    seen, switches = detection.discovery, context.store.switches.of(context.name)
+    chosen = sides(context.said, switches, seen.catalog, accepted, seen.identity)
     on = Catalog.of(t for t in accepted.tables if is_on(chosen.before, t)[0])
     found, missing = reads(on, detection.discovery.catalog, held=detection.replaced)
-    now = (replace(r, where=where_of(pipe, r.table, r.source)) for r in found if is_on(chosen.now, r.source)[0])
+    now = (replace(r, where=where_of(context, r.table, r.source)) for r in found if is_on(chosen.now, r.source)[0])
     return tuple(_switched(chosen, r) for r in now), tuple(_why(m, detection) for m in missing)
 
 

@@ -35,26 +35,28 @@ from instep.sync.table_mode import choose
 _LATER = "rows that the source has deleted and older snapshots of the destination"
 
 
-def remember_loaded(pipe: SyncContext, reads: Sequence[TableRead], whole: Collection[Ref]) -> None:
+def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Collection[Ref]) -> None:
     """Record what these reads have brought, those of the tables in `whole` every row. Belongs into the transaction that
     records their cursors."""
-    filters = {r.table.ref: _rules(pipe, r) for r in reads}
-    known = pipe.store.loaded.of(pipe.name, filters)
-    filled = pipe.store.backfills.filled(pipe.name, known.keys() - set(whole))
+    filters = {r.table.ref: _rules(context, r) for r in reads}
+    known = context.store.loaded.of(context.name, filters)
+    filled = context.store.backfills.filled(context.name, known.keys() - set(whole))
     columns = {
         ref: loaded_columns(r, known.get(ref, ()), whole=ref in whole, filled=filled.get(ref, ()))
         for ref, r in ((r.table.ref, r) for r in reads)
     }
-    pipe.store.loaded.save(pipe.name, columns, filters)
+    context.store.loaded.save(context.name, columns, filters)
 
 
-def _rules(pipe: SyncContext, read: TableRead) -> LoadedRules:
+def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
     try:
-        deletes = choose(read.table, pipe.settings(read.table)).deletes
+        deletes = choose(read.table, context.settings(read.table)).deletes
     except ProjectError:
-        deletes = pipe.settings(read.table).deletes
+        deletes = context.settings(read.table).deletes
     hashed = any(one.hashed for one in read.columns)
-    return LoadedRules(read.where, read.table.path, deletes, read.table.history, _digest(pipe.salt) if hashed else "")
+    return LoadedRules(
+        read.where, read.table.path, deletes, read.table.history, _digest(context.salt) if hashed else ""
+    )
 
 
 @cache
@@ -63,25 +65,25 @@ def _digest(salt: bytes) -> str:
     return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
 
 
-def _reruled(pipe: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]]:
+def _reruled(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, str]]:
     """Loaded tables of which rows landed by other rules than those of now, and that no read of some rows mends."""
-    before = pipe.store.loaded.filters(pipe.name)
+    before = context.store.loaded.filters(context.name)
     for read in reads:
-        ref, old, now = read.table.ref, before.get(read.table.ref), _rules(pipe, read)
+        ref, old, now = read.table.ref, before.get(read.table.ref), _rules(context, read)
         if old is None:
             continue
         if old.salt and now.salt and old.salt != now.salt:
             yield ref, "the salt of its hashes is another one"
-        elif old.deletes == "ignore" != now.deletes and _follows_log(pipe, read.table):
+        elif old.deletes == "ignore" != now.deletes and _follows_log(context, read.table):
             yield ref, "rows that the source has deleted are not ignored any more"
 
 
-def _resalted(pipe: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:
+def _resalted(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[Ref, Blocked]]:
     """Loaded tables whose rows another salt would make others beside the ones that are there: nothing is deleted of
     those, or they end as versions though nothing has changed."""
-    before = pipe.store.loaded.filters(pipe.name)
+    before = context.store.loaded.filters(context.name)
     for read in reads:
-        old, now = before.get(read.table.ref), _rules(pipe, read)
+        old, now = before.get(read.table.ref), _rules(context, read)
         if old is None or not old.salt or not now.salt or old.salt == now.salt:
             continue
         keys = any(one.hashed and one.column.name in read.table.key for one in read.columns)
@@ -91,40 +93,40 @@ def _resalted(pipe: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple[R
             yield read.table.ref, Blocked(f"its hashes have another salt than the {what}", hint=hint)
 
 
-def owes_versions(pipe: SyncContext, reads: Sequence[TableRead]) -> frozenset[Ref]:
+def owes_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset[Ref]:
     """Loaded tables that keep their history from now on: their rows become versions though none of them has changed."""
-    before = pipe.store.loaded.filters(pipe.name)
+    before = context.store.loaded.filters(context.name)
     history = {r.table.ref for r in reads if r.table.history}
     return frozenset(ref for ref in history if ref in before and before[ref].history is False)
 
 
-def _follows_log(pipe: SyncContext, table: Table) -> bool:
+def _follows_log(context: SyncContext, table: Table) -> bool:
     try:
-        return choose(table, pipe.settings(table)).mode == "cdc"
+        return choose(table, context.settings(table)).mode == "cdc"
     except ProjectError:
         return False
 
 
-def want_again(pipe: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
+def want_again(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
     """Records the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
-    known = pipe.store.loaded.of(pipe.name)
+    known = context.store.loaded.of(context.name)
     refused = {t.table.ref: str(_refusal(t)) for t in _turned(detection, reads, known) if _is_key(t) or _is_past(t)}
-    refiltered = [*_refiltered(pipe, reads, known)]
+    refiltered = [*_refiltered(context, reads, known)]
     refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
-    refused |= {ref: str(why) for ref, why in _resalted(pipe, reads) if ref in known}
+    refused |= {ref: str(why) for ref, why in _resalted(context, reads) if ref in known}
     others = [(one.ref, one.why) for one in refiltered if one.ref not in refused]
-    others += [(ref, why) for ref, why in _reruled(pipe, reads) if ref in known and ref not in refused]
-    wanted = [t for t in _turned(detection, reads, known) if _read_again(pipe, t) and t.table.ref not in refused]
+    others += [(ref, why) for ref, why in _reruled(context, reads) if ref in known and ref not in refused]
+    wanted = [t for t in _turned(detection, reads, known) if _read_again(context, t) and t.table.ref not in refused]
     marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
     less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
     if wanted or less or others:
-        with pipe.transaction():
-            pipe.store.loaded.save(pipe.name, less)
+        with context.transaction():
+            context.store.loaded.save(context.name, less)
             for one in wanted:
-                pipe.store.backfills.want(pipe.name, one.table.ref, why=one.why)
+                context.store.backfills.want(context.name, one.table.ref, why=one.why)
             for ref, why in others:
-                pipe.store.backfills.want(pipe.name, ref, why=why)
+                context.store.backfills.want(context.name, ref, why=why)
     return refused
 
 
@@ -145,42 +147,42 @@ class _Refiltered:
         return "its filter is another one" if self.read.where else "it has no filter any more"
 
 
-def _refiltered(pipe: SyncContext, reads: Sequence[TableRead], known: Mapping[Ref, object]) -> Iterator[_Refiltered]:
-    filters = pipe.store.loaded.filters(pipe.name)
+def _refiltered(context: SyncContext, reads: Sequence[TableRead], known: Mapping[Ref, object]) -> Iterator[_Refiltered]:
+    filters = context.store.loaded.filters(context.name)
     for read in reads:
         before = filters.get(read.table.ref, LoadedRules())
         if read.table.ref in known and before.where != read.where:
-            moved = before.path != read.table.path and filter_said(pipe, read.table, read.source) is None
+            moved = before.path != read.table.path and filter_said(context, read.table, read.source) is None
             yield _Refiltered(read, before, bool(before.where) and moved)
 
 
-def _filter_text(pipe: SyncContext, one: _Refiltered) -> str:
+def _filter_text(context: SyncContext, one: _Refiltered) -> str:
     if one.lost:
         return f"{lost_filter(one.read, one.before.path).message}: the table is not synced"
-    ignored = bool(one.read.table.key) and pipe.settings(one.read.table).deletes == "ignore"
+    ignored = bool(one.read.table.key) and context.settings(one.read.table).deletes == "ignore"
     gone = "stay, as `deletes: ignore` says" if ignored else "go as if they were deleted"
     left = f"; rows that do not match any more {gone}" if one.read.where else ""
     return f"{one.read.table.path}: {one.why}, so a sync reads the whole table{left}"
 
 
-def reselected_notes(pipe: SyncContext, detection: DetectionResult) -> Iterator[str]:
+def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterator[str]:
     """One sentence a column; none about tables that are read as a whole anyway."""
-    known = pipe.store.loaded.of(pipe.name)
-    whole = {b.table for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "table"}
+    known = context.store.loaded.of(context.name)
+    whole = {b.table for b in context.store.backfills.waiting(context.name) if b.scope == "table"}
     if not known:
         return
-    reads = [_as_decided(detection, r) for r in selected_reads(pipe, detection)[0]]
-    yield from (_filter_text(pipe, one) for one in _refiltered(pipe, reads, known) if one.ref not in whole)
+    reads = [_as_decided(detection, r) for r in selected_reads(context, detection)[0]]
+    yield from (_filter_text(context, one) for one in _refiltered(context, reads, known) if one.ref not in whole)
     paths = {r.table.ref: r.table.path for r in reads}
-    refused = {ref for ref in dict(_resalted(pipe, reads)) if ref in known}
-    for ref, blocked in _resalted(pipe, reads):
+    refused = {ref for ref in dict(_resalted(context, reads)) if ref in known}
+    for ref, blocked in _resalted(context, reads):
         if ref in refused:
             yield f"{paths[ref]}: {blocked.message}: the table is not synced"
-    for ref, why in _reruled(pipe, reads):
+    for ref, why in _reruled(context, reads):
         if ref in known and ref not in whole and ref not in refused:
             yield f"{paths[ref]}: {why}, so a sync reads the whole table"
     for one in _turned(detection, reads, known):
-        if one.table.ref not in whole and (text := _text(pipe, one)):
+        if one.table.ref not in whole and (text := _text(context, one)):
             yield f"{one.path}: {text}"
 
 
@@ -192,12 +194,14 @@ def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
         if isinstance(d.change, ColumnWidened | ColumnRetyped) and d.change.table in (read.table.ref, read.source.ref)
     }
     return replace(
-        read, columns=tuple(replace(c, column=replace(c.column, type=let_in.get(c.column.name, c.column.type)))
-                            for c in read.columns)
-    )  # fmt: skip
+        read,
+        columns=tuple(
+            replace(c, column=replace(c.column, type=let_in.get(c.column.name, c.column.type))) for c in read.columns
+        ),
+    )
 
 
-def _text(pipe: SyncContext, one: ReselectedColumn) -> str:
+def _text(context: SyncContext, one: ReselectedColumn) -> str:
     if _is_key(one) or _is_past(one):
         return f"{_refusal(one).message}: the table is not synced"
     if one.what == "hashed":
@@ -206,13 +210,13 @@ def _text(pipe: SyncContext, one: ReselectedColumn) -> str:
         return "it will be hashed; existing rows stay in clear until its change of type is approved"
     if one.what == "clear":
         return f"it is not hashed any more, so a sync reads the whole table; {_LATER} keep the hashes"
-    if not _has_cursor(pipe, one):
+    if not _has_cursor(context, one):
         return ""
     if one.what == "retyped":
         again = "its values may be written otherwise since its type changed, so a sync reads the whole table"
-        purged = "; rows that the source has deleted go" if pipe.settings(one.table).mode == "append" else ""
+        purged = "; rows that the source has deleted go" if context.settings(one.table).mode == "append" else ""
         return again + purged
-    if _read_again(pipe, one):
+    if _read_again(context, one):
         return "it is on again with old values, so a sync reads the whole table"
     return f"it is on again; rows that do not change keep what they had in it until `instep backfill {one.table.path}`"
 
@@ -231,10 +235,10 @@ def _turned(
                 yield one
 
 
-def _read_again(pipe: SyncContext, one: ReselectedColumn) -> bool:
-    if one.what == "retyped" and not _has_cursor(pipe, one):
+def _read_again(context: SyncContext, one: ReselectedColumn) -> bool:
+    if one.what == "retyped" and not _has_cursor(context, one):
         return False
-    return is_read_again(one.table.ref, one.column, one.what, pipe.policy, pipe.tags)
+    return is_read_again(one.table.ref, one.column, one.what, context.policy, context.tags)
 
 
 def _is_key(one: ReselectedColumn) -> bool:
@@ -261,10 +265,10 @@ def _refusal(one: ReselectedColumn) -> Blocked:
     )
 
 
-def _has_cursor(pipe: SyncContext, one: ReselectedColumn) -> bool:
+def _has_cursor(context: SyncContext, one: ReselectedColumn) -> bool:
     """Whether a sync reads some of the rows only. A stream sends what it sends."""
     try:
-        choice = choose(one.table, pipe.settings(one.table))
+        choice = choose(one.table, context.settings(one.table))
     except ProjectError:
         return False
     return choice.partial and (one.what != "retyped" or choice.mode != "stream")

@@ -15,14 +15,14 @@ from instep.sync.context import Ref, SyncContext
 RENAMES = ("column.renamed", "table.renamed")
 
 
-def of_shard(pipe: SyncContext, shard: str) -> SyncContext:
+def of_shard(context: SyncContext, shard: str) -> SyncContext:
     """The connection as one shard of its tables: a rename waits for a person where a policy's preset would apply it, as
     the others do not follow it."""
-    destination, column = pipe.destination, shard_column(pipe.naming.prefix)
+    destination, column = context.destination, shard_column(context.naming.prefix)
     if isinstance(destination, Shares) and not why_no_shards(destination):
-        destination = sharded(destination, shard, pipe.naming.prefix)
-    naming = replace(pipe.naming, reserved=pipe.naming.reserved | {column})
-    return replace(pipe, shard=shard, destination=destination, naming=naming, policy=_asking(pipe.policy))
+        destination = sharded(destination, shard, context.naming.prefix)
+    naming = replace(context.naming, reserved=context.naming.reserved | {column})
+    return replace(context, shard=shard, destination=destination, naming=naming, policy=_asking(context.policy))
 
 
 def why_no_shards(destination: object) -> str:
@@ -36,29 +36,29 @@ def _asking(policy: Policy) -> Policy:
     return replace(policy, rules=(*policy.rules, rule)) if rule else policy
 
 
-def unable(pipe: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
+def unable(context: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
     """All tables of a shard whose destination cannot keep it apart from others, and why they are left alone."""
-    if not pipe.shard or isinstance(pipe.destination, Shared):
+    if not context.shard or isinstance(context.destination, Shared):
         return {}
-    plain = f"{pipe.destination.kind} cannot hold the rows of several connections in one table"
-    why = why_no_shards(pipe.destination) or plain
-    way = f"take `shard: {pipe.shard}` out of instep.yml and give {pipe.name} a namespace of its own"
+    plain = f"{context.destination.kind} cannot hold the rows of several connections in one table"
+    why = why_no_shards(context.destination) or plain
+    way = f"take `shard: {context.shard}` out of instep.yml and give {context.name} a namespace of its own"
     return dict.fromkeys(refs, f"{why}: {way}")
 
 
-def shared_offences(pipe: SyncContext, made: Plan) -> dict[Ref, str]:
+def shared_offences(context: SyncContext, made: Plan) -> dict[Ref, str]:
     """Destination tables whose steps cannot be taken while other shards are as they are, and why."""
-    if not isinstance(pipe.destination, Shared):
+    if not isinstance(context.destination, Shared):
         return {}
     found: dict[Ref, str] = {}
     for group in made.groups():
-        if why := pipe.destination.why_not(group.ref, group.steps, group.after):
+        if why := context.destination.why_not(group.ref, group.steps, group.after):
             found.setdefault(group.after.ref if group.after else group.ref, why)
     return found
 
 
-def with_shards(pipe: SyncContext, made: Plan) -> Plan:
+def with_shards(context: SyncContext, made: Plan) -> Plan:
     """The plan, with remarks on which shards lack the columns that it names."""
-    if not isinstance(pipe.destination, Shared):
+    if not isinstance(context.destination, Shared):
         return made
-    return replace(made, remarks=(*made.remarks, *pipe.destination.remarks(made.steps)))
+    return replace(made, remarks=(*made.remarks, *context.destination.remarks(made.steps)))

@@ -36,16 +36,16 @@ class _Wish:
         return replace(self.layout, partition=before.partition) if self.kept else self.layout
 
 
-def with_layouts(pipe: SyncContext, made: Plan) -> Plan:
+def with_layouts(context: SyncContext, made: Plan) -> Plan:
     """The plan with a step for each table whose layout is not the one that the settings say; what cannot be is noted
     and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
     tables = [t for t in made.after.tables if not t.retained]
-    said = [(t, pipe.settings(t)) for t in tables]
-    able = pipe.destination
+    said = [(t, context.settings(t)) for t in tables]
+    able = context.destination
     if not isinstance(able, Partitions):
         odd = [t for t, s in said if s.properties or s.sort or s.partition]
         return _noted(made, [(t, _none(able)) for t in odd])
-    wishes = [_wish(pipe, able, table, settings) for table, settings in said]
+    wishes = [_wish(context, able, table, settings) for table, settings in said]
     today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
     anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
     there = able.layouts([today.get(w.ref, w.ref) for w in wishes])
@@ -90,14 +90,14 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
     return (*joined, *(s for s in more if s.table not in last))
 
 
-def _wish(pipe: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _Wish:
+def _wish(context: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _Wish:
     found, kept = list[str](), False
     if isinstance(able, LaidOut):
         troubles = {name: able.property_fault(name) for name in settings.properties}
         found += [why for why in troubles.values() if why]
         settings = replace(settings, properties={n: v for n, v in settings.properties.items() if not troubles[n]})
     elif settings.properties or settings.sort:
-        found.append(f"`properties` and `sort` are for Iceberg, and its destination is {pipe.destination.kind}")
+        found.append(f"`properties` and `sort` are for Iceberg, and its destination is {context.destination.kind}")
         settings = replace(settings, properties={}, sort=())
     terms, parts = list[SortTerm](), list[PartitionTerm]()
     try:
@@ -111,7 +111,7 @@ def _wish(pipe: SyncContext, able: Partitions, table: Table, settings: TableSett
         kept = True
     return _Wish(
         table,
-        destination_ref(table, pipe.naming),
+        destination_ref(table, context.naming),
         TableLayout.of(settings.properties, terms, parts),
         tuple(found),
         kept,

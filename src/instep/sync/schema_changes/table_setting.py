@@ -68,17 +68,17 @@ class SettingTable:
         return InstepError(f"table {self.table.path} has no column {name}", hint=hint)
 
 
-def find_table(pipe: SyncContext, path: str) -> SettingTable:
+def find_table(context: SyncContext, path: str) -> SettingTable:
     """The accepted table of this path (`schema.table`), as it is at the source now.
 
     Raises InstepError if there is none, Blocked if it is gone, renamed or replaced there and that is not decided.
     """
-    detection = look(pipe, count=False)
-    reviews = record(pipe, detection, count=False)
+    detection = look(context, count=False)
+    reviews = record(context, detection, count=False)
     known = {t.path: t for t in detection.accepted.tables if not t.retained}
     if path not in known:
         hint = did_you_mean(path, known, "write schema.table, as `instep status` shows it")
-        raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
+        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
     table = known[path]
     source = pair_tables(detection.accepted.tables, detection.discovery.catalog).get(table.ref)
     if source is None:
@@ -92,20 +92,20 @@ def find_table(pipe: SyncContext, path: str) -> SettingTable:
         )
     standing = tuple(reviews.values())
     settled = pair_tables(detection.accepted.tables, detection.source).get(table.ref, source)
-    return SettingTable(pipe.name, detection.accepted, table, source, pipe.settings(table), standing, settled)
+    return SettingTable(context.name, detection.accepted, table, source, context.settings(table), standing, settled)
 
 
-def recorded_tables(pipe: SyncContext, changed: Catalog) -> Catalog:
+def recorded_tables(context: SyncContext, changed: Catalog) -> Catalog:
     """The destination's tables as they were recorded last, with these as they become."""
-    last = pipe.store.schemas.latest(pipe.name, "destination") or Catalog()
+    last = context.store.schemas.latest(context.name, "destination") or Catalog()
     for table in changed.tables:
         last = last.put(table)
     return last
 
 
-def settle(pipe: SyncContext, reviews: Iterable[Review]) -> None:
+def settle(context: SyncContext, reviews: Iterable[Review]) -> None:
     """These changes are answered: they wait no more, and what they have paused goes on, whatever the policy: a person
     has said what is to be done."""
     for review in reviews:
-        pipe.store.reviews.obsolete([review.id])
-        resume(pipe, review.id, f"settled by {pipe.who}")
+        context.store.reviews.obsolete([review.id])
+        resume(context, review.id, f"settled by {context.who}")

@@ -27,25 +27,25 @@ Unfit = tuple[Ref, Column, str]
 _TYPED = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
-def unfit_columns(pipe: SyncContext, made: Plan, guards: Mapping[Ref, Guards]) -> list[Unfit]:
+def unfit_columns(context: SyncContext, made: Plan, guards: Mapping[Ref, Guards]) -> list[Unfit]:
     """Find the columns whose new type the table's layout or values of rows loaded before do not allow; reads those
     values. A new generation of a table has none of them."""
     held = [*column_offences(made, guards)]
     known = {(ref, column.name) for ref, column, _ in held}
-    return [*held, *(u for u in _unfit(pipe, made) if (u[0], u[1].name) not in known)]
+    return [*held, *(u for u in _unfit(context, made) if (u[0], u[1].name) not in known)]
 
 
-def _unfit(pipe: SyncContext, made: Plan) -> Iterator[Unfit]:
+def _unfit(context: SyncContext, made: Plan) -> Iterator[Unfit]:
     for group in made.groups():
         changes = [s.change for s in group.steps]
         rewritten = [c for c in changes if isinstance(c, RewriteColumn) and not widens(c.before.type, c.after.type)]
         if any(isinstance(c, TableReplaced) for c in changes) or not rewritten:
             continue
-        if pipe.destination.state(group.ref) is None:  # its rows go with the next load: a rebuild waits
+        if context.destination.state(group.ref) is None:  # its rows go with the next load: a rebuild waits
             continue
         for change in rewritten:
             name, kind = change.before.name, change.after.type
-            if count := pipe.destination.count_invalid_values(change.table, name, kind).count:
+            if count := context.destination.count_invalid_values(change.table, name, kind).count:
                 values = "1 value" if count == 1 else f"{count:,} values"
                 yield (
                     group.ref,
@@ -57,31 +57,31 @@ def _unfit(pipe: SyncContext, made: Plan) -> Iterator[Unfit]:
                 )
 
 
-def read_whole(pipe: SyncContext, made: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]:
+def read_whole(context: SyncContext, made: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]:
     """Return the accepted tables among these whose rows are all read by each sync: no value there has to fit, as the
     next load fills a new generation."""
     refs = {ref for ref, _, _ in unfit}
-    found = (t for t in made.after.tables if destination_ref(t, pipe.naming) in refs)
-    return frozenset(t.ref for t in found if _is_read_whole(pipe, t))
+    found = (t for t in made.after.tables if destination_ref(t, context.naming) in refs)
+    return frozenset(t.ref for t in found if _is_read_whole(context, t))
 
 
-def _is_read_whole(pipe: SyncContext, table: Table) -> bool:
-    if table.key or table.history or table.cursor or pipe.shard or isinstance(pipe.source, Streams):
+def _is_read_whole(context: SyncContext, table: Table) -> bool:
+    if table.key or table.history or table.cursor or context.shard or isinstance(context.source, Streams):
         return False
     if any(c.retained for c in table.columns):
         return False
     try:
-        return choose(table, pipe.settings(table)).mode == "full_refresh"
+        return choose(table, context.settings(table)).mode == "full_refresh"
     except ProjectError:  # its own load tells: the other tables go on
         return False
 
 
 def hold_columns(
-    pipe: SyncContext, detection: DetectionResult, made: Plan, unfit: Sequence[Unfit]
+    context: SyncContext, detection: DetectionResult, made: Plan, unfit: Sequence[Unfit]
 ) -> tuple[DetectionResult, dict[Ref, str]]:
     """Return the detection with the changes of these columns held, and the destination tables (with why) of columns
     that no change is about."""
-    tables = {destination_ref(t, pipe.naming): t.ref for t in made.after.tables}
+    tables = {destination_ref(t, context.naming): t.ref for t in made.after.tables}
     places, decisions = TableRenames.of(detection.decisions), list(detection.decisions)
     others: dict[Ref, str] = {}
     for ref, column, why in unfit:

@@ -81,29 +81,33 @@ class UndoPlan:
     def document(self) -> dict[str, Any]:
         """JSON-ready; `summaries` are those of `changes`, `left` says by id why a change stays applied."""
         return {
-            "changes": list(self.changes), "summaries": [r.summary for r in self.reviews], "does": list(self.does),
-            "drops": [s.object for s in self.drops], "limits": list(self.limits), "left": dict(self.left),
-        }  # fmt: skip
+            "changes": list(self.changes),
+            "summaries": [r.summary for r in self.reviews],
+            "does": list(self.does),
+            "drops": [s.object for s in self.drops],
+            "limits": list(self.limits),
+            "left": dict(self.left),
+        }
 
 
-def find(pipe: SyncContext, what: str) -> list[Review]:
+def find(context: SyncContext, what: str) -> list[Review]:
     """The applied changes that `what` names: one by its id, those of a run (`r-...`) or of a stored plan (`p-...`).
 
     Raises InstepError if there is none, Conflict for a change that was not applied.
     """
     if what.startswith("r-"):
-        return _some(_of_run(pipe, pipe.store.runs.get(what).id), what)
+        return _some(_of_run(context, context.store.runs.get(what).id), what)
     if what.startswith("p-"):
-        return [pipe.store.reviews.get(id) for id in applied_by(pipe, pipe.store.plans.get(what))]
-    review = pipe.store.reviews.get(what)
-    if review.connection != pipe.name:
+        return [context.store.reviews.get(id) for id in applied_by(context, context.store.plans.get(what))]
+    review = context.store.reviews.get(what)
+    if review.connection != context.name:
         raise InstepError(f"change {review.id} is one of connection {review.connection}", hint="name that connection")
     if review.status != "applied":
         raise Conflict(
             f"change {review.id} is {review.status}, not applied: {review.summary}",
             hint="only what was applied can be undone: see `instep changes list --all`",
         )
-    if (version := undone(pipe, review.id)) is not None:
+    if (version := undone(context, review.id)) is not None:
         raise Conflict(
             f"change {review.id} was undone before, with schema version {version}: {review.summary}",
             hint="to have it again approve what the undo has rejected (`instep changes list --all`); a column that is "
@@ -112,10 +116,10 @@ def find(pipe: SyncContext, what: str) -> list[Review]:
     return [review]
 
 
-def undone(pipe: SyncContext, id: str) -> int | None:
+def undone(context: SyncContext, id: str) -> int | None:
     """The accepted version that took this change back, unless it was applied again."""
     types = ("change.applied", "change.undone")
-    events = pipe.store.events.latest(connection=pipe.name, types=types, limit=1_000_000)
+    events = context.store.events.latest(connection=context.name, types=types, limit=1_000_000)
     last = next((e for e in events if e.data["change"] == id), None)
     return int(last.data["version"]) if last is not None and last.type == "change.undone" else None
 
@@ -127,16 +131,16 @@ def _some(found: Iterable[Review], what: str) -> list[Review]:
     return reviews
 
 
-def _of_run(pipe: SyncContext, run: str) -> Iterator[Review]:
+def _of_run(context: SyncContext, run: str) -> Iterator[Review]:
     """What the events between the run's start and its end say was applied. A connection has one run at a time, but for
     maintenance, which changes nothing of a schema."""
     inside = False
-    for event in pipe.store.events.after(
-        0, connection=pipe.name, types=("run.started", "run.ended", "change.applied"), limit=1_000_000
+    for event in context.store.events.after(
+        0, connection=context.name, types=("run.started", "run.ended", "change.applied"), limit=1_000_000
     ):
         if event.type == "change.applied":
             if inside:
-                yield pipe.store.reviews.get(event.data["change"])
+                yield context.store.reviews.get(event.data["change"])
         elif event.data["run"] == run:
             inside = event.type == "run.started" and event.data["kind"] != "maintain"
 
@@ -149,7 +153,7 @@ class _Refused(IllegalChange):
         super().__init__(f"{change} cannot be undone: {message}", hint=hint)
 
 
-def prepare(pipe: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
+def prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     """What taking these changes back does; touches nothing. Reads the values of columns that get narrower.
 
     Raises IllegalChange or Conflict, with the reason, if none of them can be taken back.
@@ -157,7 +161,7 @@ def prepare(pipe: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     going, left = list(reviews), dict[str, str]()
     while True:
         try:
-            made = _prepare(pipe, going)
+            made = _prepare(context, going)
         except _Refused as error:
             going = [r for r in going if r.id != error.change]
             if not going:
@@ -167,47 +171,52 @@ def prepare(pipe: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
             return replace(made, left={**left, **made.left})
 
 
-def _prepare(pipe: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
-    now = pipe.store.accepted.catalog(pipe.name)
-    undoing = undo(_applied(pipe, reviews), now, pipe.naming)
-    wanted = desired(undoing.after, pipe.naming)
-    refs = {destination_ref(t, pipe.naming) for c in (now, undoing.after) for t in c.tables}
-    there = pipe.destination.inspect(sorted(refs))
-    able, prefix = pipe.destination.capabilities, pipe.naming.prefix
+def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
+    now = context.store.accepted.catalog(context.name)
+    undoing = undo(_applied(context, reviews), now, context.naming)
+    wanted = desired(undoing.after, context.naming)
+    refs = {destination_ref(t, context.naming) for c in (now, undoing.after) for t in c.tables}
+    there = context.destination.inspect(sorted(refs))
+    able, prefix = context.destination.capabilities, context.naming.prefix
     made = plan(undoing.decisions, now, undoing.after, there, wanted, able, prefix=prefix)
     if made.refused:
         ref, why = next(iter(made.refused.items()))
         raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
-    undropped = tuple(_tables(pipe, undoing))
-    columns, limits = _columns(pipe, undoing, made, there)
+    undropped = tuple(_tables(context, undoing))
+    columns, limits = _columns(context, undoing, made, there)
     return UndoPlan(
-        tuple(r for r in reviews if r.id in undoing.done), undoing, _with(made, columns), undropped,
-        (*limits, *_limits(undoing)), undoing.left,
-    )  # fmt: skip
+        tuple(r for r in reviews if r.id in undoing.done),
+        undoing,
+        _with(made, columns),
+        undropped,
+        (*limits, *_limits(undoing)),
+        undoing.left,
+    )
 
 
-def _tables(pipe: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
+def _tables(context: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
     for change, (ref, name) in undoing.undropped.items():
         table = undoing.after.by_ref[ref]
         if name:
             continue
-        if not pipe.destination.dropped(destination_ref(table, pipe.naming), table.id):
+        if not context.destination.dropped(destination_ref(table, context.naming), table.id):
             raise _Refused(
-                change, f"the destination keeps table {table.path} no more",
+                change,
+                f"the destination keeps table {table.path} no more",
                 hint="its time for undoing is over: restore a backup",
-            )  # fmt: skip
+            )
         yield table
 
 
-def _applied(pipe: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
+def _applied(context: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
     """The changes with the accepted catalogs around the version that brought each."""
-    events = pipe.store.events.latest(connection=pipe.name, types=("change.applied",), limit=1_000_000)
+    events = context.store.events.latest(connection=context.name, types=("change.applied",), limit=1_000_000)
     versions = {e.data["change"]: int(e.data["version"]) for e in reversed(events)}
     catalogs: dict[int, Catalog] = {0: Catalog()}
 
     def at(version: int) -> Catalog:
         if version not in catalogs:
-            catalogs[version] = pipe.store.accepted.catalog(pipe.name, version)
+            catalogs[version] = context.store.accepted.catalog(context.name, version)
         return catalogs[version]
 
     found = []
@@ -215,21 +224,21 @@ def _applied(pipe: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
         if (version := versions.get(review.id)) is None:
             raise InstepError(f"change {review.id}: nothing says when it was applied", hint="see `instep history`")
         change = change_from_dict(review.change)
-        found.append(Applied(review.id, change, at(version - 1), at(version), _removed(pipe, review, change)))
+        found.append(Applied(review.id, change, at(version - 1), at(version), _removed(context, review, change)))
     return found
 
 
-def _removed(pipe: SyncContext, review: Review, change: Change) -> Removed:
+def _removed(context: SyncContext, review: Review, change: Change) -> Removed:
     """What taking something away did at the destination, or for an addition would do by policy."""
     if change.kind.endswith(".added"):
-        return decide(reverse(change), pipe.policy, tags=pipe.tags).modifiers.removed
+        return decide(reverse(change), context.policy, tags=context.tags).modifiers.removed
     return Modifiers().over(review.modifiers).removed
 
 
 Extra = dict[Ref, list[tuple[Step, Column]]]
 
 
-def _columns(pipe: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog) -> tuple[Extra, list[str]]:
+def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog) -> tuple[Extra, list[str]]:
     """The steps that no plan makes by itself, by destination table: dropped columns come back, wider ones narrow."""
     extra: Extra = {}
     limits: list[str] = []
@@ -237,20 +246,20 @@ def _columns(pipe: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog
         table = undoing.after.by_ref[ref]
         if not name:
             continue
-        at, column = _desired_column(pipe, table, name)
+        at, column = _desired_column(context, table, name)
         found = _found(there, made, at)
         if found is not None and column.name in found.by_name:
             continue
-        limits += _back(pipe, change, found.ref if found else at, table, column)
+        limits += _back(context, change, found.ref if found else at, table, column)
         extra.setdefault(at, []).append((step(at, UndropColumn(at, column, column)), column))
     for change, (ref, name) in undoing.narrowed.items():
         table = undoing.after.by_ref[ref]
-        at, column = _desired_column(pipe, table, name)
+        at, column = _desired_column(context, table, name)
         found = _found(there, made, at)
         old = _held(found, column, made, at) if found else None
         if found is None or old is None or old.type == column.type:
             continue
-        _check_fits(pipe, change, found.ref, old, column)
+        _check_fits(context, change, found.ref, old, column)
         if isinstance(old.type, String) and isinstance(column.type, String):
             continue
         before = replace(column, type=old.type)
@@ -259,8 +268,8 @@ def _columns(pipe: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog
     return extra, limits
 
 
-def _desired_column(pipe: SyncContext, table: Table, name: str) -> tuple[Ref, Column]:
-    wanted = desired(Catalog((table,)), pipe.naming).tables[0]
+def _desired_column(context: SyncContext, table: Table, name: str) -> tuple[Ref, Column]:
+    wanted = desired(Catalog((table,)), context.naming).tables[0]
     return wanted.ref, next(c for c in wanted.columns if c.alias == name)
 
 
@@ -278,8 +287,8 @@ def _held(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
     return found.by_name.get(moved.get(column.name, column.name))
 
 
-def _back(pipe: SyncContext, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:
-    back = pipe.destination.undrop_report(ref, column.name)
+def _back(context: SyncContext, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:
+    back = context.destination.undrop_report(ref, column.name)
     path = f"{table.path}.{column.alias}"
     if back.why_not:
         raise _Refused(change, f"column {path} is gone: {back.why_not}", hint="restore a backup")
@@ -292,8 +301,8 @@ def _back(pipe: SyncContext, change: str, ref: Ref, table: Table, column: Column
         yield f"{path}: files that were rewritten since ({back.rewritten:,} rows) have lost its values"
 
 
-def _check_fits(pipe: SyncContext, change: str, ref: Ref, old: Column, column: Column) -> None:
-    wide = pipe.destination.count_invalid_values(ref, old.name, column.type)
+def _check_fits(context: SyncContext, change: str, ref: Ref, old: Column, column: Column) -> None:
+    wide = context.destination.count_invalid_values(ref, old.name, column.type)
     if wide.count:
         raise _Refused(
             change,
@@ -330,7 +339,7 @@ def _limits(undoing: UndoPreview) -> Iterator[str]:
                 yield f"{describe(change)}: it comes back as kept, nothing at the source feeds it"
 
 
-def apply_undo(pipe: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
+def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
     """Does it, as one run; returns the accepted version.
 
     Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
@@ -340,100 +349,104 @@ def apply_undo(pipe: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -
     if unnamed:
         names = ", ".join(s.object for s in unnamed)
         raise Blocked(f"this undo drops {names}", hint=f"name it: --allow-destructive '{unnamed[0].object}'")
-    with _asked(pipe, made), claimed(pipe, "undo") as run:
-        pipe = replace(pipe, run=run)
+    with _asked(context, made), claimed(context, "undo") as run:
+        context = replace(context, run=run)
         crashpoint("undo.before")
-        resume_undos(pipe, run, but=made.changes)
-        again = prepare(pipe, made.reviews)
+        resume_undos(context, run, but=made.changes)
+        again = prepare(context, made.reviews)
         if (again.plan, again.undoing) != (made.plan, made.undoing):
             raise StalePlan("the schemas have changed since this undo was shown", hint="look at it again")
-        wanted = pipe.store.undos.want(pipe.name, made.changes, (s.object for s in made.drops), pipe.who)
-        return _carry_out(pipe, run, made, wanted)
+        wanted = context.store.undos.want(context.name, made.changes, (s.object for s in made.drops), context.who)
+        return _carry_out(context, run, made, wanted)
 
 
-def _asked(pipe: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
+def _asked(context: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
     """Whoever takes back without dropping anything needs nobody else."""
     if not made.drops:
         return nullcontext()
     what = f"{', '.join(made.changes)}, which drops {', '.join(s.object for s in made.drops)}"
-    return two_people(pipe, "undo", what)
+    return two_people(context, "undo", what)
 
 
-def resume_undos(pipe: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None:
+def resume_undos(context: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None:
     """Finishes what was interrupted, all `but` that of these changes. One that cannot be taken back any more, or drops
     by now what nobody has named, is given up."""
-    for wanted in pipe.store.undos.waiting(pipe.name):
+    for wanted in context.store.undos.waiting(context.name):
         if wanted.changes == but:
             continue
         try:
-            made = prepare(pipe, [pipe.store.reviews.get(id) for id in wanted.changes])
+            made = prepare(context, [context.store.reviews.get(id) for id in wanted.changes])
         except InstepError:
             made = None
         if made is None or any(s.object not in wanted.drops for s in made.drops):
-            pipe.store.undos.end(wanted.number)
+            context.store.undos.end(wanted.number)
         else:
-            _carry_out(pipe, run, made, wanted)
+            _carry_out(context, run, made, wanted)
 
 
-def _carry_out(pipe: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int:
+def _carry_out(context: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int:
     for table in made.undropped:
-        ref = destination_ref(table, pipe.naming)
-        pipe.destination.claim(ref, run.fence)
-        pipe.destination.undrop_table(ref, table, Commit(run.id, run.fence))
+        ref = destination_ref(table, context.naming)
+        context.destination.claim(ref, run.fence)
+        context.destination.undrop_table(ref, table, Commit(run.id, run.fence))
         crashpoint("undo.table")
-    with journal(pipe, run, made.plan) as record:
+    with journal(context, run, made.plan) as record:
         for group in made.plan.groups():
             with record.taking(group.steps):
-                pipe.destination.claim(group.ref, run.fence)
+                context.destination.claim(group.ref, run.fence)
                 commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
-                pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                context.destination.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("undo.table")
-        for at, column in _undropped_columns(pipe, made.undoing):
-            pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
+        for at, column in _undropped_columns(context, made.undoing):
+            context.destination.refill(at, column.name, Commit(run.id, run.fence))
         crashpoint("undo.committed")
-        version = _accept(replace(pipe, who=wanted.who), made, record, wanted)
+        version = _accept(replace(context, who=wanted.who), made, record, wanted)
     crashpoint("undo.accepted")
     return version
 
 
-def _undropped_columns(pipe: SyncContext, undoing: UndoPreview) -> Iterator[tuple[Ref, Column]]:
+def _undropped_columns(context: SyncContext, undoing: UndoPreview) -> Iterator[tuple[Ref, Column]]:
     for ref, name in undoing.undropped.values():
         if name:
-            yield _desired_column(pipe, undoing.after.by_ref[ref], name)
+            yield _desired_column(context, undoing.after.by_ref[ref], name)
 
 
-def _accept(pipe: SyncContext, made: UndoPlan, record: Journal, wanted: Undo) -> int:
+def _accept(context: SyncContext, made: UndoPlan, record: Journal, wanted: Undo) -> int:
     """One transaction: the catalog, the events, and a rejection of what the next detection would find because of it."""
     why = f"undo of {', '.join(r.id for r in made.reviews)}"
-    base, run = made.plan.base_accepted, pipe.run.id if pipe.run else ""
-    with pipe.transaction():
-        accepted, after = pipe.store.accepted, made.undoing.after
-        version = accepted.add(pipe.name, after, who=pipe.who, why=why, base=base, run=run).version
-        pipe.store.schemas.add(pipe.name, "destination", made.plan.wanted, run=run, accepted=version)
-        follow(pipe, TableRenames.of(made.undoing.decisions).moves)
-        pipe.store.events.add(*(ChangeUndone(pipe.name, r.id, r.summary, version, pipe.who) for r in made.reviews))
-        _choose(pipe, made.undoing)
+    base, run = made.plan.base_accepted, context.run.id if context.run else ""
+    with context.transaction():
+        accepted, after = context.store.accepted, made.undoing.after
+        version = accepted.add(context.name, after, who=context.who, why=why, base=base, run=run).version
+        context.store.schemas.add(context.name, "destination", made.plan.wanted, run=run, accepted=version)
+        follow(context, TableRenames.of(made.undoing.decisions).moves)
+        context.store.events.add(
+            *(ChangeUndone(context.name, r.id, r.summary, version, context.who) for r in made.reviews)
+        )
+        _choose(context, made.undoing)
         record.close(version, ())
-        pipe.store.undos.end(wanted.number)
+        context.store.undos.end(wanted.number)
     return version
 
 
-def _choose(pipe: SyncContext, undoing: UndoPreview) -> None:
+def _choose(context: SyncContext, undoing: UndoPreview) -> None:
     """The source is still as it was: what differs from it now, in these tables, is a person's choice, and that two of
     them are one rename is answered by now."""
-    seen = recall(pipe, {})
+    seen = recall(context, {})
     if seen is None:
         return
     touched, renames = undoing.tables, (ColumnRenamed, TableRenamed)
     undone = {_names(reverse(d.change)) for d in undoing.decisions if isinstance(d.change, renames)}
     mine = [d for d in seen.decisions if table_of(d.change) in touched and key(d.change) not in seen.reviews]
     keys = {key(d.change) for d in mine}
-    said = (decide(d.change, pipe.policy, explicit="rejected", tags=pipe.tags) if d in mine else d
-            for d in seen.decisions)  # fmt: skip
-    reviews = record(pipe, replace(seen, decisions=tuple(said)), count=False)
+    said = (
+        decide(d.change, context.policy, explicit="rejected", tags=context.tags) if d in mine else d
+        for d in seen.decisions
+    )
+    reviews = record(context, replace(seen, decisions=tuple(said)), count=False)
     keys |= {k for s in seen.doubt.proposals if _names(s.rename) in undone and (k := key(s.rename)) in reviews}
     for one in keys:
-        pipe.store.reviews.decide(reviews[one].id, "rejected", pipe.who)
+        context.store.reviews.decide(reviews[one].id, "rejected", context.who)
 
 
 def _names(rename: Change) -> tuple[object, ...]:

@@ -76,10 +76,13 @@ def check(
         found = checked(file, _catalog(app, name, recorded=recorded))
     breaches = [f for f in found if f.breach]
     data = {
-        "connection": name, "file": str(file), "compared": "accepted" if recorded else "source",
-        "within": not breaches, "breaches": [*map(asdict, breaches)],
+        "connection": name,
+        "file": str(file),
+        "compared": "accepted" if recorded else "source",
+        "within": not breaches,
+        "breaches": [*map(asdict, breaches)],
         "notes": [asdict(f) for f in found if not f.breach],
-    }  # fmt: skip
+    }
     emit(data, lambda out: _show(out, file, found))
     if breaches:
         raise fail(CHANGES)

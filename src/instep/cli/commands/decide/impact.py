@@ -78,7 +78,11 @@ def _grid(out: Screen, told: Sequence[Mapping[str, Any]]) -> None:
             where = f"{one['file']}:{f['line']}" if f["line"] else one["file"]
             style = "red" if f["level"] == "breaks" else "yellow"
             grid.add_row(
-                cell(one["name"]), cell(words[f["level"]], style=style), cell(f["change"]), cell(f["output"]),
-                cell(where), cell(f["why"]),
-            )  # fmt: skip
+                cell(one["name"]),
+                cell(words[f["level"]], style=style),
+                cell(f["change"]),
+                cell(f["output"]),
+                cell(where),
+                cell(f["why"]),
+            )
     out.print(grid)

@@ -220,7 +220,7 @@ def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in app.project.selected(list(named)):
         try:
-            spoken = dialect_of(app.pipe(name))
+            spoken = dialect_of(app.sync_context(name))
         except ProjectError:
             if named:
                 raise
@@ -239,8 +239,8 @@ def _one(app: App, name: str, read: Migration) -> Checked:
     from instep.plans.downstream import configured
     from instep.sync.operations.check_migration import foresee
 
-    pipe = app.pipe(name)
-    found = foresee(pipe, read)
+    context = app.sync_context(name)
+    found = foresee(context, read)
     known = rates(app.store, name)
     made = Checked(found)
     for one in found.consequences:
@@ -248,17 +248,17 @@ def _one(app: App, name: str, read: Migration) -> Checked:
             size = one.backfill.size
             made.times[one.id] = str(reading(known, one.backfill.ref, one.backfill.mode, size.rows))
     if (where := configured(app, name)) and found.consequences:
-        made.report, made.unjudged = _judged(pipe, found, where)
+        made.report, made.unjudged = _judged(context, found, where)
     return made
 
 
-def _judged(pipe: SyncContext, found: MigrationOutlook, where: Downstream) -> tuple[ImpactReport | None, str]:
+def _judged(context: SyncContext, found: MigrationOutlook, where: Downstream) -> tuple[ImpactReport | None, str]:
     """What is wrong with the settings is said and stops nothing."""
     from instep.plans.downstream import read_models
     from instep.sync.operations.check_migration import downstream
 
     try:
-        return downstream(pipe, found, read_models(where)), ""
+        return downstream(context, found, read_models(where)), ""
     except InstepError as error:
         return None, f"downstream models are not judged: {error.message}"
 
@@ -266,13 +266,17 @@ def _judged(pipe: SyncContext, found: MigrationOutlook, where: Downstream) -> tu
 def _document(one: Checked, levels: Sequence[str]) -> dict[str, Any]:
     found = one.found
     return {
-        "connection": found.connection, "exit_code": one.code(levels),
+        "connection": found.connection,
+        "exit_code": one.code(levels),
         "changes": [_change(one, c, levels) for c in found.consequences],
-        "unread": [_note(u) for u in found.unread], "notes": [_note(n) for n in found.notes],
+        "unread": [_note(u) for u in found.unread],
+        "notes": [_note(n) for n in found.notes],
         "elsewhere": [{"file": e.at.file, "line": e.at.line, "table": e.why} for e in found.elsewhere],
-        "settled": list(found.settled), "steps": list(found.steps), "refused": dict(found.refused),
+        "settled": list(found.settled),
+        "steps": list(found.steps),
+        "refused": dict(found.refused),
         "downstream": one.unjudged,
-    }  # fmt: skip
+    }
 
 
 def _note(one: Unread) -> dict[str, Any]:
@@ -282,12 +286,23 @@ def _note(one: Unread) -> dict[str, Any]:
 def _change(checked: Checked, one: Consequence, levels: Sequence[str]) -> dict[str, Any]:
     decision = one.decision
     return {
-        "id": one.id, "at": [{"file": a.file, "line": a.line} for a in one.at], "statement": one.statement,
-        "kind": decision.change.kind, "summary": one.summary, "action": decision.action, "effect": decision.effect,
-        "rule": decision.rule, "why": decision.why, "modifiers": asdict(decision.modifiers), "waits": one.waits,
-        "class": one.level, "hazards": [asdict(h) for h in one.hazards], "fails": bool(checked.fails(one, levels)),
-        "backfill": _backfill(checked, one), "breaks": list(checked.models(one.id)),
-    }  # fmt: skip
+        "id": one.id,
+        "at": [{"file": a.file, "line": a.line} for a in one.at],
+        "statement": one.statement,
+        "kind": decision.change.kind,
+        "summary": one.summary,
+        "action": decision.action,
+        "effect": decision.effect,
+        "rule": decision.rule,
+        "why": decision.why,
+        "modifiers": asdict(decision.modifiers),
+        "waits": one.waits,
+        "class": one.level,
+        "hazards": [asdict(h) for h in one.hazards],
+        "fails": bool(checked.fails(one, levels)),
+        "backfill": _backfill(checked, one),
+        "breaks": list(checked.models(one.id)),
+    }
 
 
 def _backfill(checked: Checked, one: Consequence) -> dict[str, Any] | None:
@@ -295,9 +310,13 @@ def _backfill(checked: Checked, one: Consequence) -> dict[str, Any] | None:
         return None
     size = one.backfill.size
     return {
-        "table": size.table, "columns": list(size.columns), "rows": size.rows, "bytes": size.read,
-        "sure": size.sure, "time": checked.times[one.id],
-    }  # fmt: skip
+        "table": size.table,
+        "columns": list(size.columns),
+        "rows": size.rows,
+        "bytes": size.read,
+        "sure": size.sure,
+        "time": checked.times[one.id],
+    }
 
 
 def _show(out: Screen, found: Sequence[Checked], levels: Sequence[str]) -> None:

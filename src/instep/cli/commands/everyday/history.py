@@ -109,8 +109,10 @@ def _text(value: Any) -> str:
 
 
 def _emit_trail(found: ObjectHistory, limit: int) -> None:
-    emit({**asdict(found), "entries": [asdict(e) for e in found.entries[::-1][:limit]]},
-         lambda out: _show_trail(out, found, limit))  # fmt: skip
+    emit(
+        {**asdict(found), "entries": [asdict(e) for e in found.entries[::-1][:limit]]},
+        lambda out: _show_trail(out, found, limit),
+    )
 
 
 def _show_trail(out: Screen, found: ObjectHistory, limit: int) -> None:
@@ -215,9 +217,13 @@ def diff(
         first, last = (version_at(app.store, name, side, when) for when in (*map(moment, at), None)[:2])
         found = compare(app.store, first, last)
     data = {
-        "from": asdict(first), "to": asdict(last), "breaking": found.breaking, "summary": list(found.lines),
-        "changes": [change_to_dict(c) for c in found.changes], "let_go": [asdict(g) for g in found.let_go],
-    }  # fmt: skip
+        "from": asdict(first),
+        "to": asdict(last),
+        "breaking": found.breaking,
+        "summary": list(found.lines),
+        "changes": [change_to_dict(c) for c in found.changes],
+        "let_go": [asdict(g) for g in found.let_go],
+    }
     emit(data, lambda out: _show_diff(out, first, last, found.lines))
     if exit_code and found.lines:
         raise fail(CHANGES)

@@ -35,14 +35,14 @@ def old_names(
     if drop and keep is not None:
         raise InstepError("--drop and --keep cannot be combined", hint="give one of them")
     with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        found = of_table(pipe, path, name)
+        context = app.sync_context(one_connection(app, connection))
+        found = of_table(context, path, name)
         if found and (drop or keep is not None):
-            settle_names(pipe, found, None if drop else until(keep, None, app.store.old_names.now()))
-            found = of_table(pipe, path)
+            settle_names(context, found, None if drop else until(keep, None, app.store.old_names.now()))
+            found = of_table(context, path)
     from instep.sync.status import old_names_data
 
-    data = {"connection": pipe.name, "table": path, "old_names": old_names_data(found)}
+    data = {"connection": context.name, "table": path, "old_names": old_names_data(found)}
     emit(data, lambda out: say_old_names(out, found) if found else out.write("no old names"))
 
 

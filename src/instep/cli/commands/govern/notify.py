@@ -37,11 +37,15 @@ def list_channels() -> None:
         waiting, closed = app.store.outbox.waiting(), app.store.outbox.closed()
         found = [
             {
-                "channel": name, "type": said.type, "digest": said.digest, "quiet": said.quiet,
-                "waiting": waiting.get(name, 0), "closed": closed.get(name, ""),
+                "channel": name,
+                "type": said.type,
+                "digest": said.digest,
+                "quiet": said.quiet,
+                "waiting": waiting.get(name, 0),
+                "closed": closed.get(name, ""),
             }
             for name, said in app.project.model.channels.items()
-        ]  # fmt: skip
+        ]
     emit({"channels": found}, lambda out: _show_channels(out, found))
 
 
@@ -64,9 +68,10 @@ def send() -> None:
         waiting = sum(app.store.outbox.waiting().values())
     failed = [r for r in results if r.error]
     data = {
-        "sent": len(results) - len(failed), "waiting": waiting,
+        "sent": len(results) - len(failed),
+        "waiting": waiting,
         "failed": [{"delivery": r.delivery.number, "channel": r.delivery.channel, "error": r.error} for r in failed],
-    }  # fmt: skip
+    }
     for result in failed:
         again = f"tried again at {result.again:%Y-%m-%d %H:%M} UTC" if result.again else "not tried again"
         say(f"delivery {result.delivery.number} to {result.delivery.channel}: {result.error}; {again}")

@@ -45,9 +45,14 @@ def _data(connection: str, done: MaintenanceReport, dry_run: bool) -> dict[str, 
         for t in done.tables
     ]
     return {
-        "connection": connection, "run": done.run, "dry_run": dry_run, "tables": tables, "note": done.note,
-        "forgotten": list(done.forgotten), "bytes": list(done.vacuumed) if done.vacuumed else None,
-    }  # fmt: skip
+        "connection": connection,
+        "run": done.run,
+        "dry_run": dry_run,
+        "tables": tables,
+        "note": done.note,
+        "forgotten": list(done.forgotten),
+        "bytes": list(done.vacuumed) if done.vacuumed else None,
+    }
 
 
 def _show(out: Screen, done: MaintenanceReport, dry_run: bool) -> None:

@@ -49,9 +49,10 @@ def list_held(
     with open_backend() as backend:
         found = backend.held(backend.connection(connection), table)
     kept = [
-        e for e in _newest_first(found.entries)
+        e
+        for e in _newest_first(found.entries)
         if (every or e["status"] == "held") and (not column or e["column"] == column) and e["run"].startswith(run)
-    ]  # fmt: skip
+    ]
     groups, shown, broken = _groups(kept), kept[:limit], list(found.unreadable)
     data = {"total": len(kept), "groups": groups, "entries": shown, "unreadable": broken}
     emit(data, lambda out: _show_list(out, data))

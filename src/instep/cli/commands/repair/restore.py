@@ -87,12 +87,17 @@ def _points(table: str, points: Sequence[Savepoint]) -> dict[str, Any]:
         "table": table,
         "snapshots": [
             {
-                "id": str(p.id), "at": p.at, "run": p.run, "rows": p.rows, "current": p.current,
-                "cursor": p.cursor or None, "why_not": p.why_not,
+                "id": str(p.id),
+                "at": p.at,
+                "run": p.run,
+                "rows": p.rows,
+                "current": p.current,
+                "cursor": p.cursor or None,
+                "why_not": p.why_not,
             }
             for p in points
         ],
-    }  # fmt: skip
+    }
 
 
 def _list(out: Screen, table: str, points: Sequence[Savepoint]) -> None:

@@ -51,10 +51,10 @@ def show(path: Table, connection: OfConnection = None) -> None:
     from instep.sync.status import standing
 
     with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        found = standing(pipe, path)
-        layout = layout_of(pipe, found.place)
-    data = _shown(pipe.name, found) | {"layout": asdict(layout) if layout else None}
+        context = app.sync_context(one_connection(app, connection))
+        found = standing(context, path)
+        layout = layout_of(context, found.place)
+    data = _shown(context.name, found) | {"layout": asdict(layout) if layout else None}
     emit(data, lambda out: _show(out, found, layout))
 
 
@@ -144,17 +144,17 @@ def purge(path: Table, connection: OfConnection = None, dry_run: DryRun = False)
     from instep.sync.status import standing
 
     with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        copies = standing(pipe, path).copies
+        context = app.sync_context(one_connection(app, connection))
+        copies = standing(context, path).copies
         names = [f"{'.'.join(c.place)} ({c.rows:,} rows, {c.why})" for c in copies]
         if copies and not dry_run:
             for name in names:
                 console(stderr=True).write(f"  {name}")
             if not confirm("Permanently delete these copies?"):
                 raise Blocked("nothing was deleted", hint="confirm, or pass --yes")
-            purge_copies(pipe, copies)
+            purge_copies(context, copies)
     done = bool(copies) and not dry_run
-    data = {"connection": pipe.name, "table": path, "copies": [asdict(c) for c in copies], "purged": done}
+    data = {"connection": context.name, "table": path, "copies": [asdict(c) for c in copies], "purged": done}
     emit(data, lambda out: _lines(out, [f"{'deleted' if done else 'kept'}: {n}" for n in names] or ["no copies"]))
 
 
@@ -197,14 +197,21 @@ def _shown(connection: str, s: TableStatus) -> dict[str, Any]:
 
     choice = s.choice
     return {
-        "connection": connection, "table": s.table.path, "destination": ".".join(s.place),
-        "mode": choice.mode if choice else None, "why": choice.why if choice else s.trouble,
+        "connection": connection,
+        "table": s.table.path,
+        "destination": ".".join(s.place),
+        "mode": choice.mode if choice else None,
+        "why": choice.why if choice else s.trouble,
         "deletes": choice.deletes if choice else None,
-        "key": s.table.key, "key_from": s.key_from, "cursor": s.table.cursor, "cursor_from": s.cursor_from,
-        "pauses": [asdict(p) for p in s.pauses], "copies": [asdict(c) for c in s.copies],
+        "key": s.table.key,
+        "key_from": s.key_from,
+        "cursor": s.table.cursor,
+        "cursor_from": s.cursor_from,
+        "pauses": [asdict(p) for p in s.pauses],
+        "copies": [asdict(c) for c in s.copies],
         "waiting": [{"id": r.id, "kind": r.kind, "summary": r.summary} for r in s.waiting],
         "old_names": old_names_data(s.old_names),
-    }  # fmt: skip
+    }
 
 
 def _show(out: Screen, s: TableStatus, layout: Layout | None) -> None:
@@ -212,9 +219,11 @@ def _show(out: Screen, s: TableStatus, layout: Layout | None) -> None:
     mode = f"{s.choice.mode}, deletes {s.choice.deletes} ({s.choice.why})" if s.choice else s.trouble
     key = f"({', '.join(s.table.key)})" if s.table.key else "none"
     for name, value in (
-        ("destination", ".".join(s.place)), ("mode", mode), ("key", f"{key}: {s.key_from}"),
+        ("destination", ".".join(s.place)),
+        ("mode", mode),
+        ("key", f"{key}: {s.key_from}"),
         ("cursor", f"{s.table.cursor or 'none'}: {s.cursor_from}"),
-    ):  # fmt: skip
+    ):
         out.write(f"  {name:<12} {value}")
     if layout is not None:
         out.write(f"  files        {layout_line(layout)}")

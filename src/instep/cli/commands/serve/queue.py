@@ -122,14 +122,18 @@ def _show(out: Screen, job: Job) -> None:
 
 def _lines(job: Job) -> dict[str, Any]:
     return {
-        "asked": f"{job.created:%Y-%m-%d %H:%M:%S} UTC{' by ' + job.who if job.who else ''}", "why": job.why,
+        "asked": f"{job.created:%Y-%m-%d %H:%M:%S} UTC{' by ' + job.who if job.who else ''}",
+        "why": job.why,
         "due": f"{job.due:%Y-%m-%d %H:%M:%S} UTC" if job.status == "queued" else "",
         "attempt": f"{job.attempt} of {job.attempts}",
         "began": f"{job.started:%Y-%m-%d %H:%M:%S} UTC on {job.owner}" if job.started and job.owner else "",
-        "ended": f"{job.ended:%Y-%m-%d %H:%M:%S} UTC" if job.ended else "", "stop": job.stop, "run": job.run,
-        "options": ", ".join(f"{k}={v}" for k, v in job.options.items()), "error": job.error,
+        "ended": f"{job.ended:%Y-%m-%d %H:%M:%S} UTC" if job.ended else "",
+        "stop": job.stop,
+        "run": job.run,
+        "options": ", ".join(f"{k}={v}" for k, v in job.options.items()),
+        "error": job.error,
         "result": ", ".join(f"{k}={v}" for k, v in job.result.items()),
-    }  # fmt: skip
+    }
 
 
 @queue.command(epilog=examples("instep queue cancel j-20260301-120000-1a2b3c4d"))

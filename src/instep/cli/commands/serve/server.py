@@ -147,10 +147,16 @@ def server(
         made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))
         _first_key(app)
         config = uvicorn.Config(
-            made, http=TimedProtocol, ws="none", timeout_keep_alive=IDLE_SECONDS, server_header=False,
-            timeout_graceful_shutdown=5, log_config=None,
-            proxy_headers=bool(behind_proxy), forwarded_allow_ips=behind_proxy or None,
-        )  # fmt: skip
+            made,
+            http=TimedProtocol,
+            ws="none",
+            timeout_keep_alive=IDLE_SECONDS,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+            log_config=None,
+            proxy_headers=bool(behind_proxy),
+            forwarded_allow_ips=behind_proxy or None,
+        )
         opener = partial(logged, logs, partial(open_server, folder, insecure_dev=insecure_dev))
         beside = _worker(opener, lanes, grace) if with_worker else None
         # Ending the event loop, a signal is sent on to us: the worker is then asked to stop.

@@ -53,9 +53,9 @@ def delete(
     from instep.sync.operations.delete_connection import belongings, leave
 
     with _app(name) as app:
-        pipe = app.pipe(name)
-        given = confirm or _asked(belongings(pipe), drop_tables)
-        left = leave(pipe, "drop" if drop_tables else "keep", named=given, abandon=abandon)
+        context = app.sync_context(name)
+        given = confirm or _asked(belongings(context), drop_tables)
+        left = leave(context, "drop" if drop_tables else "keep", named=given, abandon=abandon)
         forget_operations(app.project, app.store, name)
         crashpoint("leave.object.before")
         if name not in _of_file(app):

@@ -45,7 +45,7 @@ def try_out(bench: Workbench, target: WorkbenchTarget, *, own_state: bool) -> No
 def _sync(app: App, connection: str, live: TrialBoard) -> SyncReport:
     from instep.sync.run import RunScope, sync
 
-    return sync(app.pipe(connection), RunScope(), live, app.engine(connection))
+    return sync(app.sync_context(connection), RunScope(), live, app.engine(connection))
 
 
 def _tell(
@@ -59,9 +59,12 @@ def _tell(
     state = str(bench.state) if own_state else ""
     operations = {**asdict(counts), "schema_changes": sum(line[:1] != " " for line, _ in changes)}
     data = {
-        **asdict(report), "operations": operations, "schema": [line for line, _ in changes],
-        "destination": str(target.path), "state_file": state,
-    }  # fmt: skip
+        **asdict(report),
+        "operations": operations,
+        "schema": [line for line, _ in changes],
+        "destination": str(target.path),
+        "state_file": state,
+    }
 
     def draw(out: Screen) -> None:
         out.write("Operations", "bold")
@@ -116,6 +119,6 @@ def forget_table(bench: Workbench, name: str) -> list[str]:
     target = bench.warehouse
     with App(bench.project(target)) as app:
         forget_vanished(app, target)
-        forget_sent(app.pipe(target.name), name)
+        forget_sent(app.sync_context(target.name), name)
     bench.state.unlink(missing_ok=True)
     return [f"table {name}", str(bench.state)]

@@ -171,9 +171,16 @@ class _Fill:
         olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
         for group in _groups(olds):
             yield FillTask(
-                _light(table), self.spec, self.fill.key, tuple(self.fill.columns), self.fill.meta, self.fill.holds,
-                tuple(f.file_path for f in staged), tuple(group), self.lake.io(),
-            )  # fmt: skip
+                _light(table),
+                self.spec,
+                self.fill.key,
+                tuple(self.fill.columns),
+                self.fill.meta,
+                self.fill.holds,
+                tuple(f.file_path for f in staged),
+                tuple(group),
+                self.lake.io(),
+            )
 
     def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         """One fenced commit onto the snapshot that was read."""

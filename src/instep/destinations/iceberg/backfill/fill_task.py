@@ -134,9 +134,13 @@ class _Work:
 
 def _file(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
     file = DataFile.from_args(
-        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=Record(*place[1]), record_count=0,
+        content=content,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*place[1]),
+        record_count=0,
         file_size_in_bytes=0,
-    )  # fmt: skip
+    )
     file.spec_id = place[0]
     return file
 

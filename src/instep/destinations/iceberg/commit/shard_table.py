@@ -144,10 +144,12 @@ class ShardTable(Table):
         files = {f.file_path: f for t in tasks for f in (t.file, *t.delete_files)}.values()
         gone = [f for f in files if f.content != DataFileContent.DATA]
         return {
-            "records": sum(t.file.record_count for t in tasks), "data-files": len(tasks),
-            "files-size": sum(f.file_size_in_bytes for f in files), "delete-files": len(gone),
+            "records": sum(t.file.record_count for t in tasks),
+            "data-files": len(tasks),
+            "files-size": sum(f.file_size_in_bytes for f in files),
+            "delete-files": len(gone),
             "position-deletes": sum(f.record_count for f in gone),
-        }  # fmt: skip
+        }
 
 
 @contextmanager

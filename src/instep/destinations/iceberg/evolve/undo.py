@@ -131,8 +131,7 @@ def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
     """The data files of a snapshot."""
     manifests = snapshot.manifests(table.io) if snapshot else []
     entries = (e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True))
-    return {e.data_file.file_path: e.data_file for e in entries
-            if e.data_file.content == DataFileContent.DATA}  # fmt: skip
+    return {e.data_file.file_path: e.data_file for e in entries if e.data_file.content == DataFileContent.DATA}
 
 
 def count_invalid_values(lake: Lake, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:

@@ -58,8 +58,11 @@ def _kept(lake: Lake) -> dict[Ref, tuple[str, Mapping[str, Any]]]:
         return {}
     with lake.open_database() as db:
         rows = db.execute(_ALL, (lake.name,)).fetchall()
-    found = {(namespace, name): (location, lake.parse(location)) for namespace, name, location in rows
-             if location.startswith(lake.warehouse)}  # fmt: skip
+    found = {
+        (namespace, name): (location, lake.parse(location))
+        for namespace, name, location in rows
+        if location.startswith(lake.warehouse)
+    }
     return {ref: kept for ref, kept in found.items() if VIEW in kept[1].get("properties", {})}
 
 
@@ -129,19 +132,25 @@ def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], 
         return before
     now = time.time_ns() // 1_000_000
     version = {
-        "version-id": last + 1, "schema-id": last, "timestamp-ms": now, "summary": {"engine-name": "instep"},
+        "version-id": last + 1,
+        "schema-id": last,
+        "timestamp-ms": now,
+        "summary": {"engine-name": "instep"},
         "representations": [{"type": "sql", "sql": _sql(view), "dialect": "spark"}],
         "default-namespace": [view.ref[0]],
-    }  # fmt: skip
+    }
     versions = [*before.get("versions", ()), version][-KEPT:]
     used = {v["schema-id"] for v in versions}
     return {
-        "view-uuid": before.get("view-uuid", str(uuid.uuid4())), "format-version": 1,
-        "location": before.get("location", location), "current-version-id": last + 1, "versions": versions,
+        "view-uuid": before.get("view-uuid", str(uuid.uuid4())),
+        "format-version": 1,
+        "location": before.get("location", location),
+        "current-version-id": last + 1,
+        "versions": versions,
         "schemas": [*(s for s in before.get("schemas", ()) if s["schema-id"] in used), schema],
         "version-log": [*before.get("version-log", ()), {"timestamp-ms": now, "version-id": last + 1}],
         "properties": {VIEW: said},
-    }  # fmt: skip
+    }
 
 
 def _fresh(kind: Type, ids: Iterator[int]) -> Type:

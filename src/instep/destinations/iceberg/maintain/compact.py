@@ -131,9 +131,14 @@ class _Writing:
         old = {f.field_id: f for s in schemas for f in s.fields if f.field_id in kept}
         self.schema = extended(table, [old[i] for i in sorted(old)])
         nothing: dict[str, Any] = {
-            "snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {},
-            "current_snapshot_id": None, "schemas": [self.schema],
-        }  # fmt: skip
+            "snapshots": [],
+            "snapshot_log": [],
+            "metadata_log": [],
+            "refs": {},
+            "properties": {},
+            "current_snapshot_id": None,
+            "schemas": [self.schema],
+        }
         self._light = table.metadata.model_copy(update=nothing)
         self._order = sort_columns(table) or ()
 
@@ -143,10 +148,18 @@ class _Writing:
         folder = folder_name(self.stem, sorted(through)) if through else self.stem
         target = max(self.work.how.target_file_size, *(t.file.file_size_in_bytes for t in tasks), 0)
         spec = StageSpec(
-            table=".".join(self.ref), columns=(), system=SystemColumns(), schema=arrow_schema(self.schema),
-            location=f"{own_data(self.table)}/{folder}", quarantine="", run=self.work.run, synced=0,
-            file_bytes=2 * target, io=self.lake.io(), partition=partitioning(self.table.metadata),
-        )  # fmt: skip
+            table=".".join(self.ref),
+            columns=(),
+            system=SystemColumns(),
+            schema=arrow_schema(self.schema),
+            location=f"{own_data(self.table)}/{folder}",
+            quarantine="",
+            run=self.work.run,
+            synced=0,
+            file_bytes=2 * target,
+            io=self.lake.io(),
+            partition=partitioning(self.table.metadata),
+        )
         olds = tuple(old_file(n, t) for n, t in enumerate(tasks))
         return Bin(number, self._light, spec, olds, self._order, self.lake.io())
 
@@ -157,9 +170,14 @@ class _Writing:
         self.table = land(self.table, lambda now: self._commit(now, packed, tasks, more, merging=merging))
 
     def _commit(
-        self, table: Table, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *,
+        self,
+        table: Table,
+        packed: Sequence[Packed],
+        tasks: Mapping[str, FileScanTask],
+        more: Sequence[DataFile],
+        *,
         merging: bool,
-    ) -> Table:  # fmt: skip
+    ) -> Table:
         metadata = json.loads(table.metadata.model_dump_json())
         base, state = table.metadata.current_snapshot(), load_state(metadata)
         assert base is not None, "a table without rows has no files"

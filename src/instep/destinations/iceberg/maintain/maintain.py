@@ -125,7 +125,10 @@ def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
     old = [t for one in found.packs for t in one]
     leaving = {d.file_path for t in old for d in t.delete_files} | {d.file_path for d in found.dangling}
     return replace(
-        done, files=before.files - len(old) + len(found.packs), deletes=before.deletes - len(leaving),
-        rewritten=len(old), bytes_rewritten=sum(t.file.file_size_in_bytes for t in old),
+        done,
+        files=before.files - len(old) + len(found.packs),
+        deletes=before.deletes - len(leaving),
+        rewritten=len(old),
+        bytes_rewritten=sum(t.file.file_size_in_bytes for t in old),
         manifests=min(before.manifests, 3) if found.crowded else before.manifests,
-    )  # fmt: skip
+    )

@@ -50,11 +50,16 @@ def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, 
     current, state = id == metadata.get("current-snapshot-id"), load_state(metadata)
     why_not = _why_not(ref, metadata, found[id])
     return Savepoint(
-        id, datetime.fromtimestamp(at / 1000, UTC), summary.get(RUN, ""), state.rows if current and state else rows,
-        state.cursor if current and state else _cursor(found, id), current,
-        () if why_not else _later(ref, metadata, found[id]), why_not,
+        id,
+        datetime.fromtimestamp(at / 1000, UTC),
+        summary.get(RUN, ""),
+        state.rows if current and state else rows,
+        state.cursor if current and state else _cursor(found, id),
+        current,
+        () if why_not else _later(ref, metadata, found[id]),
+        why_not,
         datetime.fromtimestamp(found[id]["timestamp-ms"] / 1000, UTC),
-    )  # fmt: skip
+    )
 
 
 def _cursor(found: Mapping[int, Any], id: int | None) -> str:

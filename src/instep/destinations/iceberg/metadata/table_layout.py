@@ -107,11 +107,13 @@ def _sorted_by(change: TableCommit, wanted: TableLayout) -> tuple[TableUpdate, .
     schema = change.metadata.schema()
     fields = [
         {
-            "source-id": schema.find_field(name).field_id, "transform": "identity", "direction": direction,
+            "source-id": schema.find_field(name).field_id,
+            "transform": "identity",
+            "direction": direction,
             "null-order": "nulls-first" if direction == "asc" else "nulls-last",
         }
         for name, direction in wanted.sort
-    ]  # fmt: skip
+    ]
     return _order_updates(change, fields)
 
 

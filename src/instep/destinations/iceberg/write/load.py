@@ -56,10 +56,17 @@ def split_files(
     schema = staged_schema(table) or metadata.schema()
     readable_files(odd, metadata, schema)
     spec = StageSpec(
-        table=odd[0].table, columns=(), system=SystemColumns(), schema=arrow_schema(schema),
-        location=f"{own_data(table)}/{commit.run}-split-{commit.fence}", quarantine="", run=commit.run, synced=0,
-        io=lake.io(), partition=partitioning(metadata),
-    )  # fmt: skip
+        table=odd[0].table,
+        columns=(),
+        system=SystemColumns(),
+        schema=arrow_schema(schema),
+        location=f"{own_data(table)}/{commit.run}-split-{commit.fence}",
+        quarantine="",
+        run=commit.run,
+        synced=0,
+        io=lake.io(),
+        partition=partitioning(metadata),
+    )
     writer = writer_for(spec, 0, 0)
     try:
         for file in odd:

@@ -119,9 +119,11 @@ class RequestContext:
         jobs = self.ports.jobs
         if not jobs.has_worker():
             raise Refusal(
-                503, "No worker is running that could reach the source.", headers={"Retry-After": "30"},
+                503,
+                "No worker is running that could reach the source.",
+                headers={"Retry-After": "30"},
                 hint="start one: `instep worker`, or `instep server --with-worker`",
-            )  # fmt: skip
+            )
         with self.ports.store.transaction():
             job = jobs.enqueue(connection, kind, options, key=key, urgent=True, who=self.caller.name)
             if recorded:
@@ -153,9 +155,10 @@ def caller_of(request: Request, ports: Ports) -> ApiCaller:
         if given and ports.limits and (seconds := ports.limits.fail(address_of(request))):
             raise _too_many("Too many wrong API keys have come from here.", seconds)
         raise Refusal(
-            401, "Invalid authorization credentials: send the API key and its secret by Basic authorization.",
+            401,
+            "Invalid authorization credentials: send the API key and its secret by Basic authorization.",
             headers={"WWW-Authenticate": 'Basic realm="instep"'},
-        )  # fmt: skip
+        )
     if ports.limits:
         request.state.allowance = left = ports.limits.take(found.key)
         if left.retry_after:

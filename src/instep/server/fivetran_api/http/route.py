@@ -74,9 +74,10 @@ def says(
         content = {"application/json": {"schema": {"$ref": _REF.format(model=takes.__name__)}}}
         extra["requestBody"] = {"required": needs_body, "content": content}
     return {
-        "status_code": status, "openapi_extra": extra,
+        "status_code": status,
+        "openapi_extra": extra,
         "responses": {status: {"model": model, "description": "Done."}},
-    }  # fmt: skip
+    }
 
 
 def lists(item: Any, *filters: str) -> dict[str, Any]:

@@ -64,9 +64,15 @@ def _sweeper() -> Iterator[Callable[[str], None]]:
     """Takes the folder that it removes once this process has ended. In a session of its own: what ends this process by
     its group does not end that one."""
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _SWEEP], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, cwd="/", start_new_session=True, env={"PATH": os.defpath}, bufsize=0,
-    ) as process:  # fmt: skip
+        [sys.executable, "-I", "-S", "-c", _SWEEP],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+        env={"PATH": os.defpath},
+        bufsize=0,
+    ) as process:
         pipe = process.stdin
         assert pipe is not None
 

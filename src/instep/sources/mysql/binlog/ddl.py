@@ -198,9 +198,10 @@ def _named(tokens: list[Token], database: str, tables: Collection[Ref]) -> list[
             full.add((texts[at], texts[at + 2]))
             alone |= {texts[at + 2]} if texts[at] in _BEFORE_NAMES else set()  # `.name` is one of this database
     return [
-        (schema, name) for schema, name in tables
+        (schema, name)
+        for schema, name in tables
         if (schema.lower(), name.lower()) in full or (schema.lower() == database.lower() and name.lower() in alone)
-    ]  # fmt: skip
+    ]
 
 
 def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, TableEffect] | None:
@@ -213,9 +214,10 @@ def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Map
     if not all(found):
         return None
     edit = TableEffect(
-        tuple(n for f in found if f for n in f.added), tuple(n for f in found if f for n in f.dropped),
+        tuple(n for f in found if f for n in f.added),
+        tuple(n for f in found if f for n in f.dropped),
         placed=any(f is not None and f.placed for f in found),
-    )  # fmt: skip
+    )
     return dict.fromkeys(_named(tokens[:size], database, tables), edit)
 
 

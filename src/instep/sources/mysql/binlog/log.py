@@ -89,13 +89,14 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: boo
     row = "" if mariadb else "ROW"
     return [
         Chunk(
-            name, number,
+            name,
+            number,
             f"WITH asked ({names}) AS (VALUES {', '.join(row + _tuple(k) for k in keys)}) SELECT {what} FROM asked",  # noqa: S608
             len(keys),
             lane=name,
         )
         for number, keys in enumerate(_parts(changed.keys))
-    ]  # fmt: skip
+    ]
 
 
 def _parts(keys: tuple[Key, ...]) -> Iterator[list[Key]]:
@@ -189,9 +190,13 @@ class MySqlLog:
                 grant = f"GRANT REPLICATION SLAVE ON *.* TO {server.account};" if denied else error.hint or ""
                 return LogState(server.name, trouble=error.message, hint=grant, ours=False)
             state = LogState(
-                server.name, exists=True, restart=f"{first}:4", kept=sum(server.files.values()), ours=False,
+                server.name,
+                exists=True,
+                restart=f"{first}:4",
+                kept=sum(server.files.values()),
+                ours=False,
                 wal_status=server.retention,
-            )  # fmt: skip
+            )
             return self._behind(state)
 
     def _behind(self, state: LogState) -> LogState:
@@ -293,9 +298,15 @@ class MySqlLog:
         upon = self._known.upon.get(read.source.ref, Upon())
         columns = tuple(by_name[k] for k in key)
         return BinlogKeys(
-            columns, table.places(key), len(table.columns), self.limit, numbered(since), upon, set(key) == table.unique,
+            columns,
+            table.places(key),
+            len(table.columns),
+            self.limit,
+            numbered(since),
+            upon,
+            set(key) == table.unique,
             frozenset(name.lower() for name in by_name),
-        )  # fmt: skip
+        )
 
     def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool]]:
         """(up to where the log is read, which transactions before that count)."""

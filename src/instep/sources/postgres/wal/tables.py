@@ -153,9 +153,24 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
         if kind == "p" and parts is None:
             parts = partitions(connection)
         found[ref] = WalTable(
-            ref, oid, kind, persistence, replica, named, inherited, tuple(map(tuple, columns or ())), file,
-            labels or {}, pub, member, told, listed, alias, secured, (parts or {}).get(ref, ()),
-        )  # fmt: skip
+            ref,
+            oid,
+            kind,
+            persistence,
+            replica,
+            named,
+            inherited,
+            tuple(map(tuple, columns or ())),
+            file,
+            labels or {},
+            pub,
+            member,
+            told,
+            listed,
+            alias,
+            secured,
+            (parts or {}).get(ref, ()),
+        )
     return found
 
 

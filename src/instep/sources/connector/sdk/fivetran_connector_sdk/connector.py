@@ -69,9 +69,13 @@ class Connector:
             ) from None
 
     def debug(
-        self, project_path: str | None = None, configuration: Mapping[str, Any] | None = None,
-        state: Mapping[str, Any] | None = None, *more: Any, **others: Any,
-    ) -> None:  # fmt: skip
+        self,
+        project_path: str | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+        *more: Any,
+        **others: Any,
+    ) -> None:
         """Runs one sync of a connector that was started by itself, and prints what it sends. Does nothing where it
         is run for a sync already, as when a connector calls this whenever it is imported."""
         if outlet.is_open():
@@ -80,9 +84,13 @@ class Connector:
         alone.sync(self, project_path, configuration, state)
 
     def run(
-        self, port: int = 50049, configuration: Mapping[str, Any] | None = None,
-        state: Mapping[str, Any] | None = None, log_level: Any = None, **others: Any,
-    ) -> None:  # fmt: skip
+        self,
+        port: int = 50049,
+        configuration: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+        log_level: Any = None,
+        **others: Any,
+    ) -> None:
         """The same; there is no server to start."""
         self.debug(None, configuration, state)
 

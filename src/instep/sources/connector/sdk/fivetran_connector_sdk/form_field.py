@@ -13,9 +13,16 @@ class FormField:
     kind = "text"
 
     def __init__(
-        self, name: str, label: str, *, description: str | None = None, required: bool = False,
-        placeholder: str | None = None, default: Any = None, visible_when: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        label: str,
+        *,
+        description: str | None = None,
+        required: bool = False,
+        placeholder: str | None = None,
+        default: Any = None,
+        visible_when: Any = None,
+    ) -> None:
         if not name or not isinstance(name, str):
             raise ValueError("a form field needs a name")
         self.name, self.label, self.required = name, label, bool(required)
@@ -24,8 +31,12 @@ class FormField:
 
     def document(self) -> dict[str, Any]:
         said = {"name": self.name, "label": self.label, "kind": self.kind, "required": self.required}
-        more = {"description": self.description, "placeholder": self.placeholder, "default": self.default,
-                "visible_when": self.visible_when}  # fmt: skip
+        more = {
+            "description": self.description,
+            "placeholder": self.placeholder,
+            "default": self.default,
+            "visible_when": self.visible_when,
+        }
         return {**said, **{key: value for key, value in more.items() if value not in (None, "")}}
 
 
