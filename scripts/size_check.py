@@ -12,6 +12,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,18 @@ from statistics import median
 FILE_MEDIAN, FILE_MOST = 400, 600
 FUNCTION_MEDIAN, FUNCTION_P90, FUNCTION_MOST = 10, 30, 80
 RATIO_WISHED, RATIO_ALLOWED = (1.0, 1.6), (0.8, 1.8)
+FOLDER_MOST = 22
 FORBIDDEN_WORDS = frozenset({"manager", "handler", "helper", "processor", "util"})
+HOUSE_WORDS = frozenset({"desk", "misfit", "revive", "revival", "takeback", "trail", "unheeded", "wish"})
+"""Words that docs/GLOSSARY.md has replaced, in names of the product."""
+TWICE = frozenset(
+    {
+        "AcceptedVersion", "ConnectorLimits", "FileOptions", "Operations", "Options", "Plan", "Policy", "Progress", "Project",
+        "RunOutcome", "SchemaVersion", "Selection", "SharedTable", "Table", "Wire",
+    }
+)  # fmt: skip
+"""Class names that stand for two things: what Python users are given beside what it is made of, a section of a project
+file beside what it configures, a record that is stored beside the one that is sent."""
 # Written so that this file does not match itself.
 REGISTRY_HOSTS = re.compile(
     r"python[h]osted|pypi\.org/[s]imple|(?:repo1?|search|central|oss)\.(?:[m]aven|[s]onatype)|[m]aven\.org|[m]aven-central\.",
@@ -173,6 +185,48 @@ def check_names(root: Path) -> list[Finding]:
     return [Finding(budget, f"{len(offenders)} found" if offenders else "none", not offenders, tuple(offenders))]
 
 
+def check_house_words(root: Path) -> list[Finding]:
+    offenders = [
+        f"{path.relative_to(root)}:{line} {name}: the glossary has another word for {', '.join(sorted(bad))}"
+        for path in python_files(root, "src")
+        for line, name in defined_names(ast.parse(path.read_text(encoding="utf-8")))
+        if (bad := words(name) & HOUSE_WORDS)
+    ]
+    measured = f"{len(offenders)} found" if offenders else "none"
+    return [Finding("names with words that the glossary has replaced", measured, not offenders, tuple(offenders))]
+
+
+def check_classes(root: Path) -> list[Finding]:
+    places = defaultdict[str, list[str]](list)
+    for path in python_files(root, "src"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(root)}:{node.lineno}")
+    twice = {name: where for name, where in places.items() if len(where) > 1 and name not in TWICE}
+    offenders = tuple(f"{name}: {', '.join(where)}" for name, where in sorted(twice.items()))
+    return [Finding("class names that are defined twice", str(len(twice)) if twice else "none", not twice, offenders)]
+
+
+def check_folders(root: Path) -> list[Finding]:
+    count = Counter(str(path.parent.relative_to(root)) for path in python_files(root, "src"))
+    crowded = tuple(f"{folder}: {files} files" for folder, files in sorted(count.items()) if files > FOLDER_MOST)
+    return [
+        Finding(f"folders over {FOLDER_MOST} files", str(len(crowded)) if crowded else "none", not crowded, crowded)
+    ]
+
+
+def check_formatter(root: Path) -> list[Finding]:
+    """The formatter is off for tables of data alone: they stand at the margin."""
+    offenders = tuple(
+        f"{path.relative_to(root)}:{number}"
+        for path in python_files(root, "src")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line[:1].isspace() and re.search(r"# fmt: (skip|off)", line)
+    )
+    measured = f"{len(offenders)} found" if offenders else "none"
+    return [Finding("formatter off outside tables of data", measured, not offenders, offenders)]
+
+
 def repository_files(root: Path) -> list[Path]:
     """Files that Git tracks or would add; outside a repository every file."""
     listed = subprocess.run(
@@ -200,7 +254,10 @@ def check_hosts(root: Path) -> list[Finding]:
 
 
 def findings(root: Path) -> list[Finding]:
-    checks = (check_files, check_functions, check_ratio, check_names, check_hosts)
+    checks = (
+        check_files, check_functions, check_folders, check_ratio, check_names, check_house_words, check_classes,
+        check_formatter, check_hosts,
+    )  # fmt: skip
     return [finding for check in checks for finding in check(root)]
 
 

@@ -11,7 +11,7 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.jdbc.read import JdbcReader, Query, settled
+from instep.sources.jdbc.read import JdbcQuery, JdbcReader, settled
 from instep.sources.jdbc.sql import Sql
 from instep.sources.jdbc.types import JdbcType, column_type, form_of, query_type
 from instep.spark.jdbc import Login
@@ -109,7 +109,7 @@ TEXTS: list[tuple[DataType, str, object]] = [
 
 @pytest.mark.parametrize(("kind", "text", "settles"), TEXTS)
 def test_texts_of_drivers(kind: DataType, text: str, settles: object) -> None:
-    chunk = Chunk("t", 0, Query("SELECT", "", (kind,)).to_text())
+    chunk = Chunk("t", 0, JdbcQuery("SELECT", "", (kind,)).to_text())
     batch = pa.RecordBatch.from_arrays([pa.array([text, None])], ["c0"])
     assert settled(chunk, batch).column(0).to_pylist() == [settles, None]
 
@@ -166,6 +166,6 @@ def test_cursors_have_an_order(kind: str) -> None:
 
 def test_chunks_of_a_table_are_one_scan() -> None:
     reader = JdbcReader(Login("jdbc:x:y", "d"), '"', 100, 7, SourceLimits())
-    queries = [Query("SELECT 1", part, (Date(), Int(32))) for part in ("p < 1", "p >= 1")]
+    queries = [JdbcQuery("SELECT 1", part, (Date(), Int(32))) for part in ("p < 1", "p >= 1")]
     scan = reader.scan([Chunk("t", n, q.to_text()) for n, q in enumerate(queries)])
     assert (scan.parts, scan.forms, scan.fetch, scan.timeout) == (("p < 1", "p >= 1"), ("string", "long"), 100, 7)

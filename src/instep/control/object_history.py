@@ -94,7 +94,7 @@ class _Mapped:
 
 
 @dataclass(frozen=True)
-class _Past:
+class _AcceptedHistory:
     """All accepted versions, oldest first, the changes on record for each number, those that people mapped, and all
     reviews. `links[i]` leads from version i - 1 to version i, `backs[i]` back."""
 
@@ -127,7 +127,7 @@ def trail(store: Store, connection: str, text: str) -> ObjectHistory:
     )
 
 
-def _past(store: Store, connection: str) -> _Past:
+def _past(store: Store, connection: str) -> _AcceptedHistory:
     found = versions(store, connection, "accepted")
     catalogs = tuple(catalog_of(store, v) for v in found)
     reviews = store.reviews.find(connection)
@@ -136,7 +136,7 @@ def _past(store: Store, connection: str) -> _Past:
     renames = [[c for part in (told, mapped) for one in part.get(v.version, ()) if (c := one.change)] for v in found]
     links = tuple(_links(*comparable(catalogs[i - 1], catalogs[i]), renames[i]) if i else {} for i in range(len(found)))
     backs = tuple({new: old for old, new in link.items()} for link in links)
-    return _Past(found, catalogs, told, mapped, reviews, links, backs)
+    return _AcceptedHistory(found, catalogs, told, mapped, reviews, links, backs)
 
 
 def _told(store: Store, connection: str, reviews: Mapping[str, Review]) -> Mapping[int, Sequence[_Told]]:
@@ -211,7 +211,7 @@ def _column_links(old: Table, new: Table, recorded: Sequence[Change]) -> dict[st
     return out
 
 
-def _find(past: _Past, connection: str, text: str) -> tuple[int, Spot]:
+def _find(past: _AcceptedHistory, connection: str, text: str) -> tuple[int, Spot]:
     """(number of the newest version that has it, where)."""
     for names in (_full, _short):
         for at in range(len(past.catalogs) - 1, -1, -1):
@@ -244,7 +244,7 @@ def _path(spot: Spot) -> str:
     return ".".join(filter(None, (*spot[0], spot[1])))
 
 
-def _follow(past: _Past, at: int, spot: Spot) -> list[Spot | None]:
+def _follow(past: _AcceptedHistory, at: int, spot: Spot) -> list[Spot | None]:
     """Where it is in each version; a name that was there before and is linked to nothing is an earlier life."""
     spots: list[Spot | None] = [None] * len(past.catalogs)
     now: Spot | None = spot
@@ -265,7 +265,7 @@ def _has(catalog: Catalog, spot: Spot) -> bool:
     return table is not None and (not spot[1] or spot[1] in table.by_name)
 
 
-def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
+def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
     """What led to each version: as recorded, else as the two catalogs differ."""
     for i, version in enumerate(past.versions):
         about = [s for s in (spots[i - 1] if i else None, spots[i]) if s]
@@ -311,7 +311,7 @@ def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry
                     )
 
 
-def _held(past: _Past, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
+def _held(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
     """What was seen and not let in."""
     about = list(dict.fromkeys(s for s in spots if s))
     done = {t.review.id for told in past.told.values() for t in told}
@@ -345,7 +345,7 @@ def _touches(change: Any, spots: Sequence[Spot]) -> bool:
     return any(ref in refs and (not column or whole or column in names) for ref, column in spots)
 
 
-def _standing(past: _Past, last: int, ref: Ref, only: str) -> Iterator[ColumnStatus]:
+def _standing(past: _AcceptedHistory, last: int, ref: Ref, only: str) -> Iterator[ColumnStatus]:
     table = past.catalogs[last].get(ref)
     for column in table.columns if table else ():
         if only in ("", column.name):
@@ -355,7 +355,7 @@ def _standing(past: _Past, last: int, ref: Ref, only: str) -> Iterator[ColumnSta
             )
 
 
-def _since(past: _Past, last: int, spot: Spot) -> int:
+def _since(past: _AcceptedHistory, last: int, spot: Spot) -> int:
     """The number of the version that begins the unbroken chain which ends here."""
     at = last
     while at and (old := past.backs[at].get(spot)) is not None:

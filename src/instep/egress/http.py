@@ -104,7 +104,7 @@ def post(
     if to.scheme == "http" and not target.trusted:
         raise EgressRefused(f"{to.host} is asked for without TLS", hint="use https, or list it under `egress: allow:`")
     context = ssl.create_default_context(cafile=ca or None) if to.scheme == "https" else None
-    connection = _Pinned(target, timeout, context)
+    connection = _PinnedConnection(target, timeout, context)
     try:
         with ended_at(connection, begun + timeout):
             connection.request("POST", to.path, body, {**headers, "Connection": "close", "User-Agent": "instep"})
@@ -123,7 +123,7 @@ def _failed(to: HttpAddress, why: str) -> ConnectError:
     return ConnectError(f"{to.host} port {to.port}: {why}", hint="check the address and that the receiver runs")
 
 
-class _Pinned(http.client.HTTPConnection):
+class _PinnedConnection(http.client.HTTPConnection):
     """A connection to an address that was judged already; TLS is for the name."""
 
     def __init__(self, target: JudgedHost, timeout: float, context: ssl.SSLContext | None) -> None:

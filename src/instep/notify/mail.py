@@ -75,7 +75,7 @@ class EmailChannel:
                 f"{config.host} is asked for without TLS", hint="set tls, or list the host under `egress: allow:`"
             )
         context = ssl.create_default_context(cafile=config.ca or None)
-        server = _Pinned(target, config.timeout, context if config.tls == "tls" else None)
+        server = _PinnedMailSession(target, config.timeout, context if config.tls == "tls" else None)
         if config.tls == "starttls":
             try:
                 server.starttls(context=context)
@@ -103,7 +103,7 @@ def _why(error: Exception, late: bool) -> str:
     return type(error).__name__
 
 
-class _Pinned(smtplib.SMTP):
+class _PinnedMailSession(smtplib.SMTP):
     """A session with an address that was judged already; TLS is for the name."""
 
     def __init__(self, target: JudgedHost, timeout: float, context: ssl.SSLContext | None) -> None:

@@ -37,13 +37,13 @@ def run_parts(
         return []
     with temporary("progress") as folder:
         payload = tuple(packed((work, number, part)) for number, part in enumerate(parts))
-        job = RunningJob(spark, _Part(payload, folder), what)
+        job = RunningJob(spark, _RewritePart(payload, folder), what)
         found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
     return [found[number] for number in range(len(parts))]
 
 
 @dataclass(frozen=True)
-class _Part(ExtractTask):
+class _RewritePart(ExtractTask):
     def one(self, number: int) -> bytes:
         from pyspark import TaskContext
 

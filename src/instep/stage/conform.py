@@ -85,7 +85,7 @@ class Conformer:
                 hint="the table changed while it was read: run detect, then sync again",
             )
         source = dict(zip((c.name for c in self._sources), batch.columns[:own], strict=True))
-        return _Batch(self.spec, source, len(batch), batch.columns[own:], origins(batch)).done(self._ids)
+        return _ConformedBatch(self.spec, source, len(batch), batch.columns[own:], origins(batch)).done(self._ids)
 
 
 def check_spec(spec: StageSpec) -> None:
@@ -106,7 +106,7 @@ def check_spec(spec: StageSpec) -> None:
             raise StageError(f"{spec.table}: column {columns[0]} {problem}", hint="run plan to see the differences")
 
 
-class _Batch:
+class _ConformedBatch:
     def __init__(
         self,
         spec: StageSpec,

@@ -14,7 +14,7 @@ from instep.operations.spec import QueryWork
 from instep.store.server.pages import Only
 
 
-class Changes(QueryWork):
+class ChangeList(QueryWork):
     """Changes by the time when they were first seen."""
 
     place_types = (datetime, str)
@@ -31,7 +31,7 @@ class Changes(QueryWork):
         return (item.first_seen, item.id)
 
 
-class OneChange(QueryWork):
+class ChangeLookup(QueryWork):
     """One change by its whole id."""
 
     def find(self, context: QueryContext, query: GetChange) -> Review:

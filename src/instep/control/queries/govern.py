@@ -15,7 +15,7 @@ from instep.store.history.outbox import Attempt, Delivery
 from instep.store.server.audit import AuditEntry, Chain
 
 
-class AuditLog(QueryWork):
+class AuditList(QueryWork):
     """Entries of the audit log by their numbers."""
 
     place_types = (int,)
@@ -46,7 +46,7 @@ class DeliveryWithAttempts(Delivery):
     attempts: tuple[Attempt, ...] = ()
 
 
-class Deliveries(QueryWork):
+class DeliveryList(QueryWork):
     """Deliveries by their numbers."""
 
     place_types = (int,)
@@ -68,7 +68,7 @@ class Deliveries(QueryWork):
         return (item.number,)
 
 
-class OneDelivery(QueryWork):
+class DeliveryDetails(QueryWork):
     """One delivery by its number."""
 
     def find(self, context: QueryContext, query: GetDelivery) -> DeliveryWithAttempts:

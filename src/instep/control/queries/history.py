@@ -83,7 +83,7 @@ class WholePlan(AppliedPlan):
     plan: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Events(QueryWork):
+class EventList(QueryWork):
     """Events by their numbers."""
 
     place_types = (int,)
@@ -100,7 +100,7 @@ class Events(QueryWork):
         return (item.number,)
 
 
-class Runs(QueryWork):
+class RunList(QueryWork):
     """Runs by their start."""
 
     place_types = (datetime, str)
@@ -115,7 +115,7 @@ class Runs(QueryWork):
         return (item.started, item.id)
 
 
-class OneRun(QueryWork):
+class RunDetails(QueryWork):
     """One run by its whole id."""
 
     def find(self, context: QueryContext, query: GetRun) -> RunWithTables:
@@ -129,7 +129,7 @@ class OneRun(QueryWork):
         return RunWithTables(**vars(found), tables=tuple(map(TableOutcome.of, context.store.runs.tables(found.id))))
 
 
-class AppliedPlans(QueryWork):
+class PlanList(QueryWork):
     """Applied plans by their numbers."""
 
     place_types = (int,)
@@ -149,7 +149,7 @@ class AppliedPlans(QueryWork):
         return (self._numbers[item.id],)
 
 
-class OnePlan(QueryWork):
+class PlanDetails(QueryWork):
     """One applied plan by its whole id."""
 
     def find(self, context: QueryContext, query: GetPlan) -> WholePlan:

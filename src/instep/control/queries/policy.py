@@ -31,7 +31,7 @@ class SelectionListing:
         return cls(**tree(place, found), objects=tuple(found))
 
 
-class OnePolicy(QueryWork):
+class PolicyInForce(QueryWork):
     """The policy of one connection."""
 
     def find(self, context: QueryContext, query: GetPolicy) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class OnePolicy(QueryWork):
         return shown(context.project, context.connection(query.connection)).document()
 
 
-class OneDecision(QueryWork):
+class DecisionExplained(QueryWork):
     """The decision on one change."""
 
     def find(self, context: QueryContext, query: ExplainDecision) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class OneDecision(QueryWork):
         return explained(found)
 
 
-class OneSelection(QueryWork):
+class SelectionDetails(QueryWork):
     """The selection of one connection."""
 
     def find(self, context: QueryContext, query: GetSelection) -> SelectionListing:

@@ -38,7 +38,7 @@ class SchemaDocument(schema_history.SchemaVersion):
         return schema_history.SchemaVersion(**own)
 
 
-class OneSchema(QueryWork):
+class SchemaAsOf(QueryWork):
     """A schema as of now, or as of some time."""
 
     def find(self, context: QueryContext, query: GetSchema) -> SchemaDocument:
@@ -50,7 +50,7 @@ class OneSchema(QueryWork):
         return SchemaDocument.of(store, version, copies)
 
 
-class Versions(QueryWork):
+class VersionList(QueryWork):
     """Versions of one side's schemas by their numbers."""
 
     place_types = (int,)
@@ -67,7 +67,7 @@ class Versions(QueryWork):
         return (item.version,)
 
 
-class OneVersion(QueryWork):
+class VersionDetails(QueryWork):
     """One version of a side's schema by its number."""
 
     def find(self, context: QueryContext, query: GetVersion) -> SchemaDocument:
@@ -78,7 +78,7 @@ class OneVersion(QueryWork):
         raise NotFound.of("version", str(query.version))
 
 
-class OneObject(QueryWork):
+class ObjectDetails(QueryWork):
     """One table or column through all accepted versions."""
 
     def find(self, context: QueryContext, query: GetObjectHistory) -> object_history.ObjectHistory:

@@ -13,7 +13,7 @@ from instep.operations.spec import QueryWork
 from instep.store.catalogs.backfills import Backfill
 
 
-class Backfills(QueryWork):
+class BackfillList(QueryWork):
     """Backfills of one connection by their numbers."""
 
     place_types = (int,)
@@ -30,7 +30,7 @@ class Backfills(QueryWork):
         return (item.number,)
 
 
-class OneJob(QueryWork):
+class JobDetails(QueryWork):
     """One job by its id or a unique prefix of it."""
 
     def find(self, context: QueryContext, query: GetQueuedJob) -> Job:

@@ -39,7 +39,7 @@ from instep.stage.spec import StagedFile, SystemColumns
 
 
 @dataclass(frozen=True)
-class _Work:
+class _DeltaMerge:
     """One merge. `names`: the columns of staged rows that decide it: key first, then those whose values are compared,
     then the time."""
 
@@ -164,7 +164,7 @@ def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit:
 
 def _upsert(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> LoadOutcome:
     held = change.held
-    work = _Work(held.record.table, how, SystemColumns.of(held.record.table, prefix))
+    work = _DeltaMerge(held.record.table, how, SystemColumns.of(held.record.table, prefix))
     with engine() as db:
         _meet(db, held, work, files)
         found = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
@@ -182,7 +182,7 @@ def _upsert(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit
     )
 
 
-def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _Work, files: Sequence[StagedFile]) -> None:
+def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _DeltaMerge, files: Sequence[StagedFile]) -> None:
     """Makes the tables s (one staged row a key) and met (every row, and what becomes of it)."""
     db.register("staged", staged_rows(held, work.names, files, work.brief))
     run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
@@ -214,7 +214,7 @@ def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _Work, fil
 def _edits(
     db: duckdb.DuckDBPyConnection,
     held: DeltaTableState,
-    work: _Work,
+    work: _DeltaMerge,
     found: dict[str, int],
     files: Sequence[StagedFile],
 ) -> tuple[list[RowEdit], Iterator[pa.RecordBatch]]:
@@ -237,7 +237,7 @@ def _edits(
 
 
 def _marks(
-    db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _Work, stamps: Sequence[str], rows: int
+    db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _DeltaMerge, stamps: Sequence[str], rows: int
 ) -> pa.Table:
     """The system columns of rows that leave: the time is that of the staged rows."""
     at: Any = None

@@ -148,7 +148,7 @@ def again(
 ) -> None:
     """Files again whose columns (by physical name) get the values of another one in their own type: in `casts` those of
     the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
-    held, own, moves = change.held, set[str](), dict[str, _Move]()
+    held, own, moves = change.held, set[str](), dict[str, _ValueMove]()
     if commit.part and commit.part.moves:
         moves = _moves(change, commit.part, {f.physical: f for f in layout})
         within = commit.part.column, commit.part.shard
@@ -175,7 +175,7 @@ def again(
 
 
 @dataclass(frozen=True)
-class _Move:
+class _ValueMove:
     """Where the values of a column come from; None: it has none any more."""
 
     before: DeltaField | None
@@ -192,13 +192,13 @@ class _Move:
         return done.values
 
 
-def _moves(change: DeltaCommit, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _Move]:
+def _moves(change: DeltaCommit, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _ValueMove]:
     """By physical name, with the columns as they are after the change; what was dropped with it still has values."""
-    there, found = {f.name: f for f in change.fields or change.held.columns}, dict[str, _Move]()
+    there, found = {f.name: f for f in change.fields or change.held.columns}, dict[str, _ValueMove]()
     for old, new in part.moves:
         waits = None if old in there else latest(change.record.parked, old)
-        found[there[new].physical] = _Move(layout[waits.place] if waits else there[old], there[new])
+        found[there[new].physical] = _ValueMove(layout[waits.place] if waits else there[old], there[new])
     for old, _ in part.moves:
         if old in there:
-            found.setdefault(there[old].physical, _Move(None, there[old]))
+            found.setdefault(there[old].physical, _ValueMove(None, there[old]))
     return found

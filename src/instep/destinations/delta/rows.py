@@ -63,7 +63,7 @@ def take(held: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _FoundRows:
     """Where rows that were met stand. `version`: the record's, which a claim leaves as it is."""
 
     version: int
@@ -84,13 +84,13 @@ def lookup_rows(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
         found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
     at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
     rows = take(held, at, held.fields).cast(_plain(held.fields))
-    return RowLookup(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.paths), at))
+    return RowLookup(rows, [int(n) for n in found["n"]], _FoundRows(held.record.version, frozenset(held.paths), at))
 
 
 def update_rows(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
     seen = met.places
-    assert isinstance(seen, _Seen), "`lookup_rows` made it"
+    assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
     held, _ = loaded(warehouse, ref)
     held.record.check(commit.fence)
     if held.record.version != seen.version or frozenset(held.paths) != seen.files:

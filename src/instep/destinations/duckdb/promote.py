@@ -30,7 +30,7 @@ _NEW = "_instep_promoted"
 
 
 @dataclass
-class _Found:
+class _DuckDbPromotedRows:
     """Rows that get a value: their places in the table, what their objects become, the values by column."""
 
     schema: pa.Schema
@@ -59,10 +59,12 @@ def promote(
     return Promoted(done, found.invalid_values)
 
 
-def _look(session: DuckDbSession, record: Record, columns: Mapping[str, OverflowColumn], extra: str) -> _Found:
+def _look(
+    session: DuckDbSession, record: Record, columns: Mapping[str, OverflowColumn], extra: str
+) -> _DuckDbPromotedRows:
     """Only rows without a value that have an object are read."""
     kinds = [pa.field(f"v{i}", arrow_type(kept.type)) for i, kept in enumerate(columns.values())]
-    found = _Found(pa.schema([pa.field("n", pa.int64()), pa.field("o", pa.string()), *kinds]))
+    found = _DuckDbPromotedRows(pa.schema([pa.field("n", pa.int64()), pa.field("o", pa.string()), *kinds]))
     lacks = [f"{q(c)} IS NULL" for c in columns]
     some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
     what = ", ".join(["rowid", f"{q(extra)}::VARCHAR", *lacks])
@@ -71,7 +73,9 @@ def _look(session: DuckDbSession, record: Record, columns: Mapping[str, Overflow
     return found
 
 
-def _of(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], found: _Found) -> Iterator[pa.RecordBatch]:
+def _of(
+    batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], found: _DuckDbPromotedRows
+) -> Iterator[pa.RecordBatch]:
     objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(1).to_pylist()]
     got: list[set[str]] = [set() for _ in objects]
     values: list[pa.Array] = []
@@ -90,7 +94,11 @@ def _of(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], found: _Fo
 
 
 def _write(
-    session: DuckDbSession, record: Record, found: _Found, columns: Mapping[str, OverflowColumn], extra: str
+    session: DuckDbSession,
+    record: Record,
+    found: _DuckDbPromotedRows,
+    columns: Mapping[str, OverflowColumn],
+    extra: str,
 ) -> None:
     session.db.register(_NEW, pa.Table.from_batches(found.batches, found.schema))
     sets = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(columns)]

@@ -58,7 +58,7 @@ class Evolution:
 
 
 @dataclass
-class _Entry:
+class _EvolvingSqlColumn:
     """A column on its way; one that was renamed gives way to another of its old name."""
 
     name: str
@@ -71,7 +71,7 @@ class _Entry:
 def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: Table) -> Evolution:
     """The columns that `steps` lead to: identity from the steps, everything else from `after`. Renames are simultaneous
     (a swap is two of them) or in sequence. DestinationError if steps and `after` do not fit together."""
-    entries = [_Entry(c.name, c) for c in now.columns]
+    entries = [_EvolvingSqlColumn(c.name, c) for c in now.columns]
     dropped = [found for step in steps if (found := _run(entries, parked, step)) is not None]
     wanted = {c.name for c in after.columns}
     if len(entries) != len(wanted) or {e.name for e in entries} != wanted:
@@ -85,19 +85,19 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
     return Evolution(tuple(ColumnOrigin(_held(c, e), e.before, e.parked, e.rewrite) for c, e in pairs), tuple(dropped))
 
 
-def _held(column: Column, entry: _Entry) -> Column:
+def _held(column: Column, entry: _EvolvingSqlColumn) -> Column:
     """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
     strict = entry.before is not None and not entry.before.nullable and entry.rewrite is None
     return replace(column, nullable=column.nullable or not strict, comment=column.comment or None)
 
 
-def _run(entries: list[_Entry], parked: Sequence[Parked], step: Step) -> Column | None:
+def _run(entries: list[_EvolvingSqlColumn], parked: Sequence[Parked], step: Step) -> Column | None:
     """Applies one step to the entries; returns what it dropped."""
     match step.change:
         case ColumnAdded(after=column):
-            entries.append(_Entry(column.name, None))
+            entries.append(_EvolvingSqlColumn(column.name, None))
         case UndropColumn(before=before, after=column):
-            entries.append(_Entry(column.name, None, _parked(parked, before.name, step)))
+            entries.append(_EvolvingSqlColumn(column.name, None, _parked(parked, before.name, step)))
         case ColumnRenamed(before=before, after=column):
             entry = _find(entries, before.name, step)
             entry.name, entry.moved = column.name, True
@@ -124,7 +124,7 @@ def _parked(parked: Sequence[Parked], name: str, step: Step) -> Parked:
     return found
 
 
-def _find(entries: list[_Entry], name: str, step: Step, *, at_end: bool = False) -> _Entry:
+def _find(entries: list[_EvolvingSqlColumn], name: str, step: Step, *, at_end: bool = False) -> _EvolvingSqlColumn:
     """The column of that name, by the old names first; `at_end`: by the names after all renames."""
     found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
     if not found:

@@ -37,7 +37,7 @@ SPECS = (
         route="GET /changes",
         query=ListChanges,
         result="instep.model:Review",
-        work="instep.control.queries.changes:Changes",
+        work="instep.control.queries.changes:ChangeList",
         paged=True,
     ),
     QuerySpec(
@@ -46,6 +46,6 @@ SPECS = (
         route="GET /changes/{change}",
         query=GetChange,
         result="instep.model:Review",
-        work="instep.control.queries.changes:OneChange",
+        work="instep.control.queries.changes:ChangeLookup",
     ),
 )

@@ -63,7 +63,7 @@ SPECS = (
         route="GET /events",
         query=ListEvents,
         result="instep.store.history.recorded_event:LoggedEvent",
-        work="instep.control.queries.history:Events",
+        work="instep.control.queries.history:EventList",
         paged=True,
     ),
     QuerySpec(
@@ -72,7 +72,7 @@ SPECS = (
         route="GET /runs",
         query=ListRuns,
         result="instep.model:Run",
-        work="instep.control.queries.history:Runs",
+        work="instep.control.queries.history:RunList",
         paged=True,
     ),
     QuerySpec(
@@ -81,7 +81,7 @@ SPECS = (
         route="GET /runs/{run}",
         query=GetRun,
         result="instep.control.queries.history:RunWithTables",
-        work="instep.control.queries.history:OneRun",
+        work="instep.control.queries.history:RunDetails",
     ),
     QuerySpec(
         "list_plans",
@@ -89,7 +89,7 @@ SPECS = (
         route="GET /connections/{connection}/plans",
         query=ListPlans,
         result="instep.control.queries.history:AppliedPlan",
-        work="instep.control.queries.history:AppliedPlans",
+        work="instep.control.queries.history:PlanList",
         paged=True,
     ),
     QuerySpec(
@@ -98,6 +98,6 @@ SPECS = (
         route="GET /plans/{plan}",
         query=GetPlan,
         result="instep.control.queries.history:WholePlan",
-        work="instep.control.queries.history:OnePlan",
+        work="instep.control.queries.history:PlanDetails",
     ),
 )

@@ -52,7 +52,7 @@ SPECS = (
         route="GET /connections/{connection}/policy",
         query=GetPolicy,
         result="builtins:dict",
-        work="instep.control.queries.policy:OnePolicy",
+        work="instep.control.queries.policy:PolicyInForce",
     ),
     QuerySpec(
         "explain_decision",
@@ -60,7 +60,7 @@ SPECS = (
         route="GET /connections/{connection}/policy/explain",
         query=ExplainDecision,
         result="builtins:dict",
-        work="instep.control.queries.policy:OneDecision",
+        work="instep.control.queries.policy:DecisionExplained",
     ),
     QuerySpec(
         "get_selection",
@@ -68,6 +68,6 @@ SPECS = (
         route="GET /connections/{connection}/selection",
         query=GetSelection,
         result="instep.control.queries.policy:SelectionListing",
-        work="instep.control.queries.policy:OneSelection",
+        work="instep.control.queries.policy:SelectionDetails",
     ),
 )

@@ -61,7 +61,7 @@ SPECS = (
         route="GET /connections/{connection}/schema",
         query=GetSchema,
         result="instep.control.queries.schemas:SchemaDocument",
-        work="instep.control.queries.schemas:OneSchema",
+        work="instep.control.queries.schemas:SchemaAsOf",
     ),
     QuerySpec(
         "list_versions",
@@ -69,7 +69,7 @@ SPECS = (
         route="GET /connections/{connection}/history",
         query=ListVersions,
         result="instep.control.schema_history:SchemaVersion",
-        work="instep.control.queries.schemas:Versions",
+        work="instep.control.queries.schemas:VersionList",
         paged=True,
     ),
     QuerySpec(
@@ -78,7 +78,7 @@ SPECS = (
         route="GET /connections/{connection}/history/{version}",
         query=GetVersion,
         result="instep.control.queries.schemas:SchemaDocument",
-        work="instep.control.queries.schemas:OneVersion",
+        work="instep.control.queries.schemas:VersionDetails",
     ),
     QuerySpec(
         "get_object_history",
@@ -86,6 +86,6 @@ SPECS = (
         route="GET /connections/{connection}/trail",
         query=GetObjectHistory,
         result="instep.control.object_history:ObjectHistory",
-        work="instep.control.queries.schemas:OneObject",
+        work="instep.control.queries.schemas:ObjectDetails",
     ),
 )

@@ -35,7 +35,7 @@ SPECS = (
         route="GET /connections/{connection}/backfills",
         query=ListBackfills,
         result="instep.store.catalogs.backfills:Backfill",
-        work="instep.control.queries.work:Backfills",
+        work="instep.control.queries.work:BackfillList",
         paged=True,
     ),
     QuerySpec(
@@ -44,6 +44,6 @@ SPECS = (
         route="GET /queue/{job}",
         query=GetQueuedJob,
         result="instep.model:Job",
-        work="instep.control.queries.work:OneJob",
+        work="instep.control.queries.work:JobDetails",
     ),
 )

@@ -20,18 +20,18 @@ HINT = "correct the file and run the command again"
 _FORM = "a contract has apiVersion: v3..., kind: DataContract and a schema: https://bitol.io"
 
 
-class _Part(BaseModel):
+class _ContractPart(BaseModel):
     """What is not read here is nobody's mistake: a contract says much else."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
 
-class Custom(_Part):
+class Custom(_ContractPart):
     property: str
     value: Any = None
 
 
-class Element(_Part):
+class Element(_ContractPart):
     name: str = Field(min_length=1)
     custom: list[Custom] = Field(default_factory=list, alias="customProperties")
 
@@ -52,7 +52,7 @@ class Object(Element):
     properties: list[Property] = Field(default_factory=list)
 
 
-class Contract(_Part):
+class Contract(_ContractPart):
     api: str = Field(alias="apiVersion", pattern=r"^v3\.")
     kind: str = Field("DataContract", pattern="^DataContract$")
     id: str

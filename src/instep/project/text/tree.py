@@ -47,7 +47,7 @@ def parse(text: str) -> Tree:
     try:
         node = _compose(text)
         if node is not None:
-            tree.data = _Reader(tree).value(node, ())
+            tree.data = _TreeReader(tree).value(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         tree.problems.append((mark.line + 1 if mark else 1, _said(error)))
@@ -86,7 +86,7 @@ class _TooMuch(Exception):
         self.line = line
 
 
-class _Reader:
+class _TreeReader:
     def __init__(self, tree: Tree) -> None:
         self._tree, self._seen = tree, 0
         self._open: list[yaml.Node] = []

@@ -58,7 +58,7 @@ class Touch:
 
 
 @dataclass
-class _Entry:
+class _RehearsedTable:
     """A table with the names that it and its columns have had."""
 
     table: Table
@@ -67,10 +67,10 @@ class _Entry:
     key_name: str = ""
 
     @classmethod
-    def of(cls, table: Table) -> _Entry:
+    def of(cls, table: Table) -> _RehearsedTable:
         return cls(table, {table.ref}, {c.name: {c.name} for c in table.columns})
 
-    def copy(self) -> _Entry:
+    def copy(self) -> _RehearsedTable:
         return replace(self, columns=dict(self.columns))
 
 
@@ -81,9 +81,9 @@ class Rehearsal:
     rules: Rules
     touches: list[Touch] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
-    _tables: dict[Ref, _Entry] = field(default_factory=dict)
+    _tables: dict[Ref, _RehearsedTable] = field(default_factory=dict)
     _path: tuple[str, ...] = ()
-    _saved: tuple[dict[Ref, _Entry], tuple[str, ...]] | None = None
+    _saved: tuple[dict[Ref, _RehearsedTable], tuple[str, ...]] | None = None
     _count: int = 0
     _ids: bool = False
     _column_ids: bool = False
@@ -94,7 +94,7 @@ class Rehearsal:
     @classmethod
     def of(cls, catalog: Catalog, rules: Rules) -> Rehearsal:
         made = cls(rules)
-        made._tables = {t.ref: _Entry.of(t) for t in catalog.tables}
+        made._tables = {t.ref: _RehearsedTable.of(t) for t in catalog.tables}
         made._ids = any(t.id for t in catalog.tables)
         made._weak = any((t.id or "").startswith(WEAK) for t in catalog.tables)
         made._column_ids = any(c.id for t in catalog.tables for c in t.columns)
@@ -118,7 +118,7 @@ class Rehearsal:
             del self.touches[touched:]
             raise
 
-    def _owned(self, ref: Ref) -> _Entry:
+    def _owned(self, ref: Ref) -> _RehearsedTable:
         """The table, to be altered by this statement: what was saved before keeps its own."""
         if ref not in self._own:
             self._tables[ref] = self._tables[ref].copy()
@@ -155,7 +155,7 @@ class Rehearsal:
     def _same(self, a: str, b: str) -> bool:
         return a == b or (self.rules.folds and a.casefold() == b.casefold())
 
-    def _find(self, name: ddl.Name) -> _Entry | None:
+    def _find(self, name: ddl.Name) -> _RehearsedTable | None:
         """The table by its name, looked up as the search path says."""
         for schema in name[:-1] or self._path:
             if (ref := self._known((schema, name[-1]))) is not None:
@@ -168,7 +168,7 @@ class Rehearsal:
             return name if name in self._tables else None
         return next((r for r in self._tables if self._same(r[0], name[0]) and self._same(r[1], name[1])), None)
 
-    def _edit(self, entry: _Entry, edit: ddl.OfTable) -> None:
+    def _edit(self, entry: _RehearsedTable, edit: ddl.OfTable) -> None:
         match edit:
             case ddl.DropTable():
                 self._drop(entry)
@@ -187,7 +187,7 @@ class Rehearsal:
             case _:
                 self._edit_column(entry, edit)
 
-    def _edit_column(self, entry: _Entry, edit: ddl.OfTable) -> None:
+    def _edit_column(self, entry: _RehearsedTable, edit: ddl.OfTable) -> None:
         match edit:
             case ddl.AddColumn():
                 self._add(entry, edit.column, or_not=edit.or_not)
@@ -210,11 +210,11 @@ class Rehearsal:
             case ddl.SetComment():
                 self._change(entry, self._column(entry, edit.column), comment=edit.text or None)
 
-    def _put(self, entry: _Entry, table: Table, touch: Touch) -> None:
+    def _put(self, entry: _RehearsedTable, table: Table, touch: Touch) -> None:
         entry.table = table
         self.touches.append(touch)
 
-    def _column(self, entry: _Entry, name: str) -> Column:
+    def _column(self, entry: _RehearsedTable, name: str) -> Column:
         for column in entry.table.columns:
             if self._same(column.name, name):
                 return column
@@ -224,7 +224,7 @@ class Rehearsal:
         kind, native, note = self.rules.types(declared)
         return {"type": kind, "native": native, "note": note}
 
-    def _change(self, entry: _Entry, column: Column, **new: object) -> None:
+    def _change(self, entry: _RehearsedTable, column: Column, **new: object) -> None:
         columns = tuple(replace(c, **new) if c is column else c for c in entry.table.columns)  # type: ignore[arg-type]
         touch = Touch(self._now, entry.refs, entry.columns[column.name])
         self._put(entry, replace(entry.table, columns=columns), touch)
@@ -239,7 +239,7 @@ class Rehearsal:
         kind, native, note = self.rules.types(said.declared)
         return Column(said.name, kind, said.nullable, id, 0, said.default, said.comment, native, note)
 
-    def _add(self, entry: _Entry, said: ddl.ColumnDefinition, *, or_not: bool = False) -> None:
+    def _add(self, entry: _RehearsedTable, said: ddl.ColumnDefinition, *, or_not: bool = False) -> None:
         if any(self._same(c.name, said.name) for c in entry.table.columns):
             if or_not:
                 return
@@ -253,7 +253,9 @@ class Rehearsal:
             self._first_key(entry)
             self._key(entry, (column.name,))
 
-    def _placed(self, entry: _Entry, columns: Sequence[Column], moved: Column, after: str | None) -> tuple[Column, ...]:
+    def _placed(
+        self, entry: _RehearsedTable, columns: Sequence[Column], moved: Column, after: str | None
+    ) -> tuple[Column, ...]:
         if after is None:
             return tuple(columns)
         rest = [c for c in columns if c is not moved]
@@ -262,7 +264,7 @@ class Rehearsal:
         at = rest.index(self._column(entry, after)) + 1 if after else 0
         return (*rest[:at], moved, *rest[at:])
 
-    def _drop_column(self, entry: _Entry, edit: ddl.DropColumn) -> None:
+    def _drop_column(self, entry: _RehearsedTable, edit: ddl.DropColumn) -> None:
         try:
             column = self._column(entry, edit.name)
         except SchemaError:
@@ -280,7 +282,7 @@ class Rehearsal:
             rest = tuple(n for n in entry.table.key if n != column.name) if self.rules.folds else ()
             self._key(entry, rest)
 
-    def _rename(self, entry: _Entry, name: str, to: str) -> None:
+    def _rename(self, entry: _RehearsedTable, name: str, to: str) -> None:
         if any(self._same(c.name, to) and c.name != name for c in entry.table.columns):
             raise SchemaError(f"table {entry.table.path} has a column {to} already")
         columns = tuple(replace(c, name=to) if c.name == name else c for c in entry.table.columns)
@@ -289,7 +291,7 @@ class Rehearsal:
         entry.columns[to] = names
         self._put(entry, replace(entry.table, columns=columns), Touch(self._now, entry.refs, names))
 
-    def _redefine(self, entry: _Entry, edit: ddl.RedefineColumn) -> None:
+    def _redefine(self, entry: _RehearsedTable, edit: ddl.RedefineColumn) -> None:
         column, said = self._column(entry, edit.name), edit.column
         if said.name != column.name:
             self._rename(entry, column.name, said.name)
@@ -309,11 +311,11 @@ class Rehearsal:
             self._first_key(entry)
             self._key(entry, (said.name,))
 
-    def _first_key(self, entry: _Entry) -> None:
+    def _first_key(self, entry: _RehearsedTable) -> None:
         if entry.table.key:
             raise SchemaError(f"table {entry.table.path} has a primary key already")
 
-    def _key(self, entry: _Entry, names: tuple[str, ...], called: str = "") -> None:
+    def _key(self, entry: _RehearsedTable, names: tuple[str, ...], called: str = "") -> None:
         if len(set(names)) < len(names):
             raise SchemaError(f"the key of {entry.table.path} has a column twice: {', '.join(names)}")
         places = {name: place for place, name in enumerate(names, 1)}
@@ -327,7 +329,7 @@ class Rehearsal:
     def _may_be_null(self, column: Column, key: tuple[str, ...]) -> bool:
         return column.name not in key or self.rules.keeps_null(column, key)
 
-    def _drop_constraint(self, entry: _Entry, name: str) -> None:
+    def _drop_constraint(self, entry: _RehearsedTable, name: str) -> None:
         """Catalogs do not record the name of a key: it is `<table>_pkey` unless it was given another."""
         usual = {f"{ref[1]}_pkey" for ref in entry.refs} | {"PRIMARY"} | ({entry.key_name} - {""})
         if name in usual and entry.table.key:
@@ -335,12 +337,12 @@ class Rehearsal:
         elif entry.table.key and not _NO_KEY.search(name):
             raise SchemaError(f"whether {name} is the primary key of {entry.table.path} is not known")
 
-    def _drop(self, entry: _Entry) -> None:
+    def _drop(self, entry: _RehearsedTable) -> None:
         del self._tables[entry.table.ref]
         self._own.discard(entry.table.ref)
         self.touches.append(Touch(self._now, entry.refs))
 
-    def _move(self, entry: _Entry, ref: Ref) -> None:
+    def _move(self, entry: _RehearsedTable, ref: Ref) -> None:
         if (known := self._known(ref)) in self._tables and known != entry.table.ref:
             raise SchemaError(f"there is a table {'.'.join(known or ref)} already")
         del self._tables[entry.table.ref]
@@ -366,7 +368,7 @@ class Rehearsal:
             whole = edit.like_whole
             columns = tuple(c if whole else replace(c, key=0, comment=None, default=None) for c in like.table.columns)
             table = replace(table, columns=columns, comment=like.table.comment if whole else None)
-        entry = _Entry.of(table)
+        entry = _RehearsedTable.of(table)
         for said in edit.columns:
             column = self._new(said)
             if any(self._same(c.name, said.name) for c in entry.table.columns):

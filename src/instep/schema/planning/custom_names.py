@@ -36,7 +36,7 @@ class NamedCatalog:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _CustomName:
     alias: str
     wanted: str
 
@@ -67,16 +67,16 @@ def follow_given(
     return NamedCatalog(Catalog.of(out), tuple(kept))
 
 
-def _table_wish(table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: Given, legal: Legal) -> _Wish:
+def _table_wish(table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: Given, legal: Legal) -> _CustomName:
     """What has no alias yet gets its name as every new table does."""
     said = given(table.ref).table
     if table.alias and said and not table.retained:
-        return _Wish(table.alias, legal("table", said, f"{table.schema}\0{table.name}"))
+        return _CustomName(table.alias, legal("table", said, f"{table.schema}\0{table.name}"))
     origin = origins.get(table.ref)
     old = before.get(origin) if origin else None
     if old is not None and not table.alias and not said and given(old.ref).table:
-        return _Wish("", old.alias)
-    return _Wish(table.alias, table.alias)
+        return _CustomName("", old.alias)
+    return _CustomName(table.alias, table.alias)
 
 
 def _columns(
@@ -97,12 +97,14 @@ def _columns(
     return tuple(replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True)), notes
 
 
-def _column_wish(column: Column, said: str, legal: Legal) -> _Wish:
+def _column_wish(column: Column, said: str, legal: Legal) -> _CustomName:
     moves = column.alias and said and not column.retained
-    return _Wish(column.alias, legal("column", said, column.name) if moves else column.alias)
+    return _CustomName(column.alias, legal("column", said, column.name) if moves else column.alias)
 
 
-def _moved(wishes: Sequence[_Wish], fold: Callable[[str], str], system: frozenset[str]) -> tuple[list[str], list[int]]:
+def _moved(
+    wishes: Sequence[_CustomName], fold: Callable[[str], str], system: frozenset[str]
+) -> tuple[list[str], list[int]]:
     """The aliases once those have moved that can, all at once, and the places of those that cannot."""
     going = [i for i, w in enumerate(wishes) if w.wanted != w.alias]
     stuck: list[int] = []

@@ -124,7 +124,7 @@ def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _WantedName:
     """A name to be given: what it is now, what it should be, what that is without a hash, and what the hash is made
     of."""
 
@@ -183,7 +183,7 @@ def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
     return naming.system - own
 
 
-def _table_wish(table: Table, naming: Naming) -> _Wish:
+def _table_wish(table: Table, naming: Naming) -> _WantedName:
     given = naming.given(table.ref).table
     plain = bool(given) or table.schema in ("", naming.default_schema)
     if not table.alias:
@@ -192,18 +192,18 @@ def _table_wish(table: Table, naming: Naming) -> _Wish:
     full = given or (table.name if plain else f"{table.schema}__{table.name}")
     original = f"{table.schema}\0{table.name}"
     natural, clean = _legal(full, original, naming, table=True)
-    return _Wish(table.alias, natural, clean, original, exact=plain and natural == full)
+    return _WantedName(table.alias, natural, clean, original, exact=plain and natural == full)
 
 
-def _column_wish(table: Table, column: Column, naming: Naming) -> _Wish:
+def _column_wish(table: Table, column: Column, naming: Naming) -> _WantedName:
     if is_row_id(column):
         own = f"{naming.prefix}id"
-        return _Wish(column.alias, own, own, column.name, exact=True)
+        return _WantedName(column.alias, own, own, column.name, exact=True)
     if not column.alias:
         check_name(column.name, f"a column of table {table.path}")
     name = naming.given(table.ref).columns.get(column.name, column.name)
     natural, clean = _legal(_unsystematic(name, naming), column.name, naming)
-    return _Wish(column.alias, natural, clean, column.name, exact=natural == name)
+    return _WantedName(column.alias, natural, clean, column.name, exact=natural == name)
 
 
 def _unsystematic(name: str, naming: Naming) -> str:
@@ -226,7 +226,7 @@ def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
     return name.encode()[: naming.max_bytes - len(suffix)].decode(errors="ignore") + suffix
 
 
-def _give(wishes: Sequence[_Wish], naming: Naming, system: frozenset[str], where: str) -> list[str]:
+def _give(wishes: Sequence[_WantedName], naming: Naming, system: frozenset[str], where: str) -> list[str]:
     """An alias for each wish: first those that are there, then the names that need no change, then the others."""
     taken = set(system)
     given = [wish.alias for wish in wishes]
@@ -241,7 +241,7 @@ def _give(wishes: Sequence[_Wish], naming: Naming, system: frozenset[str], where
     return given
 
 
-def _free(wish: _Wish, naming: Naming, taken: Set[str]) -> str:
+def _free(wish: _WantedName, naming: Naming, taken: Set[str]) -> str:
     tries = (_hashed(wish.natural, wish.original, naming, attempt) for attempt in count())
     return next(name for name in chain([wish.natural], tries) if naming.fold(name) not in taken)
 
@@ -286,7 +286,7 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
             yield Collision(table, column, aliases[place], columns[met[place]].name)
 
 
-def _met(wishes: Sequence[_Wish], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
+def _met(wishes: Sequence[_WantedName], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
     """(place, place of the one that has the name) of the wishes without an alias that are not given as they are."""
     holders: dict[str, int] = {}
     for place in sorted(range(len(wishes)), key=lambda i: (not wishes[i].alias, not wishes[i].exact)):

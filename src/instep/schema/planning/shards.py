@@ -53,7 +53,7 @@ def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
     if scene.whole is None:
         made = first(after, scene.column)
         return Joined((step(after.ref, TableAdded(made)),), made)
-    work = _Work(scene, after, {c.name: c for c in scene.whole.columns})
+    work = _ShardedPlan(scene, after, {c.name: c for c in scene.whole.columns})
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
             work.rename(change.before.name, change.after.name)
@@ -110,7 +110,7 @@ def _fits(scene: ShardScene, after: Table) -> None:
 
 
 @dataclass
-class _Work:
+class _ShardedPlan:
     """The whole table on its way."""
 
     scene: ShardScene

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from instep.control import reviews
-from instep.control.queries.changes import OneChange
+from instep.control.queries.changes import ChangeLookup
 from instep.control.selection.selections import answer_hashed
 from instep.errors import Conflict
 from instep.model import Review
@@ -66,7 +66,7 @@ ChangeId = Annotated[str, name("A change's id, c-...")]
 
 def _known(the: ServerContext, who: Caller, change: str) -> Review:
     """Return the change with this whole id."""
-    return OneChange().find(context_of(the, who), GetChange(change))
+    return ChangeLookup().find(context_of(the, who), GetChange(change))
 
 
 def _document(review: Review) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fastapi import Path
 from fastapi.encoders import jsonable_encoder
 from starlette.responses import Response
 
-from instep.control.queries.govern import OneDelivery
+from instep.control.queries.govern import DeliveryDetails
 from instep.operations.queries.govern import GetDelivery
 from instep.server import resources
 from instep.server.access import CallerDep, ServerDep
@@ -96,7 +96,7 @@ def retry_delivery(the: ServerDep, who: CallerDep, delivery: Number, writes: Mat
     """A dead delivery is due again at once."""
 
     def do() -> WriteAnswer:
-        writes.check(jsonable_encoder(OneDelivery().find(context_of(the, who), GetDelivery(delivery))))
+        writes.check(jsonable_encoder(DeliveryDetails().find(context_of(the, who), GetDelivery(delivery))))
         again = the.store.outbox.retry(delivery)
         return WriteAnswer({"delivery": jsonable_encoder(again)}, detail={"channel": again.channel})
 

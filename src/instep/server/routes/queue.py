@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from instep.control.queries.work import OneJob
+from instep.control.queries.work import JobDetails
 from instep.model import Job, JobStatus
 from instep.operations.queries.work import GetQueuedJob
 from instep.server.access import CallerDep, ServerDep, check_role
@@ -104,7 +104,7 @@ def list_queue(
 
 def _known(the: ServerContext, who: Caller, job: str) -> Job:
     """Return the job with this id, or with the one id that begins so."""
-    return OneJob().find(context_of(the, who), GetQueuedJob(job))
+    return JobDetails().find(context_of(the, who), GetQueuedJob(job))
 
 
 @routes.post("/queue/{job}/cancel", response_model=JobChanged)

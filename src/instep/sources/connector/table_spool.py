@@ -57,7 +57,7 @@ class Declaration:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _SpooledBatch:
     rows: int
     own: tuple[pa.Array, ...]
     columns: Mapping[str, Values]
@@ -65,7 +65,7 @@ class _Batch:
 
 
 @dataclass
-class _Seen:
+class _SpooledColumn:
     """What is known of a column of the segment."""
 
     type: DataType
@@ -86,8 +86,8 @@ class TableSpool:
         self._folder, self._said = folder, said
         self.rows, self.bytes = 0, 0
         self._stem = f"{re.sub(r'[^A-Za-z0-9]+', '-', said.label).strip('-')[:80] or 'table'}-t{number}"
-        self._seen: dict[str, _Seen] = {name: _Seen(kind) for name, kind in said.types.items()}
-        self._waiting: list[_Batch] = []
+        self._seen: dict[str, _SpooledColumn] = {name: _SpooledColumn(kind) for name, kind in said.types.items()}
+        self._waiting: list[_SpooledBatch] = []
         self._rows, self._bytes = 0, 0
         self._steps: list[SegmentTable] = []
         self._told: tuple[object, ...] = ()
@@ -141,7 +141,7 @@ class TableSpool:
             self._steps.append(later._step())
             self._told = telling
         for name, seen in later._seen.items():
-            known = self._seen.setdefault(name, _Seen(seen.type))
+            known = self._seen.setdefault(name, _SpooledColumn(seen.type))
             known.type = seen.type if isinstance(known.type, Unknown) else known.type
             known.invalid_values, known.wide = known.invalid_values + seen.invalid_values, known.wide or seen.wide
             known.came, known.met = known.came or seen.came, known.met | seen.met
@@ -180,7 +180,7 @@ class TableSpool:
         """The operations of a frame, by number; raises ReadError if it cannot be read."""
         batch, counts = self._batch(frame)
         for name, values in batch.columns.items():
-            seen = self._seen.setdefault(name, _Seen(Unknown()))
+            seen = self._seen.setdefault(name, _SpooledColumn(Unknown()))
             if name not in self._said.types:
                 seen.type, seen.wide = join(seen.type, seen.wide, values.type, values.wide)
                 seen.met |= dict.fromkeys(map(type_of, values.kinds))
@@ -191,7 +191,7 @@ class TableSpool:
         self._add_size(batch.rows, batch.bytes)
         return counts
 
-    def _batch(self, frame: Frame) -> tuple[_Batch, Counter[int]]:
+    def _batch(self, frame: Frame) -> tuple[_SpooledBatch, Counter[int]]:
         rows, parts = int(frame.head["rows"]), iter(frame.parts())
         operations = next(parts)
         counts = Counter(operations.tobytes())
@@ -205,7 +205,7 @@ class TableSpool:
                 data.append(next(parts))
             stored = stored_name(name)
             columns[stored] = read_column(kinds, data, rows, self._said.types.get(stored))
-        return _Batch(rows, tuple(own), columns, len(frame.body)), counts
+        return _SpooledBatch(rows, tuple(own), columns, len(frame.body)), counts
 
     def _columns(self) -> tuple[tuple[str, DataType], ...]:
         """Those of the files: declared ones, and those that had a value."""
@@ -268,7 +268,7 @@ class TableSpool:
     def _described(self) -> Iterator[SegmentColumn]:
         key, types = self._said.key, self._said.types
         for name in dict.fromkeys((*key, *self._seen)):
-            seen = self._seen.get(name, _Seen(Unknown()))
+            seen = self._seen.get(name, _SpooledColumn(Unknown()))
             met = tuple(seen.met) if len(seen.met) > 1 else ()
             yield SegmentColumn(
                 name, seen.type, name in types, name in key, name not in key, seen.invalid_values, met, not seen.came
@@ -288,7 +288,7 @@ def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryvi
     return pa.DictionaryArray.from_arrays(index, texts)
 
 
-def _values(batch: _Batch, name: str, kind: DataType) -> pa.Array:
+def _values(batch: _SpooledBatch, name: str, kind: DataType) -> pa.Array:
     values = batch.columns.get(name)
     if values is None:
         return pa.nulls(batch.rows, arrow_type(kind))

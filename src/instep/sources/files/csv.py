@@ -162,7 +162,7 @@ class _Aside:
         return "skip"
 
 
-class _Reader:
+class _CsvReader:
     """Batches of text columns f0, f1, ...; `bad` grows while they are read."""
 
     def __init__(self, reader: csv.CSVStreamingReader, text: CarriedBytes, aside: _Aside, name: str) -> None:
@@ -231,7 +231,7 @@ class _Unsplit:
         """The stream is its owner's."""
 
 
-def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _Reader:
+def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _CsvReader:
     aside = _Aside()
     names = None if width is None else [f"f{at}" for at in range(width)]
     read = csv.ReadOptions(
@@ -250,7 +250,7 @@ def _open(stream: Any, options: FileOptions, width: int | None, name: str) -> _R
     native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "r")
     try:
         text = CarriedBytes(pa.transcoding_input_stream(native, options.encoding, "utf8"))
-        return _Reader(csv.open_csv(_Unsplit(text, options), read, parse, _texts(options, width)), text, aside, name)
+        return _CsvReader(csv.open_csv(_Unsplit(text, options), read, parse, _texts(options, width)), text, aside, name)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
             raise _Nothing from None

@@ -84,7 +84,7 @@ def _keyed(columns: Sequence[Column], table: str, options: FileOptions) -> list[
 
 
 @dataclass(frozen=True)
-class _Past:
+class _ReadFiles:
     """What was read before: the number of the version of each file, for those that are there as another version by now
     (`replaced`) and for those that are there no more (`gone`)."""
 
@@ -125,7 +125,7 @@ def number_bounds(
     return str(lower), CursorBounds(upper, 0, notes=tuple(notes), fresh=lower > reached)
 
 
-def _past(config: FilesConfig, seen: SeenFiles, table: str, files: tuple[File, ...], reached: int) -> _Past:
+def _past(config: FilesConfig, seen: SeenFiles, table: str, files: tuple[File, ...], reached: int) -> _ReadFiles:
     now = {f.state.name: f for f in files}
     replaced: dict[str, int] = {}
     gone: dict[str, int] = {}
@@ -138,7 +138,7 @@ def _past(config: FilesConfig, seen: SeenFiles, table: str, files: tuple[File, .
                 replaced[name] = read
         elif table_of(config, FileState(name, 0, "")) == table:
             gone[name] = read
-    return _Past(replaced, gone)
+    return _ReadFiles(replaced, gone)
 
 
 class FilesSource(WholeCatalog):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Query:
+class JdbcQuery:
     """What a chunk reads: `select` names its columns c0, c1, ... of these types and the one that parts are made of p;
     `part` is a condition over its result."""
 
@@ -34,7 +34,7 @@ class Query:
         return json.dumps([self.select, self.part, [str(t) for t in self.types], self.untyped])
 
     @classmethod
-    def of(cls, chunk: Chunk) -> Query:
+    def of(cls, chunk: Chunk) -> JdbcQuery:
         select, part, types, untyped = json.loads(chunk.query)
         return cls(select, part, tuple(map(parse, types)), untyped)
 
@@ -60,7 +60,7 @@ class JdbcReader:
         return frame(spark, self.login, self.scan(chunks))
 
     def scan(self, chunks: Sequence[Chunk]) -> JdbcScan:
-        queries = [Query.of(chunk) for chunk in chunks]
+        queries = [JdbcQuery.of(chunk) for chunk in chunks]
         first = queries[0]
         forms = tuple(form_of(kind, first.untyped) for kind in first.types)
         columns = tuple(f"{self.quote}c{n}{self.quote}" for n in range(len(forms)))
@@ -85,7 +85,7 @@ class JdbcSession:
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """The chunk's rows while they are fetched."""
-        query, reader = Query.of(chunk), self.reader
+        query, reader = JdbcQuery.of(chunk), self.reader
         scan = reader.scan([chunk])
         sql = f"SELECT {', '.join(scan.columns)} FROM ({query.select}) q{f' WHERE {query.part}' if query.part else ''}"  # noqa: S608
         with self.connection.describing(f"reading {chunk.table}"):
@@ -96,7 +96,7 @@ class JdbcSession:
 def settled(chunk: Chunk, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The drivers' texts of whole numbers, truth values and moments with a zone as every source has them. What is no
     such text stays as it is, for the cast to find."""
-    kinds = Query.of(chunk).types
+    kinds = JdbcQuery.of(chunk).types
     arrays = [_text(kind, values) for kind, values in zip(kinds, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
 

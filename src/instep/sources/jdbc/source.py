@@ -24,7 +24,7 @@ from instep.sources.base import CursorBounds, CursorRange, Discovery, WholeCatal
 from instep.sources.jdbc.catalog import tables
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.parts import conditions, part_column
-from instep.sources.jdbc.read import JdbcReader, Query
+from instep.sources.jdbc.read import JdbcQuery, JdbcReader
 from instep.sources.jdbc.sql import Sql, cursor_column
 from instep.sources.jdbc.types import query_type
 from instep.sources.query import differing, digest, filters, moved_back, wanted
@@ -171,7 +171,7 @@ class JdbcSnapshot:
         by = column if len(parts) > 1 else None
         select = self.sql.select(read, chosen, by, [*self.sql.within(read, rows), *filters(read)])
         types = tuple(c.type for c in chosen)
-        queries = [Query(select, part, types, self.config.dialect.untyped).to_text() for part in parts]
+        queries = [JdbcQuery(select, part, types, self.config.dialect.untyped).to_text() for part in parts]
         return [Chunk(key, n, query, lane=f"{key} {n}") for n, query in enumerate(queries)]
 
     def _parts(self, read: TableRead, column: Column | None) -> list[str]:

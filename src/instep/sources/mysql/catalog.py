@@ -50,7 +50,7 @@ def where(config: MySqlConfig, schema: str = "table_schema") -> str:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _CatalogView:
     """One of the views that make up the catalog: what is read of it, for `fields` and a digest of each row."""
 
     fields: str
@@ -68,12 +68,12 @@ class _Part:
         return f"SELECT COUNT(*), {_HALVES} FROM ({self.rows}) AS d"  # noqa: S608
 
 
-def _parts(config: MySqlConfig) -> tuple[_Part, _Part, _Part]:
+def _parts(config: MySqlConfig) -> tuple[_CatalogView, _CatalogView, _CatalogView]:
     wanted = where(config)
     return (
-        _Part(_TABLE_FIELDS, "tables", f"{wanted} AND {_KINDS}"),
-        _Part(_COLUMN_FIELDS, "columns", wanted),
-        _Part(_KEY_FIELDS, "statistics", f"{wanted} AND index_name = 'PRIMARY'"),
+        _CatalogView(_TABLE_FIELDS, "tables", f"{wanted} AND {_KINDS}"),
+        _CatalogView(_COLUMN_FIELDS, "columns", wanted),
+        _CatalogView(_KEY_FIELDS, "statistics", f"{wanted} AND index_name = 'PRIMARY'"),
     )
 
 
@@ -121,7 +121,7 @@ def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlConfig) -
 
 
 def _folded(rows: Sequence[Row]) -> tuple[int, int, int]:
-    """What `_Part.digest` computes, of rows that end in their digest."""
+    """What `_CatalogView.digest` computes, of rows that end in their digest."""
     digests = [int(row[-1], 16) for row in rows]
     both = reduce(xor, digests, 0)
     return len(rows), both >> 64, both & (2**64 - 1)

@@ -192,13 +192,13 @@ class _Refusals:
     def __init__(self, connection: Any, *, near: bool) -> None:
         self._connection, self._near = connection, near
 
-    def get(self, name: str | bytes) -> type[_Refused] | None:
+    def get(self, name: str | bytes) -> type[_RefusedStatement] | None:
         plugin = name if isinstance(name, str) else name.decode(errors="replace")
         heard = not (self._near or self._connection._secure)
-        return _Refused if plugin == "mysql_old_password" or (heard and plugin in _TELLING) else None
+        return _RefusedStatement if plugin == "mysql_old_password" or (heard and plugin in _TELLING) else None
 
 
-class _Refused:
+class _RefusedStatement:
     def __init__(self, connection: Any) -> None:
         """As pymysql makes them."""
 

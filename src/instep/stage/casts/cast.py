@@ -37,7 +37,7 @@ def cast(values: pa.Array, source: DataType, target: pa.DataType, accepted: Data
     """`values` of the type `source` as the Arrow type `target`, which holds the accepted type."""
     values = plain(values)
     storage = target.storage_type if isinstance(target, pa.BaseExtensionType) else target
-    work = _Work(source, storage, accepted)
+    work = _ColumnCast(source, storage, accepted)
     work.run(values, 0)
     out = pa.concat_arrays(work.parts) if len(work.parts) != 1 else work.parts[0]
     out = work.in_range(out)
@@ -46,7 +46,7 @@ def cast(values: pa.Array, source: DataType, target: pa.DataType, accepted: Data
     return Cast(out, work.invalid_values, work.lossy)
 
 
-class _Work:
+class _ColumnCast:
     """One column's cast: halves a run of values until what is left fits or is small enough to parse."""
 
     def __init__(self, source: DataType, target: pa.DataType, accepted: DataType) -> None:

@@ -62,7 +62,7 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
     given = iter(lines)
     with database.write() as connection:
         _check_free(database, connection, replace)
-        reader = _Reader(connection)
+        reader = _DumpReader(connection)
         head = reader.json(next(given, ""))
         if not isinstance(head, dict) or head.get("format") != FORMAT:
             raise ProjectError("this is no backup of a store", hint="name a file that `instep db backup` has made")
@@ -113,7 +113,7 @@ def _build(connection: Connection, version: str) -> None:
 
 
 @dataclass
-class _Reader:
+class _DumpReader:
     """Puts rows into the tables that there are in the database, whatever this version of the code knows of them."""
 
     connection: Connection

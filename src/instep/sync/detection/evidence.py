@@ -102,7 +102,7 @@ def _columns(
     names = set(context.destination.target(there).schema.names)
     if gone := [c.name for c in table.live if (c.alias or c.name) not in names]:
         return [Sample(note=f"column {gone[0]} is not at the destination")] * len(pairs)
-    work = _Work(context, sides.selection, snapshot, table, raw, there)
+    work = _EvidenceReader(context, sides.selection, snapshot, table, raw, there)
     by_name = {after.name: before for before, after in pair_columns(table, source).same}
     keys = {before.name: after for after, before in by_name.items()}
     wanted = [_Column(table.by_name[c.removed.before.name], raw.by_name[_new(c)], _new(c)) for c in pairs]
@@ -134,7 +134,7 @@ class _Column:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _EvidenceReader:
     context: SyncContext
     selection: Selection
     snapshot: Snapshot
@@ -278,7 +278,7 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: C
     names = [c.name for c in old.live if c.name in new.by_name and _fits(c, new.by_name[c.name])]
     if not old.key or not set(old.key) <= set(names) or state.rows > LARGEST:
         return [Sample(note="no key to compare rows by" if not old.key else "their keys cannot be compared")]
-    work = _Work(context, sides.selection, snapshot, old, raw, there)
+    work = _EvidenceReader(context, sides.selection, snapshot, old, raw, there)
     every = [_Column(old.by_name[n], raw.by_name[n], n) for n in (*old.key, *(n for n in names if n not in old.key))]
     rows = work.source_rows(every, spread=True)
     unique = _first_of_each(rows[: len(old.key)])

@@ -49,7 +49,7 @@ MODE = "column"
 
 
 @dataclass(frozen=True)
-class _Work:
+class _RunningBackfill:
     """A wish that is carried out: `load` is how its columns are read, `spec` how they are staged."""
 
     wish: PendingBackfill
@@ -139,7 +139,7 @@ class Filling:
 
     def _read(
         self, found: Sequence[PendingBackfill]
-    ) -> tuple[dict[int, _Work], dict[int, Staged | InstepError], frozenset[Ref]]:
+    ) -> tuple[dict[int, _RunningBackfill], dict[int, Staged | InstepError], frozenset[Ref]]:
         """Works by number with their verified files, and the source tables whose schema has moved meanwhile."""
         context = self.context
         with context.source.snapshot() as snapshot:
@@ -155,7 +155,7 @@ class Filling:
 
     def _works(
         self, found: Sequence[PendingBackfill], detection: DetectionResult, snapshot: Snapshot
-    ) -> dict[int, _Work]:
+    ) -> dict[int, _RunningBackfill]:
         reads = {r.table.ref: r for r in selected_reads(self.context, detection)[0]}
         drifted = detection.drift.held(detection.decisions)
         paused = self.context.store.pauses.tables(self.context.name)
@@ -177,7 +177,7 @@ class Filling:
 
     def _work(
         self, number: int, wish: PendingBackfill, read: TableRead, detection: DetectionResult, snapshot: Snapshot
-    ) -> _Work:
+    ) -> _RunningBackfill:
         context, table = self.context, wish.table
         ref, settings = destination_ref(table, context.naming), context.settings(table)
         target, meta = context.destination.target(ref), f"{context.naming.prefix}meta"
@@ -206,9 +206,11 @@ class Filling:
             path=table.path,
             holds=holds_of(context, detection).get(table.ref, {}),
         )
-        return _Work(wish, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref)
+        return _RunningBackfill(
+            wish, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref
+        )
 
-    def _stage(self, works: Mapping[int, _Work], snapshot: Snapshot) -> dict[int, Staged | InstepError]:
+    def _stage(self, works: Mapping[int, _RunningBackfill], snapshot: Snapshot) -> dict[int, Staged | InstepError]:
         chunks: list[Chunk] = []
         for work in works.values():
             names = (*work.wish.table.key, *(c.name for c in work.wish.columns))
@@ -229,7 +231,7 @@ class Filling:
             planned[chunk.table].add(chunk.number)
         return {number: verify(work.load, planned, results) for number, work in works.items()}
 
-    def _carry_out(self, work: _Work, staged: Staged | InstepError) -> None:
+    def _carry_out(self, work: _RunningBackfill, staged: Staged | InstepError) -> None:
         """One table; its failure leaves the others alone, and its wish waiting."""
         wish, path = work.wish, work.wish.table.path
         started = time.monotonic()
@@ -253,11 +255,11 @@ class Filling:
             crashpoint("fill.done")
         self._tell(work, staged, done, time.monotonic() - started)
 
-    def _clear(self, work: _Work) -> None:
+    def _clear(self, work: _RunningBackfill) -> None:
         with suppress(InstepError):
             remove(work.spec.location, work.spec.io)
 
-    def _fill(self, work: _Work, staged: Staged) -> Filled:
+    def _fill(self, work: _RunningBackfill, staged: Staged) -> Filled:
         context, wish = self.context, work.wish
         assert isinstance(context.destination, Fills)
         if work.load.declared:
@@ -284,7 +286,7 @@ class Filling:
         waiting = {b.number for b in self.context.store.backfills.waiting(self.context.name)}
         return any(b.number in waiting for b in wish.backfills)
 
-    def _tell(self, work: _Work, staged: Staged, done: Filled, seconds: float) -> None:
+    def _tell(self, work: _RunningBackfill, staged: Staged, done: Filled, seconds: float) -> None:
         wish = work.wish
         text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
         then = "the next sync continues" if self._is_wanted(wish) else "then it was cancelled"
@@ -300,7 +302,7 @@ class Filling:
         return TableRun(self.run.id, wish.table.ref, status, MODE, **more)  # type: ignore[arg-type]
 
 
-def _rows(detection: DetectionResult, work: _Work) -> int:
+def _rows(detection: DetectionResult, work: _RunningBackfill) -> int:
     stats = detection.discovery.stats.get(work.load.read.source.ref)
     return stats.rows if stats else 0
 

@@ -40,7 +40,7 @@ class Rejoined:
 
 def rejoin(made: Recast, met: RowLookup, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
     """What becomes of the entries; `now` is the moment of the run."""
-    work = _Work(met, schema, prefix, now or datetime.now(UTC))
+    work = _RejoinBatches(met, schema, prefix, now or datetime.now(UTC))
     by_place: dict[tuple[int, str], list[Cell]] = defaultdict(list)
     for cell in made.cells:
         by_place[cell.number, cell.column].append(cell)
@@ -55,7 +55,7 @@ def rejoin(made: Recast, met: RowLookup, schema: pa.Schema, prefix: str, now: da
 
 
 @dataclass
-class _Work:
+class _RejoinBatches:
     met: RowLookup
     schema: pa.Schema
     prefix: str

@@ -24,7 +24,7 @@ _LATER = "its files are partitioned so by the next load that reads the whole tab
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _LayoutChange:
     table: Table
     ref: Ref
     layout: TableLayout
@@ -90,7 +90,7 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
     return (*joined, *(s for s in more if s.table not in last))
 
 
-def _wish(context: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _Wish:
+def _wish(context: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _LayoutChange:
     found, kept = list[str](), False
     if isinstance(able, LaidOut):
         troubles = {name: able.property_fault(name) for name in settings.properties}
@@ -109,7 +109,7 @@ def _wish(context: SyncContext, able: Partitions, table: Table, settings: TableS
     except SchemaError as error:
         found.append(error.message)
         kept = True
-    return _Wish(
+    return _LayoutChange(
         table,
         destination_ref(table, context.naming),
         TableLayout.of(settings.properties, terms, parts),

@@ -145,7 +145,7 @@ def _of_run(context: SyncContext, run: str) -> Iterator[Review]:
             inside = event.type == "run.started" and event.data["kind"] != "maintain"
 
 
-class _Refused(IllegalChange):
+class _UndoRefused(IllegalChange):
     """The destination cannot take this one change back."""
 
     def __init__(self, change: str, message: str, *, hint: str) -> None:
@@ -162,7 +162,7 @@ def prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     while True:
         try:
             made = _prepare(context, going)
-        except _Refused as error:
+        except _UndoRefused as error:
             going = [r for r in going if r.id != error.change]
             if not going:
                 raise
@@ -200,7 +200,7 @@ def _tables(context: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
         if name:
             continue
         if not context.destination.dropped(destination_ref(table, context.naming), table.id):
-            raise _Refused(
+            raise _UndoRefused(
                 change,
                 f"the destination keeps table {table.path} no more",
                 hint="its time for undoing is over: restore a backup",
@@ -291,7 +291,7 @@ def _back(context: SyncContext, change: str, ref: Ref, table: Table, column: Col
     back = context.destination.undrop_report(ref, column.name)
     path = f"{table.path}.{column.alias}"
     if back.why_not:
-        raise _Refused(change, f"column {path} is gone: {back.why_not}", hint="restore a backup")
+        raise _UndoRefused(change, f"column {path} is gone: {back.why_not}", hint="restore a backup")
     rows = back.written + back.rewritten
     if rows and table.key and back.snapshot:
         yield f"{path}: values of rows written since the drop come back by key; rows that are new have NULL in it"
@@ -304,7 +304,7 @@ def _back(context: SyncContext, change: str, ref: Ref, table: Table, column: Col
 def _check_fits(context: SyncContext, change: str, ref: Ref, old: Column, column: Column) -> None:
     wide = context.destination.count_invalid_values(ref, old.name, column.type)
     if wide.count:
-        raise _Refused(
+        raise _UndoRefused(
             change,
             f"column {'.'.join(ref)}.{old.name} is {old.type}, and of its values "
             f"{wide.count:,} do{'' if wide.count > 1 else 'es'} not fit {column.type}, such as {wide.example}",

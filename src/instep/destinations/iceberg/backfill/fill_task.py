@@ -86,7 +86,7 @@ class Rewritten:
 
 def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewritten]:
     """The files of the part that change; the others are not written."""
-    work = _Work(part, load_file_io(dict(part.io), part.spec.location))
+    work = _FillRun(part, load_file_io(dict(part.io), part.spec.location))
     done = []
     for number, found in sorted(_found(work).items()):
         done.append(_rewrite(work, part.files[number], found, attempt))
@@ -108,7 +108,7 @@ def standing(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str])
 
 
 @dataclass(frozen=True)
-class _Work:
+class _FillRun:
     part: FillTask
     io: FileIO
 
@@ -150,16 +150,16 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 @dataclass
-class _Found:
+class _FilledRows:
     """Rows of one data file that get something: their places among its standing rows, and the values, in step."""
 
     places: list[Any] = field(default_factory=list)
     values: list[pa.Table] = field(default_factory=list)
 
 
-def _found(work: _Work) -> dict[int, _Found]:
+def _found(work: _FillRun) -> dict[int, _FilledRows]:
     """By the place of a data file in the part. What does not fit into memory goes to a folder that leaves."""
-    part, found = work.part, defaultdict[int, _Found](_Found)
+    part, found = work.part, defaultdict[int, _FilledRows](_FilledRows)
     with temporary("fill") as spill:
         config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill, "threads": 1}
         with closing(duckdb.connect(":memory:", config=config)) as db:
@@ -175,7 +175,7 @@ def _found(work: _Work) -> dict[int, _Found]:
     return found
 
 
-def _lacking(work: _Work) -> pa.RecordBatchReader:
+def _lacking(work: _FillRun) -> pa.RecordBatchReader:
     """The keys (k0, ...) of rows that lack a value, with the file (f), the place in it (p), which columns lack one
     (u0, ...) and the note (m)."""
     part = work.part
@@ -230,7 +230,7 @@ def _names(side: str, column: str) -> str:
     return f"coalesce(contains({side}.m, '{text}'), false)"
 
 
-def _rewrite(work: _Work, old: Old, found: _Found, attempt: int) -> Rewritten:
+def _rewrite(work: _FillRun, old: Old, found: _FilledRows, attempt: int) -> Rewritten:
     part = work.part
     places, values = np.concatenate(found.places), pa.concat_tables(found.values)
     last = int(places.max())

@@ -34,7 +34,7 @@ ROWS = 500_000
 
 
 @dataclass
-class _Found:
+class _PromotedRows:
     """Rows that get a value: (file number, position) each, what their objects become, and the values by column."""
 
     places: list[tuple[int, int]] = field(default_factory=list)
@@ -68,9 +68,9 @@ def promote(lake: Lake, ref: Ref, columns: Mapping[str, OverflowColumn], extra: 
             return Promoted(done, found.invalid_values)
 
 
-def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) -> _Found:
+def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) -> _PromotedRows:
     """Reads these columns only, and stops once there are enough rows for a commit."""
-    found = _Found(values={name: [] for name in columns})
+    found = _PromotedRows(values={name: [] for name in columns})
     for batch in numbered(rows, [extra, *columns]):
         if len(found.places) >= ROWS:
             found.whole = False
@@ -90,7 +90,7 @@ def _may_have(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn]) -> p
     return some
 
 
-def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], target: pa.Schema) -> None:
+def _add(found: _PromotedRows, batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn], target: pa.Schema) -> None:
     objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(0).to_pylist()]
     got: list[set[str]] = [set() for _ in objects]
     fitting: dict[str, pa.Array] = {}
@@ -112,7 +112,9 @@ def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, OverflowCol
         found.values[column].append(values.take(pa.array(gets, pa.int64())))
 
 
-def _commit(lake: Lake, ref: Ref, rows: RowReader, snapshot: int, found: _Found, extra: str, commit: Commit) -> None:
+def _commit(
+    lake: Lake, ref: Ref, rows: RowReader, snapshot: int, found: _PromotedRows, extra: str, commit: Commit
+) -> None:
     """One fenced commit onto the snapshot that was read."""
     order = sorted(range(len(found.places)), key=lambda at: found.places[at])
     places = np.array([found.places[at] for at in order], dtype=np.int64)

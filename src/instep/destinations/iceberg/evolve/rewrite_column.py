@@ -74,7 +74,7 @@ _SPEC = StageSpec("", (), SystemColumns(), pa.schema([]), "", "", "", 0)
 
 
 @dataclass(frozen=True)
-class _Move:
+class _ColumnMove:
     """A column (by its field id, as it was) whose values go to another one."""
 
     field: int
@@ -87,7 +87,7 @@ class _Moves:
     """By the field id of the column that gets the values; `left` are those that have none afterwards. `within`: the
     shard column's field id and the shard."""
 
-    sources: Mapping[int, _Move]
+    sources: Mapping[int, _ColumnMove]
     left: frozenset[int]
     within: tuple[int, str]
 
@@ -120,7 +120,8 @@ def _moves(table: Table, change: TableCommit, part: PartChange) -> _Moves:
     kinds = {f.id: data_type(f.type) for f in _fields(table.metadata)}
     made = {f.id: data_type(f.type) for f in _fields(change.metadata)}
     sources = {
-        (at := after.find_field(new).field_id): _Move(ids[old], kinds[ids[old]], made[at]) for old, new in part.moves
+        (at := after.find_field(new).field_id): _ColumnMove(ids[old], kinds[ids[old]], made[at])
+        for old, new in part.moves
     }
     left = frozenset(i for i in ids.values() if i in made and i not in sources)
     return _Moves(sources, left, (before.find_field(part.column).field_id, part.shard))

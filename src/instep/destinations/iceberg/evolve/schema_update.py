@@ -40,7 +40,7 @@ def first_fields(table: Table, after_id: int = 0) -> tuple[IcebergField, ...]:
 
 
 @dataclass
-class _Entry:
+class _EvolvingColumn:
     """A column on its way: `field` is None for an added one. A renamed one gives way to one of the same old name."""
 
     name: str
@@ -61,7 +61,7 @@ def evolve(
 
     Raises IllegalChange for what Iceberg forbids, DestinationError if steps and `after` do not fit together.
     """
-    entries = [_Entry(f.name, f) for f in fields]
+    entries = [_EvolvingColumn(f.name, f) for f in fields]
     dropped = [found for step in steps if (found := _run(entries, step, old or {})) is not None]
     wanted = {c.name for c in after.columns}
     if len(entries) != len(wanted) or {e.name for e in entries} != wanted:
@@ -76,13 +76,15 @@ def evolve(
     return SchemaUpdate(tuple(f for f, _ in made), tuple(dropped), tuple(rewrites))
 
 
-def _run(entries: list[_Entry], step: Step, old: Mapping[str, IcebergField]) -> tuple[IcebergField, str] | None:
+def _run(
+    entries: list[_EvolvingColumn], step: Step, old: Mapping[str, IcebergField]
+) -> tuple[IcebergField, str] | None:
     """Applies one step to the entries; returns what it dropped."""
     match step.change:
         case ColumnAdded(after=column):
-            entries.append(_Entry(column.name, None))
+            entries.append(_EvolvingColumn(column.name, None))
         case UndropColumn(before=before, after=column):
-            entries.append(_Entry(column.name, _dropped(old, before.name, step)))
+            entries.append(_EvolvingColumn(column.name, _dropped(old, before.name, step)))
         case ColumnRenamed(before=before, after=column):
             entry = _find(entries, before.name, step)
             entry.name, entry.moved = column.name, True
@@ -104,7 +106,7 @@ def _dropped(old: Mapping[str, IcebergField], name: str, step: Step) -> IcebergF
     return old[name]
 
 
-def _find(entries: list[_Entry], name: str, step: Step, *, at_end: bool = False) -> _Entry:
+def _find(entries: list[_EvolvingColumn], name: str, step: Step, *, at_end: bool = False) -> _EvolvingColumn:
     """The column of that name, by the old names first; `at_end`: by the names after all renames."""
     found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
     if not found:
@@ -115,7 +117,7 @@ def _find(entries: list[_Entry], name: str, step: Step, *, at_end: bool = False)
     return found[0]
 
 
-def _field(entry: _Entry, column: Column, ids: Iterator[int]) -> IcebergField:
+def _field(entry: _EvolvingColumn, column: Column, ids: Iterator[int]) -> IcebergField:
     """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
     if entry.field is None or entry.rewrite is not None:
         at = next(ids)
