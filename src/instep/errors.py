@@ -109,7 +109,7 @@ class NotFound(InstepError):
     @classmethod
     def of(cls, kind: str, name: str) -> NotFound:
         """Return the error for an object of this kind; the text does not tell a hidden one from a missing one."""
-        return cls(f"no {kind} {name!r} is known", hint=f"list the {kind}s, or check the name")
+        return cls(f"no {kind} {name!r} is known", hint="check the name or the id")
 
 
 class ChangeNotFound(InstepError):

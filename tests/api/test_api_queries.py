@@ -87,7 +87,7 @@ def asked(api: Api) -> Iterator[Query]:
 
 def test_a_server_answers_what_the_project_answers(api: Api) -> None:
     seen: set[type[Query]] = set()
-    context, empty = QueryContext(api.app.project, api.store), (ListPlans("eu"), ListDeliveries(status="sent"))
+    context, empty = QueryContext(api.app.project, lambda: api.store), (ListPlans("eu"), ListDeliveries(status="sent"))
     for query in asked(api):
         spec = query_for(query)
         seen.add(type(query))

@@ -11,7 +11,10 @@ def test_new_columns_beyond_the_limit_wait(shop: Shop) -> None:
     shop.sql("alter table customer add column a text; alter table customer add column b text")
     out = shop.ok("plan").out
     assert "+ column main.customer.a added (string)" in out
-    assert "new column limit: 2 columns of this table are new, 1 are let in at once" in out
+    assert (
+        "2 columns of this table are new, 1 are let in at once: approve it, or raise max_new_columns (new column limit)"
+        in out
+    )
     shop.ok("apply", "--yes")
     assert list(shop.changes()) == ["column main.customer.b added (string)"]
     shop.ok("plan")

@@ -21,7 +21,7 @@ def report(shop: Shop, *words: str) -> dict[str, tuple[Any, ...]]:
 def test_the_first_sync_and_the_next(shop: Shop) -> None:
     said = shop.ok("sync")
     lines = [line.split() for line in said.out.splitlines()]
-    assert lines[0] == ["table", "mode", "read", "inserted", "updated", "deleted", "held", "status"]
+    assert lines[0] == ["table", "mode", "read", "inserted", "updated", "deleted", "invalid", "status"]
     assert ["main.customer", "upsert", "2", "2", "·", "·", "·", "done"] in lines
     assert "done in" in said.err
     shop.sql("update customer set city = 'Rome' where id = 2; delete from customer where id = 1;")

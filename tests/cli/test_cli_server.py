@@ -190,7 +190,7 @@ def test_it_listens_on_this_machine_only_unless_it_is_told() -> None:
         check_reach(host, "", insecure_dev=False)
     for host in ("0.0.0.0", "::", "10.0.0.7", "example.org"):
         assert not is_loopback(host)
-        with pytest.raises(Blocked, match="in clear"):
+        with pytest.raises(Blocked, match="unencrypted"):
             check_reach(host, "", insecure_dev=False)
         check_reach(host, "10.0.0.1", insecure_dev=False)
         check_reach(host, "", insecure_dev=True)

@@ -69,7 +69,7 @@ REFUSED = [
     ("NAIVE_DATE", "2026-02-30", "no NAIVE_DATE"), ("NAIVE_DATE", "20260101", "no NAIVE_DATE"),
     ("NAIVE_DATE", datetime(2026, 1, 1, 12), "time of day"), ("NAIVE_DATE", 20260101, "no NAIVE_DATE"),
     ("NAIVE_DATETIME", "2026-01-01T00:00:00Z", "no NAIVE_DATETIME"), ("NAIVE_DATETIME", "2026-01-01", "no NAIVE"),
-    ("NAIVE_DATETIME", "2026-01-01T25:00:00", "no date and time"), ("NAIVE_DATETIME", date(2026, 1, 1), "no NAIVE"),
+    ("NAIVE_DATETIME", "2026-01-01T25:00:00", "not a date and time"), ("NAIVE_DATETIME", date(2026, 1, 1), "no NAIVE"),
     ("NAIVE_DATETIME", "2026-01-01T00:00:00.1234567", "no NAIVE_DATETIME"),
     ("NAIVE_DATETIME", datetime(2026, 1, 1, tzinfo=UTC), "time zone"),
     ("UTC_DATETIME", "2026-01-01T00:00:00", "no UTC_DATETIME"), ("UTC_DATETIME", datetime(2026, 1, 1), "with a zone"),

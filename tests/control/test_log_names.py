@@ -116,4 +116,4 @@ def test_validate_and_log_drop_look_at_the_record(tmp_path: Path, capsys: pytest
     for part in ("instep.yml:7: connections.mine.log.slot", "connection theirs", "mine_slot"):
         assert part in said
     assert main([*at, "source", "log", "drop", "mine", "--yes"]) == 3
-    assert "the slot mine_slot is that of connection theirs, and not of mine" in "".join(capsys.readouterr())
+    assert "the slot mine_slot belongs to connection theirs, not to mine" in "".join(capsys.readouterr())

@@ -174,7 +174,7 @@ def test_an_earlier_version_is_put_back(shop: Warehouse) -> None:
     assert (now.current, now.rows, [p.rows for p in earlier], now.later) == (True, 3, [2], ())
     assert (earlier[0].id, earlier[0].cursor, earlier[0].why_not) == (first.id, '{"upper": 7}', "")
     assert shop.to.rows_at(REF, first.id) == 2
-    with pytest.raises(Conflict, match="has moved"):
+    with pytest.raises(Conflict, match="has changed since"):
         shop.to.restore(REF, first.id, first.id, 2, shop.commit())
     commit = shop.commit("back", cursor="c")
     for _ in range(2):

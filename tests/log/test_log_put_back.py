@@ -145,7 +145,7 @@ def test_a_cursor_that_is_behind_reads_the_table_as_a_whole(
 def test_rows_that_alter_table_writes_anew_are_read_again(world: LogWorld) -> None:
     world.run("ALTER TABLE t ALTER v TYPE int USING v * 10")
     report = world.sync()
-    assert "public.t: read as a whole: ALTER TABLE has written its rows anew" in notes(report)
+    assert "public.t: read as a whole: ALTER TABLE has rewritten its rows" in notes(report)
     assert (counts(report, "t")[0], counts(report, "u")[0]) == (5, 0)
     assert world.differing() == {}
     world.run("UPDATE t SET v = 7 WHERE id = 3")

@@ -80,7 +80,7 @@ def test_commands(project: Callable[..., Callable[..., str]], database: Database
     for statement in TABLE:
         database.execute(statement)
     assert "is made by the first sync" in run("source", "test")
-    assert "public.t: log, deletes soft (key id; changes from the source's log)" in run("plan")
+    assert "public.t: cdc, deletes soft (key id; changes from the source's log)" in run("plan")
     run("apply", "--yes")
     assert "instep_shop_" in run("source", "log", "show")
     assert '"mode"' in run("table", "show", "public.t", "--output", "json")

@@ -173,7 +173,7 @@ def test_minutes_are_a_budget_too(make_world: MakeWorld, monkeypatch: pytest.Mon
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     world.limits = BackfillLimits(max_minutes=1e-9)
     world.run(ADD)
-    assert "so far: the next sync goes on" in notes(world.sync())
+    assert "so far: the next sync continues" in notes(world.sync())
     assert waiting(world) == [("column", "size")]
     assert world.sync().status == "done"
     assert waiting(world) == []

@@ -285,7 +285,7 @@ class LocalBackend:
     def _seen(self) -> QueryContext:
         from instep.control.queries.context import QueryContext
 
-        return QueryContext(self.app.project, self.app.store)
+        return QueryContext(self.app.project, lambda: self.app.store)
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         from instep.sync.quarantine.quarantine import holdings

@@ -27,6 +27,12 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
+class QueryParameters(BaseModel):
+    """The parameters of a query's URL: unknown ones are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
 class Page(ResponseModel, Generic[T]):
     items: list[T]
     next_cursor: str | None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Query
 from pydantic import Field
 
-from instep.server.models import RequestModel
+from instep.server.models import QueryParameters
 from instep.server.problems import ApiProblem
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="The most items of a pag
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
 
 
-class PageParameters(RequestModel):
+class PageParameters(QueryParameters):
     """The parameters that choose a page of a list."""
 
     limit: int = Field(100, ge=1, le=1000, description="The most items of a page.")

@@ -19,7 +19,7 @@ from instep.operations.registry import query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, ServerContext
-from instep.server.models import Page, RequestModel
+from instep.server.models import Page, QueryParameters
 from instep.server.paging import PageParameters, paged, place
 from instep.server.requests import parameters_model, texts_of
 from instep.server.responses import router
@@ -28,13 +28,15 @@ from instep.server.writes import tagged
 
 def context_of(server: ServerContext, caller: Caller) -> QueryContext:
     """Return what this caller's queries may read."""
-    return QueryContext(server.project, server.store, server.names(caller), lambda one: server.sees(caller, one))
+    return QueryContext(
+        server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one)
+    )
 
 
 def _add(routes: APIRouter, spec: QuerySpec) -> None:
     in_path = tuple(re.findall(r"{(\w+)}", spec.path))
     types, texts = get_type_hints(spec.query, include_extras=True), texts_of(spec.query)
-    model = parameters_model(spec.query, PageParameters if spec.paged else RequestModel, in_path)
+    model = parameters_model(spec.query, PageParameters if spec.paged else QueryParameters, in_path)
     answer: Any = result_of(spec)
 
     def endpoint(request: HttpRequest, the: ServerDep, who: CallerDep, **given: Any) -> Any:

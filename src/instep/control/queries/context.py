@@ -15,11 +15,17 @@ class QueryContext:
     """The project, its store, and the connections that the asker may see."""
 
     project: Project
-    store: Store
+    open_store: Callable[[], Store]
+    """Return the store; one that is not there yet is made by it."""
     scope: frozenset[str] | None = None
     """The names of these connections; None for all, also those that are not in the project any more."""
     sees: Callable[[str], bool] = lambda _: True
     """Whether the asker may see a connection."""
+
+    @property
+    def store(self) -> Store:
+        """The project's store, opened once a query needs it."""
+        return self.open_store()
 
     def connection(self, name: str) -> str:
         """Return the name of a connection of the project; NotFound if it is none, or hidden."""

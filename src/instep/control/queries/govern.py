@@ -75,6 +75,6 @@ class DeliveryDetails(QueryWork):
         """Return the delivery with its attempts."""
         try:
             found = context.store.outbox.get(query.delivery)
-        except InstepError:
-            raise NotFound.of("delivery", str(query.delivery)) from None
+        except InstepError as error:
+            raise NotFound(error.message, hint=error.hint) from None
         return DeliveryWithAttempts(**vars(found), attempts=tuple(context.store.outbox.attempts(found.number)))
