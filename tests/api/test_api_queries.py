@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -105,3 +108,20 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
             assert kind is dict or record(kind, told) == found, spec.name
     left = {spec.query for spec in query_specs().values()} - seen
     assert left == {GetPlan, GetQueuedJob, GetDelivery}, "tested by their own routes"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/openapi.json", "/v1/openapi.json"])
+def test_many_may_ask_for_the_description_at_the_same_time(path: str, tmp_path: Path) -> None:
+    """It is made once, by the first one, while the others wait."""
+    interval = sys.getswitchinterval()
+    with project(tmp_path) as app:
+        served = serve(app)
+        headers = served.key("admin")
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(8) as pool:
+                found = list(pool.map(lambda _: served.client.get(path, headers=headers), range(8)))
+        finally:
+            sys.setswitchinterval(interval)
+    assert {one.status_code for one in found} == {200}
+    assert len({one.text for one in found}) == 1

@@ -62,7 +62,7 @@ def test_it_is_named_and_confirmed_where_rows_go(differing: Shop) -> None:
 def test_nothing_is_asked_where_no_row_goes(shop: Shop) -> None:
     with open_project(shop.folder) as app:
         sync(app.sync_context("shop"), engine=Inline())
-    assert "nothing is repaired" in shop.ok("repair", ORDER, "--no-input").out
+    assert "there is nothing to repair" in shop.ok("repair", ORDER, "--no-input").out
     assert shop.json("repair", ORDER)["run"] is None
     shop.sql('update "order" set amount = 77 where id = 1')
     said = shop.ok("repair", ORDER, "--no-input").out

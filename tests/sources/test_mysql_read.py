@@ -192,8 +192,8 @@ REFUSED: list[tuple[str, str | None, float, str]] = [
     ("tinyint(1)", None, 0, "no order"),
     ("blob", None, 0, "no order"),
     ("time", None, 0, "no order"),
-    ("int", "1 OR 1=1", 1, "no number"),
-    ("datetime", "soon", 1, "no date"),
+    ("int", "1 OR 1=1", 1, "not a number"),
+    ("datetime", "soon", 1, "not a date"),
     ("varchar(5)", "a", 1, "cannot be moved back"),
 ]
 

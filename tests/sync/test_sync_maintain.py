@@ -133,8 +133,8 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     assert grown.differing() == {}
     change(grown, 7)
     [note] = sync(eager(grown), engine=Inline()).notes
-    assert note.startswith("public.t: 8 files (")
-    assert note.endswith(" files → 1")
+    assert note.startswith("compacted public.t: 8 files ")
+    assert note.endswith(" → 1")
     assert grown.events("table.maintained") == ["table.maintained"]
     assert grown.differing() == {}
     assert grown.destination.layout(("shop", "t")).deletes == 0

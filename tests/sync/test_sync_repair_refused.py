@@ -50,7 +50,7 @@ CASES = {
         "its schema has changed", "instep sync", then=("ALTER TABLE t ADD COLUMN more int",)
     ),
     "another key": Refused(
-        "held change", "instep changes list", policy="approve",
+        "pending change", "instep changes list", policy="approve",
         then=("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (name)"),
     ),
     "gone": Refused("is not in the source any more", "instep changes list", policy="approve", then=("DROP TABLE t",)),

@@ -11,7 +11,7 @@ MAY_PASS = {
     "RunInProgress",
 }  # fmt: skip
 STAY = {
-    "InstepError", "ProjectError", "SchemaError", "IllegalChange", "AccessDenied", "SparkNeeded", "Blocked",
+    "InstepError", "NotFound", "ProjectError", "SchemaError", "IllegalChange", "AccessDenied", "SparkNeeded", "Blocked",
     "SetupError", "ChangeNotFound",
 }  # fmt: skip
 

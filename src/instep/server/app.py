@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -22,7 +22,7 @@ from instep.server.guard import RequestGuard, as_problem
 from instep.server.models import ProblemOut
 from instep.server.queue import StoredQueue
 from instep.server.rates import Listeners, Rates
-from instep.server.responses import PROBLEMS
+from instep.server.responses import PROBLEMS, described_once
 from instep.server.roles import NEEDS, OPEN, PREFIX
 from instep.server.routes import (
     changes,
@@ -47,17 +47,6 @@ _WAYS: dict[str, dict[str, str]] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key's secret: instep_sk_..."},
     "basic": {"type": "http", "scheme": "basic", "description": "An API key's id and its secret."},
 }
-
-
-def describe(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """What makes the document of an application, once."""
-
-    def openapi() -> dict[str, Any]:
-        if not app.openapi_schema:
-            app.openapi_schema = _document(app)
-        return app.openapi_schema
-
-    return openapi
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
@@ -134,7 +123,7 @@ def create_app(
         app.router.routes.extend(routes.routes)
     health.add_alias(app)
     app.mount(PATH, compatible(opened, rates))
-    app.openapi = describe(app)  # type: ignore[method-assign]
+    app.openapi = described_once(app, lambda: _document(app))  # type: ignore[method-assign]
     _handle(app)
     app.add_middleware(RequestGuard, render=_refused, secure=secure, slashes=(f"{PATH}/",))
     return app

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, FastAPI, Path
 
 from instep.server.access import caller
 from instep.server.problems import MEDIA_TYPE
@@ -48,3 +50,17 @@ def name(description: str) -> Any:
 
 
 ConnectionName = Annotated[str, name("A connection's name.")]
+
+
+def described_once(app: FastAPI, make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Return what answers the description of an application. It is made once: two threads that make it at the same time
+    make the framework fail."""
+    lock = threading.Lock()
+
+    def openapi() -> dict[str, Any]:
+        with lock:
+            if not app.openapi_schema:
+                app.openapi_schema = make()
+            return app.openapi_schema
+
+    return openapi

@@ -27,7 +27,8 @@ from instep.server.fivetran_api import (
 from instep.server.fivetran_api.http.envelope import Refusal, new_id, refused
 from instep.server.fivetran_api.http.ports import Allowance, Ports
 from instep.server.fivetran_api.http.roles import NEEDS
-from instep.server.fivetran_api.http.route import describe
+from instep.server.fivetran_api.http.route import document_of
+from instep.server.responses import described_once
 
 _TITLE = "instep compatible API"
 _log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
     """The application over these ports, to be mounted at `prefix`."""
     app = FastAPI(title=_TITLE, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.ports = ports
-    app.openapi = describe(app, prefix)  # type: ignore[method-assign]
+    app.openapi = described_once(app, lambda: document_of(app, prefix))  # type: ignore[method-assign]
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     for room in (
         syncs,

@@ -235,5 +235,5 @@ def _number(text: str, where: str) -> Number:
     except InvalidOperation:
         number = Number("NaN")
     if not number.is_finite():
-        raise ReadError(f"{where}: {text!r} is no number", hint="run a full sync of this table")
+        raise ReadError(f"{where}: {text!r} is not a number", hint="run a full sync of this table")
     return number

@@ -282,7 +282,7 @@ class RepairPreview:
         """Sentences for people, without a value of a row."""
         table, counts = self.verdict.table, self.counts
         if not counts:
-            return (f"{table} has the rows of its source: nothing is repaired", *self.verdict.differences)
+            return (f"{table} equals its source: there is nothing to repair", *self.verdict.differences)
         found = (
             (MISSING, "missing at the destination: inserted"),
             (DIFFERS, "with other values than the source: written again"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -88,18 +87,7 @@ def lists(item: Any, *filters: str) -> dict[str, Any]:
     return found
 
 
-def describe(app: FastAPI, prefix: str) -> Callable[[], dict[str, Any]]:
-    """What makes the description of the application, once; its paths begin with `prefix`."""
-
-    def openapi() -> dict[str, Any]:
-        if not app.openapi_schema:
-            app.openapi_schema = _document(app, prefix)
-        return app.openapi_schema
-
-    return openapi
-
-
-def _document(app: FastAPI, prefix: str) -> dict[str, Any]:
+def document_of(app: FastAPI, prefix: str) -> dict[str, Any]:
     found = get_openapi(title=app.title, version="1", description=_ABOUT, routes=app.routes)
     found["paths"] = {prefix + path: said for path, said in found["paths"].items()}
     schemas = found["components"]["schemas"]
