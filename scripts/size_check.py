@@ -23,12 +23,12 @@ FUNCTION_MEDIAN, FUNCTION_P90, FUNCTION_MOST = 10, 30, 80
 RATIO_WISHED, RATIO_ALLOWED = (1.0, 1.6), (0.8, 1.8)
 FOLDER_MOST = 22
 FORBIDDEN_WORDS = frozenset({"manager", "handler", "helper", "processor", "util"})
-HOUSE_WORDS = frozenset({"desk", "misfit", "revive", "revival", "takeback", "trail", "unheeded", "wish"})
+HOUSE_WORDS = frozenset({"desk", "misfit", "revive", "revival", "takeback", "unheeded", "wish"})
 """Words that docs/GLOSSARY.md has replaced, in names of the product."""
 TWICE = frozenset(
     {
-        "AcceptedVersion", "ConnectorLimits", "FileOptions", "Operations", "Options", "Plan", "Policy", "Progress", "Project",
-        "RunOutcome", "SchemaVersion", "Selection", "SharedTable", "Table", "Wire",
+        "AcceptedVersion", "ConnectorLimits", "FileOptions", "Operations", "Options", "Plan", "Policy", "Progress",
+        "Project", "RunOutcome", "SchemaVersion", "Selection", "SharedTable", "Table", "Wire",
     }
 )  # fmt: skip
 """Class names that stand for two things: what Python users are given beside what it is made of, a section of a project

@@ -228,12 +228,12 @@ class LocalBackend:
             review, key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample)
         )
 
-    def choose(self, wish: ChangeFilter) -> list[Review]:
+    def choose(self, change_filter: ChangeFilter) -> list[Review]:
         from instep.control.reviews import choose
 
-        if wish.connection is not None:
-            self.app.connection(wish.connection)
-        return choose(self.app.store, wish)
+        if change_filter.connection is not None:
+            self.app.connection(change_filter.connection)
+        return choose(self.app.store, change_filter)
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         from instep.store.catalogs.reviews import STANDING

@@ -33,15 +33,15 @@ class Asks(Protocol):
     def roll_back(self, wave: int, connections: Sequence[str]) -> Rollout: ...
 
 
-def carry(app: App, id: str, notify_user: Callable[[str], None], wish: Callable[[Asks], Rollout]) -> Rollout:
+def carry(app: App, id: str, notify_user: Callable[[str], None], change_filter: Callable[[Asks], Rollout]) -> Rollout:
     """Carry a rollout on until it waits again. ConnectError if the last worker is gone before that."""
     from instep.bootstrap import user
     from instep.control.rollouts.queued import withdraw
 
     if app.store.workers.live():
-        return wish(_ByWorkers(app, id, user(), notify_user))
+        return change_filter(_ByWorkers(app, id, user(), notify_user))
     withdraw(app.store, id, user())
-    return wish(_Here(app, id, user(), notify_user))
+    return change_filter(_Here(app, id, user(), notify_user))
 
 
 @dataclass(frozen=True)

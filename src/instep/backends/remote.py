@@ -252,8 +252,8 @@ class RemoteBackend:
             return like[0]
         return found
 
-    def choose(self, wish: ChangeFilter) -> list[Review]:
-        return selected(wish, self._review, lambda name: list(self._reviews(name, ("open",))))
+    def choose(self, change_filter: ChangeFilter) -> list[Review]:
+        return selected(change_filter, self._review, lambda name: list(self._reviews(name, ("open",))))
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         from instep.sync.schema_changes.answer import AnswerOutlook

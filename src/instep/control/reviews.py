@@ -60,20 +60,20 @@ def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Seq
     return choose(store, ChangeFilter(tuple(ids), connection, tuple(patterns)))
 
 
-def choose(store: Store, wish: ChangeFilter, scope: Collection[str] | None = None) -> list[Review]:
+def choose(store: Store, change_filter: ChangeFilter, scope: Collection[str] | None = None) -> list[Review]:
     """The changes that are meant; InstepError if there are none. A connection alone means none. `scope`: patterns find
     changes of these connections only, None for all."""
-    return selected(wish, store.reviews.get, lambda name: store.reviews.find(name, ("open",), scope=scope))
+    return selected(change_filter, store.reviews.get, lambda name: store.reviews.find(name, ("open",), scope=scope))
 
 
 def selected(
-    wish: ChangeFilter, named: Callable[[str], Review], unanswered: Callable[[str | None], Sequence[Review]]
+    change_filter: ChangeFilter, named: Callable[[str], Review], unanswered: Callable[[str | None], Sequence[Review]]
 ) -> list[Review]:
     """As `choose`, from wherever changes are: `named` finds one by its id, `unanswered` the open ones of a connection
     or of all."""
-    found = {r.id: r for r in map(named, wish.ids)}
-    for review in unanswered(wish.connection) if wish.filters else ():
-        if wish.fits(review):
+    found = {r.id: r for r in map(named, change_filter.ids)}
+    for review in unanswered(change_filter.connection) if change_filter.filters else ():
+        if change_filter.fits(review):
             found[review.id] = review
     if not found:
         raise InstepError("no change was named", hint="give ids from `instep changes list`, or --match PATTERN")

@@ -186,9 +186,9 @@ def _waiting(
         from instep.sync.schema_changes.backfill_plan import fill_size, wishes
 
         opened = context(name)
-        for wish in wishes(opened, store.accepted.catalog(name)):
-            size = fill_size(opened, wish.table, wish.numbers)
-            why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in wish.backfills}
+        for pending in wishes(opened, store.accepted.catalog(name)):
+            size = fill_size(opened, pending.table, pending.numbers)
+            why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in pending.backfills}
     return [asdict(b) | {"waits": why.get(b.number, "")} for b in found]
 
 

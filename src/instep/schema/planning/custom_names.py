@@ -56,9 +56,9 @@ def follow_given(
     if given is nothing_given:
         return NamedCatalog(catalog)
     tables = list(catalog.tables)
-    wishes = [_table_wish(t, before, origins, given, legal) for t in tables]
-    aliases, stuck = _moved(wishes, fold, frozenset())
-    kept = [(tables[i].ref, f"it stays {tables[i].alias}: the name {wishes[i].wanted} is taken") for i in stuck]
+    wanted_names = [_wanted_table_name(t, before, origins, given, legal) for t in tables]
+    aliases, stuck = _moved(wanted_names, fold, frozenset())
+    kept = [(tables[i].ref, f"it stays {tables[i].alias}: the name {wanted_names[i].wanted} is taken") for i in stuck]
     out = []
     for table, alias in zip(tables, aliases, strict=True):
         columns, notes = _columns(table, given, legal, fold, system)
@@ -67,7 +67,9 @@ def follow_given(
     return NamedCatalog(Catalog.of(out), tuple(kept))
 
 
-def _table_wish(table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: Given, legal: Legal) -> _CustomName:
+def _wanted_table_name(
+    table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: Given, legal: Legal
+) -> _CustomName:
     """What has no alias yet gets its name as every new table does."""
     said = given(table.ref).table
     if table.alias and said and not table.retained:
@@ -89,34 +91,35 @@ def _columns(
     said = given(table.ref).columns
     if not said:
         return table.columns, iter(())
-    wishes = [_column_wish(c, said.get(c.name, ""), legal) for c in table.columns]
-    aliases, stuck = _moved(wishes, fold, system)
+    wanted_names = [_wanted_column_name(c, said.get(c.name, ""), legal) for c in table.columns]
+    aliases, stuck = _moved(wanted_names, fold, system)
     notes = (
-        f"{table.columns[i].name} stays {table.columns[i].alias}: the name {wishes[i].wanted} is taken" for i in stuck
+        f"{table.columns[i].name} stays {table.columns[i].alias}: the name {wanted_names[i].wanted} is taken"
+        for i in stuck
     )
     return tuple(replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True)), notes
 
 
-def _column_wish(column: Column, said: str, legal: Legal) -> _CustomName:
+def _wanted_column_name(column: Column, said: str, legal: Legal) -> _CustomName:
     moves = column.alias and said and not column.retained
     return _CustomName(column.alias, legal("column", said, column.name) if moves else column.alias)
 
 
 def _moved(
-    wishes: Sequence[_CustomName], fold: Callable[[str], str], system: frozenset[str]
+    wanted_names: Sequence[_CustomName], fold: Callable[[str], str], system: frozenset[str]
 ) -> tuple[list[str], list[int]]:
     """The aliases once those have moved that can, all at once, and the places of those that cannot."""
-    going = [i for i, w in enumerate(wishes) if w.wanted != w.alias]
+    going = [i for i, w in enumerate(wanted_names) if w.wanted != w.alias]
     stuck: list[int] = []
     while True:
-        taken = {fold(w.alias) for i, w in enumerate(wishes) if i not in going and w.alias} | system
+        taken = {fold(w.alias) for i, w in enumerate(wanted_names) if i not in going and w.alias} | system
         fallen = []
         for i in going:
-            name = fold(wishes[i].wanted)
+            name = fold(wanted_names[i].wanted)
             if name in taken:
                 fallen.append(i)
             taken.add(name)
         if not fallen:
-            return [w.wanted if i in going else w.alias for i, w in enumerate(wishes)], sorted(stuck)
+            return [w.wanted if i in going else w.alias for i, w in enumerate(wanted_names)], sorted(stuck)
         stuck += fallen
         going = [i for i in going if i not in fallen]

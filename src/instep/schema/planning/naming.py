@@ -142,7 +142,7 @@ def assign(catalog: Catalog, naming: Naming) -> Catalog:
     naming table and column, for a name that cannot be held and for aliases that are double already.
     """
     tables = sorted(catalog.tables, key=lambda t: t.ref)
-    aliases = _give([_table_wish(t, naming) for t in tables], naming, frozenset(), naming.namespace)
+    aliases = _give([_wanted_table_name(t, naming) for t in tables], naming, frozenset(), naming.namespace)
     return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
 
 
@@ -166,8 +166,8 @@ def destination_ref(table: Table, naming: Naming) -> Ref:
 def _with_columns(table: Table, naming: Naming) -> Table:
     if all(c.alias for c in table.columns) and _distinct(table.columns, naming):
         return table
-    wishes = [_column_wish(table, c, naming) for c in table.columns]
-    aliases = _give(wishes, naming, _system(table.columns, naming), f"table {table.path}")
+    wanted_names = [_wanted_column_name(table, c, naming) for c in table.columns]
+    aliases = _give(wanted_names, naming, _system(table.columns, naming), f"table {table.path}")
     columns = (c if c.alias else replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True))
     return replace(table, columns=tuple(columns))
 
@@ -183,7 +183,7 @@ def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
     return naming.system - own
 
 
-def _table_wish(table: Table, naming: Naming) -> _WantedName:
+def _wanted_table_name(table: Table, naming: Naming) -> _WantedName:
     given = naming.given(table.ref).table
     plain = bool(given) or table.schema in ("", naming.default_schema)
     if not table.alias:
@@ -195,7 +195,7 @@ def _table_wish(table: Table, naming: Naming) -> _WantedName:
     return _WantedName(table.alias, natural, clean, original, exact=plain and natural == full)
 
 
-def _column_wish(table: Table, column: Column, naming: Naming) -> _WantedName:
+def _wanted_column_name(table: Table, column: Column, naming: Naming) -> _WantedName:
     if is_row_id(column):
         own = f"{naming.prefix}id"
         return _WantedName(column.alias, own, own, column.name, exact=True)
@@ -226,24 +226,24 @@ def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
     return name.encode()[: naming.max_bytes - len(suffix)].decode(errors="ignore") + suffix
 
 
-def _give(wishes: Sequence[_WantedName], naming: Naming, system: frozenset[str], where: str) -> list[str]:
-    """An alias for each wish: first those that are there, then the names that need no change, then the others."""
+def _give(wanted_names: Sequence[_WantedName], naming: Naming, system: frozenset[str], where: str) -> list[str]:
+    """An alias for each wanted name: first those that are there, then names that need no change, then the others."""
     taken = set(system)
-    given = [wish.alias for wish in wishes]
+    given = [wanted_name.alias for wanted_name in wanted_names]
     for alias in filter(None, given):
         if naming.fold(alias) in taken:
             raise SchemaError(f"{where}: the name {alias} is used twice", hint="rename one of the two in the source")
         taken.add(naming.fold(alias))
-    for place in sorted(range(len(wishes)), key=lambda i: not wishes[i].exact):
+    for place in sorted(range(len(wanted_names)), key=lambda i: not wanted_names[i].exact):
         if not given[place]:
-            given[place] = _free(wishes[place], naming, taken)
+            given[place] = _free(wanted_names[place], naming, taken)
             taken.add(naming.fold(given[place]))
     return given
 
 
-def _free(wish: _WantedName, naming: Naming, taken: Set[str]) -> str:
-    tries = (_hashed(wish.natural, wish.original, naming, attempt) for attempt in count())
-    return next(name for name in chain([wish.natural], tries) if naming.fold(name) not in taken)
+def _free(wanted_name: _WantedName, naming: Naming, taken: Set[str]) -> str:
+    tries = (_hashed(wanted_name.natural, wanted_name.original, naming, attempt) for attempt in count())
+    return next(name for name in chain([wanted_name.natural], tries) if naming.fold(name) not in taken)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     named = assign(catalog, naming)
     aliases = [named.by_ref[t.ref].alias for t in tables]
-    met = _met([_table_wish(t, naming) for t in tables], aliases, naming)
+    met = _met([_wanted_table_name(t, naming) for t in tables], aliases, naming)
     found = [Collision(tables[i], None, aliases[i], tables[other].path) for i, other in met]
     return *found, *(c for t in tables for c in _column_collisions(t, named.by_ref[t.ref], naming))
 
@@ -276,7 +276,7 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
     columns, aliases = table.columns, [c.alias for c in named.columns]
     if all(c.alias for c in columns):
         return
-    met = dict(_met([_column_wish(table, c, naming) for c in columns], aliases, naming))
+    met = dict(_met([_wanted_column_name(table, c, naming) for c in columns], aliases, naming))
     for place, column in enumerate(columns):
         if is_row_id(column):
             continue
@@ -286,16 +286,16 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
             yield Collision(table, column, aliases[place], columns[met[place]].name)
 
 
-def _met(wishes: Sequence[_WantedName], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
+def _met(wanted_names: Sequence[_WantedName], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
     """(place, place of the one that has the name) of the wishes without an alias that are not given as they are."""
     holders: dict[str, int] = {}
-    for place in sorted(range(len(wishes)), key=lambda i: (not wishes[i].alias, not wishes[i].exact)):
-        wish, alias = wishes[place], aliases[place]
-        mapped = wish.natural != wish.plain
-        other = holders.get(naming.fold(wish.plain))
-        if other is not None and not wish.alias and (mapped or alias != wish.natural):
+    for place in sorted(range(len(wanted_names)), key=lambda i: (not wanted_names[i].alias, not wanted_names[i].exact)):
+        wanted_name, alias = wanted_names[place], aliases[place]
+        mapped = wanted_name.natural != wanted_name.plain
+        other = holders.get(naming.fold(wanted_name.plain))
+        if other is not None and not wanted_name.alias and (mapped or alias != wanted_name.natural):
             yield place, other
-        for name in (alias, wish.plain) if mapped else (alias,):
+        for name in (alias, wanted_name.plain) if mapped else (alias,):
             holders.setdefault(naming.fold(name), place)
 
 

@@ -149,8 +149,10 @@ def answer_all(the: ServerDep, who: CallerDep, asked: Answers, writes: Writes) -
 def _chosen(the: ServerContext, who: Caller, asked: Answers) -> list[Review]:
     """Those that are meant; ids must be known, patterns find what the key is for."""
     named = {one.id: one for one in (_known(the, who, change) for change in asked.ids)}
-    wish = reviews.ChangeFilter((), asked.connection, tuple(asked.patterns), tuple(asked.kinds), tuple(asked.tables))
-    fitting = reviews.choose(the.store, wish, the.names(who)) if wish.filters or not named else []
+    change_filter = reviews.ChangeFilter(
+        (), asked.connection, tuple(asked.patterns), tuple(asked.kinds), tuple(asked.tables)
+    )
+    fitting = reviews.choose(the.store, change_filter, the.names(who)) if change_filter.filters or not named else []
     return list({**named, **{one.id: one for one in fitting}}.values())
 
 

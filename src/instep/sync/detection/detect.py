@@ -70,7 +70,7 @@ from instep.sync.detection.backfill_since import note_cursors
 from instep.sync.detection.chosen_keys import with_choices
 from instep.sync.detection.drift import Drift, compare, remembered
 from instep.sync.detection.four_eyes import out_of_sight, own_word, second_person
-from instep.sync.detection.ineffective_settings import missing_columns, missing_includes, unheeded
+from instep.sync.detection.ineffective_settings import ineffective_settings, missing_columns, missing_includes
 from instep.sync.detection.new_objects import NewObjects, left_out_at_birth, listing_of, record_listing
 from instep.sync.detection.pii import hold as hold_personal
 from instep.sync.detection.pii import split, suspects
@@ -129,8 +129,8 @@ class DetectionResult:
     is another server, ids were taken anew by name. `stored`: the store has the discovery. `unmatched`: patterns of the
     selection that match nothing,
     `missing`: those of `include` and exact names of columns, each with an error (`others`: some table is switched on),
-    `unheeded`: what else the project file says in vain. `stale`: content keys of approvals that do not count any more,
-    because their table has moved since."""
+    `ineffective_settings`: what else the project file says in vain. `stale`: content keys of approvals that do not
+    count any more, because their table has moved since."""
 
     source: Catalog
     accepted: Catalog
@@ -148,7 +148,7 @@ class DetectionResult:
     counts: Counts = field(default=Counts(), kw_only=True)
     doubt: RenameCandidate = field(default_factory=RenameCandidate, kw_only=True)
     drift: Drift = field(default_factory=Drift, kw_only=True)
-    unheeded: tuple[str, ...] = field(default=(), kw_only=True)
+    ineffective_settings: tuple[str, ...] = field(default=(), kw_only=True)
     missing: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     others: bool = field(default=True, kw_only=True)
     born: tuple[Decision, ...] = field(default=(), kw_only=True)
@@ -161,7 +161,13 @@ class DetectionResult:
         noted = (one_line(text) for text in self.unmatched if text not in self.missing)
         patterns = (f"the pattern '{text}' in the project file matches nothing" for text in noted)
         as_text = text_sentences(added_columns(d.change for d in self.applied))
-        return (*hidden, *patterns, *self.unheeded, *as_text, *waits_for_rebuild(self.decisions, self.accepted))
+        return (
+            *hidden,
+            *patterns,
+            *self.ineffective_settings,
+            *as_text,
+            *waits_for_rebuild(self.decisions, self.accepted),
+        )
 
     @property
     def replaced(self) -> frozenset[Ref]:
@@ -281,7 +287,7 @@ def detect(
         counts=counts(*compared, changes),
         doubt=doubt,
         drift=drift,
-        unheeded=unheeded(context, discovery.catalog, source, discovery.denied),
+        ineffective_settings=ineffective_settings(context, discovery.catalog, source, discovery.denied),
         missing={
             **missing_includes(context, discovery, accepted, recalled=recalled),
             **missing_columns(context, discovery),

@@ -18,7 +18,7 @@ from instep.suggest import closest, did_you_mean
 from instep.sync.context import SyncContext
 
 
-def unheeded(
+def ineffective_settings(
     context: SyncContext, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]
 ) -> tuple[str, ...]:
     """A sentence each. `settled`: the selected tables of the source with the keys and cursors of the settings;

@@ -50,9 +50,9 @@ MODE = "column"
 
 @dataclass(frozen=True)
 class _RunningBackfill:
-    """A wish that is carried out: `load` is how its columns are read, `spec` how they are staged."""
+    """A pending backfill that runs: `load` is how its columns are read, `spec` how they are staged."""
 
-    wish: PendingBackfill
+    pending: PendingBackfill
     load: Load
     spec: StageSpec
     ref: Ref
@@ -96,46 +96,46 @@ class Filling:
         for number, work in works.items():
             files = staged[number]
             if work.load.read.source.ref in moved:
-                files = Conflict(f"table {work.wish.table.path}: its schema changed during the read: sync again")
-            if self._is_wanted(work.wish):
+                files = Conflict(f"table {work.pending.table.path}: its schema changed during the read: sync again")
+            if self._is_wanted(work.pending):
                 self._carry_out(work, files)
             else:
-                self._leave(work.wish, "that was cancelled")
+                self._leave(work.pending, "that was cancelled")
                 self._clear(work)
 
-    def _may(self, wish: PendingBackfill) -> bool:
-        ref, path = wish.table.ref, wish.table.path
+    def _may(self, pending: PendingBackfill) -> bool:
+        ref, path = pending.table.ref, pending.table.path
         if self.wanted.tables and path not in self.wanted.tables:
             return False
-        if self.wanted.columns and not {c.name for c in wish.columns} & set(self.wanted.columns):
+        if self.wanted.columns and not {c.name for c in pending.columns} & set(self.wanted.columns):
             return False
         loaded = [d for d in self.outcome.loaded if d.load.table.ref == ref]
         beside = self.outcome.others.get(ref)  # done: its log had no change to read
         if (beside and beside.status != "done") or any(d.error for d in loaded):
             return False
-        if all(any(d.load.answers(b) for d in loaded) for b in wish.backfills):
+        if all(any(d.load.answers(b) for d in loaded) for b in pending.backfills):
             return False
-        size = fill_size(self.context, wish.table, wish.numbers)
+        size = fill_size(self.context, pending.table, pending.numbers)
         if size.why_not:
-            self._leave(wish, size.why_not)
+            self._leave(pending, size.why_not)
             return False
         if not self.by_person and (why := waits(self.context.backfill_limits, datetime.now(UTC), size.bytes)):
-            command = "".join(f" --column {c.name}" for c in wish.columns)
-            self._note(wish, f"is not filled yet: {why}; `instep backfill {path}{command} --now` does it now")
+            command = "".join(f" --column {c.name}" for c in pending.columns)
+            self._note(pending, f"is not filled yet: {why}; `instep backfill {path}{command} --now` does it now")
             return False
         return True
 
-    def _leave(self, wish: PendingBackfill, why: str) -> None:
+    def _leave(self, pending: PendingBackfill, why: str) -> None:
         """It waits; who has asked for it by a command is told so by a failure."""
         if self.by_person:
-            self.outcome.filled[wish.table.ref] = self._result(
-                wish, "failed", error=f"{wish.names} is not filled: {why}"
+            self.outcome.filled[pending.table.ref] = self._result(
+                pending, "failed", error=f"{pending.names} is not filled: {why}"
             )
         else:
-            self._note(wish, f"is not filled: {why}")
+            self._note(pending, f"is not filled: {why}")
 
-    def _note(self, wish: PendingBackfill, text: str) -> None:
-        self.outcome.note(f"{wish.table.path}: {wish.names} {text}")
+    def _note(self, pending: PendingBackfill, text: str) -> None:
+        self.outcome.note(f"{pending.table.path}: {pending.names} {text}")
 
     def _read(
         self, found: Sequence[PendingBackfill]
@@ -145,7 +145,7 @@ class Filling:
         with context.source.snapshot() as snapshot:
             detection = detect(context, snapshot.discover(), count=False)
             works = self._works(found, detection, snapshot)
-            self.told.tables({w.wish.table.path: _rows(detection, w) for w in works.values()})
+            self.told.tables({w.pending.table.path: _rows(detection, w) for w in works.values()})
             staged = self._stage(works, snapshot)
             moved = snapshot.moved(
                 Catalog.of({w.load.read.source.ref: w.load.read.source for w in works.values()}.values())
@@ -161,27 +161,27 @@ class Filling:
         paused = self.context.store.pauses.tables(self.context.name)
         stopped = {*paused, *detection.unkeyed(moved=True), *detection.denied, *drifted}
         dead, works = dead_runs(self.context, self.run), {}
-        for number, wish in enumerate(found):
-            read = reads.get(wish.table.ref)
+        for number, pending in enumerate(found):
+            read = reads.get(pending.table.ref)
             sourced = {c.column.name for c in read.columns if c.source is not None} if read else set()
-            if read is None or wish.table.ref in stopped:
-                self._leave(wish, "the table does not run now, see `instep status`")
-            elif unread := {*wish.table.key, *(c.name for c in wish.columns)} - sourced:
-                self._leave(wish, f"{', '.join(sorted(unread))} is not read now")
+            if read is None or pending.table.ref in stopped:
+                self._leave(pending, "the table does not run now, see `instep status`")
+            elif unread := {*pending.table.key, *(c.name for c in pending.columns)} - sourced:
+                self._leave(pending, f"{', '.join(sorted(unread))} is not read now")
             else:
-                works[number] = self._work(number, wish, read, detection, snapshot)
+                works[number] = self._work(number, pending, read, detection, snapshot)
                 ref = works[number].ref
                 self.context.destination.claim(ref, self.run.fence)
                 remove_uncommitted_files(self.context, dead, ref, self.context.destination.state(ref))
         return works
 
     def _work(
-        self, number: int, wish: PendingBackfill, read: TableRead, detection: DetectionResult, snapshot: Snapshot
+        self, number: int, pending: PendingBackfill, read: TableRead, detection: DetectionResult, snapshot: Snapshot
     ) -> _RunningBackfill:
-        context, table = self.context, wish.table
+        context, table = self.context, pending.table
         ref, settings = destination_ref(table, context.naming), context.settings(table)
         target, meta = context.destination.target(ref), f"{context.naming.prefix}meta"
-        wanted = (*table.key, *(c.name for c in wish.columns))
+        wanted = (*table.key, *(c.name for c in pending.columns))
         columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
         names = {*(c.name for c in columns), meta}
         schema = pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None])
@@ -207,15 +207,15 @@ class Filling:
             holds=holds_of(context, detection).get(table.ref, {}),
         )
         return _RunningBackfill(
-            wish, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref
+            pending, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref
         )
 
     def _stage(self, works: Mapping[int, _RunningBackfill], snapshot: Snapshot) -> dict[int, Staged | InstepError]:
         chunks: list[Chunk] = []
         for work in works.values():
-            names = (*work.wish.table.key, *(c.name for c in work.wish.columns))
+            names = (*work.pending.table.key, *(c.name for c in work.pending.columns))
             chunks += snapshot.chunks(work.load.read, work.load.spec, CursorRange(), columns=names)
-        paths = {w.load.spec: w.wish.table.path for w in works.values()}
+        paths = {w.load.spec: w.pending.table.path for w in works.values()}
 
         def told(rows: Mapping[str, tuple[int, int]]) -> None:
             for spec, (count, size) in rows.items():
@@ -232,8 +232,8 @@ class Filling:
         return {number: verify(work.load, planned, results) for number, work in works.items()}
 
     def _carry_out(self, work: _RunningBackfill, staged: Staged | InstepError) -> None:
-        """One table; its failure leaves the others alone, and its wish waiting."""
-        wish, path = work.wish, work.wish.table.path
+        """One table; its failure leaves the others alone, and its backfill waiting."""
+        pending, path = work.pending, work.pending.table.path
         started = time.monotonic()
         try:
             if isinstance(staged, InstepError):
@@ -241,14 +241,16 @@ class Filling:
             done = self._fill(work, staged)
         except (InstepError, OSError) as failure:
             error = disk_error(path, failure) if isinstance(failure, OSError) else failure
-            self.outcome.filled[wish.table.ref] = self._result(wish, "failed", error=f"filling {wish.names}: {error}")
+            self.outcome.filled[pending.table.ref] = self._result(
+                pending, "failed", error=f"filling {pending.names}: {error}"
+            )
             self.told.table(path, step="failed")
             return
         finally:
             self._clear(work)
         if done.whole:
             with self.context.transaction():
-                for backfill in wish.backfills:
+                for backfill in pending.backfills:
                     self.context.store.backfills.done(backfill.number)
                     if backfill.scope == "column":
                         self.context.store.loaded.fill(self.context.name, backfill.table, backfill.column)
@@ -260,46 +262,46 @@ class Filling:
             remove(work.spec.location, work.spec.io)
 
     def _fill(self, work: _RunningBackfill, staged: Staged) -> Filled:
-        context, wish = self.context, work.wish
+        context, pending = self.context, work.pending
         assert isinstance(context.destination, Fills)
         if work.load.declared:
             check_unique(work.load, work.spec, staged.files)
-        for backfill in wish.backfills:
+        for backfill in pending.backfills:
             context.store.backfills.start(backfill.number, self.run.id)
-        keys = tuple(wish.table.by_name[k].alias or k for k in wish.table.key)
+        keys = tuple(pending.table.by_name[k].alias or k for k in pending.table.key)
         fill = Fill(
-            keys, wish.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.invalid_values)
+            keys, pending.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.invalid_values)
         )
 
         def told(rows: int, size: int) -> None:
-            self.told.table(wish.table.path, rows=rows, bytes=size, step="writing")
+            self.told.table(pending.table.path, rows=rows, bytes=size, step="writing")
 
         commit = Commit(self.run.id, self.run.fence)
-        return context.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(wish))
+        return context.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(pending))
 
-    def _go_on(self, wish: PendingBackfill) -> bool:
+    def _go_on(self, pending: PendingBackfill) -> bool:
         minutes = 0.0 if self.by_person else self.context.backfill_limits.max_minutes
-        return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_wanted(wish)
+        return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_wanted(pending)
 
-    def _is_wanted(self, wish: PendingBackfill) -> bool:
+    def _is_wanted(self, pending: PendingBackfill) -> bool:
         """Somebody may cancel it at any time."""
         waiting = {b.number for b in self.context.store.backfills.waiting(self.context.name)}
-        return any(b.number in waiting for b in wish.backfills)
+        return any(b.number in waiting for b in pending.backfills)
 
     def _tell(self, work: _RunningBackfill, staged: Staged, done: Filled, seconds: float) -> None:
-        wish = work.wish
+        pending = work.pending
         text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
-        then = "the next sync continues" if self._is_wanted(wish) else "then it was cancelled"
-        self._note(wish, text if done.whole else f"{text} so far: {then}")
-        self.told.table(wish.table.path, step="done")
+        then = "the next sync continues" if self._is_wanted(pending) else "then it was cancelled"
+        self._note(pending, text if done.whole else f"{text} so far: {then}")
+        self.told.table(pending.table.path, step="done")
         size = sum(f.bytes for f in staged.files)
         result = self._result(
-            wish, "done", read=staged.read, updated=done.rows, invalid_values=staged.invalid_values, bytes=size
+            pending, "done", read=staged.read, updated=done.rows, invalid_values=staged.invalid_values, bytes=size
         )
-        self.outcome.filled.setdefault(wish.table.ref, replace(result, seconds=seconds))
+        self.outcome.filled.setdefault(pending.table.ref, replace(result, seconds=seconds))
 
-    def _result(self, wish: PendingBackfill, status: str, **more: object) -> TableRun:
-        return TableRun(self.run.id, wish.table.ref, status, MODE, **more)  # type: ignore[arg-type]
+    def _result(self, pending: PendingBackfill, status: str, **more: object) -> TableRun:
+        return TableRun(self.run.id, pending.table.ref, status, MODE, **more)  # type: ignore[arg-type]
 
 
 def _rows(detection: DetectionResult, work: _RunningBackfill) -> int:

@@ -50,7 +50,7 @@ def promote_rest(context: SyncContext, run: Run, outcome: RunOutcome) -> None:
 
 
 def _promote(context: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: RunOutcome) -> None:
-    """One table after the other; the failure of one leaves the others alone, and its wish waiting."""
+    """One table after the other; the failure of one leaves the others alone, and its backfill waiting."""
     tables: dict[Ref, list[Backfill]] = {}
     for backfill in wanted:
         tables.setdefault(backfill.table, []).append(backfill)

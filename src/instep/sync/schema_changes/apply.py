@@ -312,7 +312,7 @@ def _want_backfill(context: SyncContext, decision: Decision, review: Review, was
     scope, column = wanted
     why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
     ref = TableRenames.of(made.decisions).after(decision.change)
-    instead = review.kind in REBUILDS  # a wish of another kind would let the old rows stay
+    instead = review.kind in REBUILDS  # a backfill of another kind would let the old rows stay
     context.store.backfills.want(
         context.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead
     )

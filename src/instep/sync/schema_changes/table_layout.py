@@ -45,18 +45,24 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
     if not isinstance(able, Partitions):
         odd = [t for t, s in said if s.properties or s.sort or s.partition]
         return _noted(made, [(t, _none(able)) for t in odd])
-    wishes = [_wish(context, able, table, settings) for table, settings in said]
+    wishes = [_layout_change(context, able, table, settings) for table, settings in said]
     today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
     anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
     there = able.layouts([today.get(w.ref, w.ref) for w in wishes])
     steps, told = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
-    for wish in wishes:
-        before = TableLayout() if wish.ref in new else there.get(today.get(wish.ref, wish.ref))
-        if before is None or before == (after := wish.after(before)):
+    for layout_change in wishes:
+        before = (
+            TableLayout() if layout_change.ref in new else there.get(today.get(layout_change.ref, layout_change.ref))
+        )
+        if before is None or before == (after := layout_change.after(before)):
             continue
-        if wish.table.ref not in made.refused or before.partition != after.partition:
-            steps.append(step(wish.ref, SetLayout(wish.ref, before, after)))
-            told += [(wish.table, _LATER)] if wish.ref not in anew and not isinstance(able, LaidOut) else []
+        if layout_change.table.ref not in made.refused or before.partition != after.partition:
+            steps.append(step(layout_change.ref, SetLayout(layout_change.ref, before, after)))
+            told += (
+                [(layout_change.table, _LATER)]
+                if layout_change.ref not in anew and not isinstance(able, LaidOut)
+                else []
+            )
     return _noted(replace(made, steps=_joined(made.steps, steps)), told)
 
 
@@ -90,7 +96,7 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
     return (*joined, *(s for s in more if s.table not in last))
 
 
-def _wish(context: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _LayoutChange:
+def _layout_change(context: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _LayoutChange:
     found, kept = list[str](), False
     if isinstance(able, LaidOut):
         troubles = {name: able.property_fault(name) for name in settings.properties}

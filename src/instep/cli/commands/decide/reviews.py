@@ -179,8 +179,10 @@ def _chosen(
 ) -> list[Review]:
     from instep.control.reviews import ChangeFilter
 
-    wish = ChangeFilter(tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
-    return backend.choose(wish)
+    change_filter = ChangeFilter(
+        tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ())
+    )
+    return backend.choose(change_filter)
 
 
 def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
