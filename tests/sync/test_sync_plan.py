@@ -19,7 +19,7 @@ from instep.schema.policy.policy import Decision
 from instep.schema.selection.selection import Selection, patterns
 from instep.sync.detection.access import restrict
 from instep.sync.detection.approval_fingerprint import ApprovalFingerprint
-from instep.sync.detection.detect import rebind
+from instep.sync.detection.comparison import rebind
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.table_load import went_back
 from sync_world import MakeWorld, World, preset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from instep.model import Review
@@ -95,7 +95,7 @@ def moved(review: Review, now: str) -> str:
     return " and ".join(sides)
 
 
-def asked_again(decisions: Sequence[Decision], answers: dict[str, Review]) -> tuple[Decision, ...]:
+def asked_again(decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
     """Changes whose approval has become stale wait for a person again, whatever policy would leave out in silence.
     `answers` by content key, with the stale ones open."""
 

@@ -1,12 +1,13 @@
 """Detects and decides: what the source has against what was accepted, and what policy says about each change.
 
-Everything between the two catalogs and the decisions is pure; the store is read at the start and written by
-`record` in one transaction.
+In this order: `gather` reads store and destination, `compare` finds the changes, `sample` reads what they raise
+questions about, `decide_changes` decides; `record` writes the result in one transaction. `compare` and `decide_changes`
+read nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 
@@ -21,14 +22,11 @@ from instep.events import (
     ReviewNeeded,
 )
 from instep.model import Review
-from instep.schema.catalog.catalog import Catalog, Table, fingerprint, unbound
-from instep.schema.catalog.types import String
+from instep.schema.catalog.catalog import Catalog, fingerprint
 from instep.schema.changes.counts import Counts, counts
 from instep.schema.changes.describe import (
-    AccessLost,
     Change,
     ColumnAdded,
-    KeyChanged,
     NameCollided,
     change_from_dict,
     change_to_dict,
@@ -37,67 +35,39 @@ from instep.schema.changes.describe import (
     key,
     table_of,
 )
-from instep.schema.changes.diff import WEAK, diff
+from instep.schema.changes.diff import WEAK
 from instep.schema.planning.accept import settle
 from instep.schema.planning.collisions import collide
-from instep.schema.planning.naming import unusable
 from instep.schema.planning.overflow import explained, left_behind
-from instep.schema.planning.projection import pair_tables
-from instep.schema.planning.reread import LoadedColumn
 from instep.schema.policy.new_objects import stay_off
-from instep.schema.policy.policy import Decision, Explicit, decide
+from instep.schema.policy.policy import Decision, decide
 from instep.schema.policy.removal import MASS_REMOVAL, awaited, confirm_removals, decide_all
-from instep.schema.policy.safeguards import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
+from instep.schema.policy.safeguards import COLUMN_LIMIT, WINDOW, Retype, hold_flapping, limit_columns, retypes
 from instep.schema.policy.similarity import RenameInference
 from instep.schema.policy.type_choice import (
     added_columns,
-    is_type_choice,
     text_sentences,
     waits_for_rebuild,
-    with_types,
 )
-from instep.schema.selection.overrides import Switch, moves, said, sides
-from instep.schema.selection.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
+from instep.schema.selection.overrides import Switch, moves
+from instep.schema.selection.selection import Pattern, is_on, unmatched
 from instep.sources.base import Discovery, Snapshot, TableStats
 from instep.sources.stream import Streams
-from instep.spans import span, tell
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.access import Access, restrict
 from instep.sync.detection.approval_fingerprint import ApprovalFingerprint, asked_again
 from instep.sync.detection.backfill_since import note_cursors
-from instep.sync.detection.chosen_keys import with_choices
-from instep.sync.detection.drift import Drift, compare, remembered
-from instep.sync.detection.four_eyes import out_of_sight, own_word, second_person
-from instep.sync.detection.ineffective_settings import ineffective_settings, missing_columns, missing_includes
-from instep.sync.detection.new_objects import NewObjects, left_out_at_birth, listing_of, record_listing
+from instep.sync.detection.comparison import Comparison, DetectionInputs, compare, gather
+from instep.sync.detection.drift import Drift
+from instep.sync.detection.four_eyes import out_of_sight, second_person
+from instep.sync.detection.new_objects import left_out_at_birth, record_listing
+from instep.sync.detection.pii import Suspects, split, suspects
 from instep.sync.detection.pii import hold as hold_personal
-from instep.sync.detection.pii import split, suspects
 from instep.sync.detection.privacy import PrivacyGuard
 from instep.sync.detection.refused import state_of, still_refused
 from instep.sync.detection.rename_inference import Opened, RenameCandidate, suspect
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.table_mode import with_settings
-
-
-def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
-    """Whether the ids of `now` are those of another server than the accepted ones."""
-    return last is not None and last.identity != now.identity
-
-
-def rebind(accepted: Catalog, source: Catalog) -> Catalog:
-    """Ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
-    return Catalog.of(_rebound(t, source.get(t.ref)) for t in accepted.tables)
-
-
-def _rebound(table: Table, source: Table | None) -> Table:
-    if source is None or table.retained:
-        return unbound(table)
-    ids = {c.name: c.id for c in source.columns}
-    columns = (replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)
-    return replace(table, id=source.id, columns=tuple(columns))
-
 
 KINDS = ("table.removed", "column.removed")
 
@@ -209,91 +179,129 @@ def detect(
     snapshot: Snapshot | None = None,
     recalled: bool = False,
 ) -> DetectionResult:
-    """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal.
-    `stored`: the discovery is the one that the store has. `assumed`: reviews by content key as if they were answered
-    so, for looking at what an answer leads to. Samples for suspected renames are read in `snapshot`, else in one that
-    is opened for it; not at all if the detection is `recalled` from the store."""
-    store = context.store
-    latest = store.accepted.latest(context.name)
-    version, accepted = latest.version if latest else 0, store.accepted.catalog(context.name)
-    last = None if stored else store.discoveries.get(context.name)
-    rebound = moved(last, discovery)
-    if rebound:
-        accepted = rebind(accepted, discovery.catalog)
-    switches = store.switches.of(context.name)
-    chosen = sides(context.said, switches, discovery.catalog, accepted, discovery.identity)
-    context = replace(context, selection=chosen.now, before=chosen.before)
-    closed = {**unusable(discovery.catalog, accepted), **discovery.denied}
-    access = restrict(discovery.catalog, accepted, closed, context.selection)
-    source = _settled(context, access.source, accepted)
-    answers = store.reviews.standing(context.name)
-    compared = _compared(context, source, accepted, access)
-    with span("diff"):
-        changes = [*_without_hashes(context, diff(*compared)), *(AccessLost(r, *why) for r, why in access.lost.items())]
-        tell(found=len(changes))
-    drift = Drift() if recalled else compare(context, accepted)
-    changes += remembered(answers) if recalled else drift.changes
-    listing = listing_of(context, discovery, source, version, switches, answers)
+    """Compare the source with what was accepted and decide about each change; nothing is written.
 
-    def explicit(change: Change) -> Explicit | None:
-        review = answers.get(key(change))
-        counts = None if own_word(context, change.kind, review) else review
-        typed: Explicit | None = "typed" if is_type_choice(change) else None
-        return _answer(change, counts, listing) or said(chosen.now, change, source) or typed
+    `count`: this is a detection of its own, which may confirm a removal. `stored`: the discovery is the one that the
+    store has. `assumed`: reviews by content key as if they were answered so, for looking at what an answer leads to.
+    Rows for suspected renames are read in `snapshot`, else in one that is opened for it; none are read, and the
+    destination is not looked at, if the detection is `recalled` from the store.
+    """
+    inputs = gather(context, discovery, stored=stored, recalled=recalled)
+    comparison = compare(inputs)
+    evidence = sample(inputs, comparison, assumed, _opened(context, snapshot, recalled=recalled))
+    return decide_changes(inputs, comparison, evidence, count=count, stored=stored)
 
-    changes = listing.split(changes, lambda c: decide(c, context.policy, explicit=explicit(c), tags=context.tags))
-    personal = suspects(context, changes, source, answers, look=assumed is None)
-    changes = split(changes, personal)
-    kept = left_behind(_columns_asked(answers), changes, accepted, source)
-    sight = ApprovalFingerprint.of([*changes, *kept], source, accepted)
-    asked = _names_asked(answers)
-    stale = sight.stale([*changes, *kept, *asked], answers)
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rows and the history of the source say about the changes, and the reviews as they count now."""
+
+    personal: Suspects
+    """New columns that look personal."""
+    changes: tuple[Change, ...]
+    """The changes, with columns that look personal as changes of their own."""
+    kept: tuple[Change, ...]
+    """Columns that wait and whose values are kept as JSON, which are still at the source."""
+    collisions: tuple[NameCollided, ...]
+    """Names in use that a person was asked about."""
+    fingerprint: ApprovalFingerprint
+    """How the tables of the changes look, which approvals are bound to."""
+    stale: frozenset[str]
+    """Content keys of approvals that do not count any more."""
+    answers: Mapping[str, Review]
+    """The reviews that stand: stale ones are open again, assumed ones are answered."""
+    doubt: RenameCandidate
+    """Suspected renames."""
+    past: tuple[Catalog, ...]
+    """Earlier schemas of the source, oldest first, where a type has changed."""
+
+
+def sample(
+    inputs: DetectionInputs, comparison: Comparison, assumed: Mapping[str, Review] | None, opened: Opened | None
+) -> Evidence:
+    """Read what the changes raise questions about: values of new columns, rows of suspected renames, earlier types."""
+    context, answers = inputs.context, dict(inputs.answers)
+    personal = suspects(context, comparison.changes, inputs.source, answers, look=assumed is None)
+    changes = split(comparison.changes, personal)
+    kept = left_behind(_columns_asked(answers), changes, inputs.accepted, inputs.source)
+    fingerprint = ApprovalFingerprint.of([*changes, *kept], inputs.source, inputs.accepted)
+    collisions = _names_asked(answers)
+    stale = fingerprint.stale([*changes, *kept, *collisions], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
-    doubt = suspect(
-        context, changes, discovery, sight, answers, explicit, _opened(context, snapshot, recalled=recalled)
-    )
+    explicit = replace(inputs, answers=answers).explicit
+    doubt = suspect(context, changes, inputs.discovery, fingerprint, answers, explicit, opened)
+    past = _past(context) if any(isinstance(c, Retype) for c in doubt.changes) else ()
+    return Evidence(personal, tuple(changes), tuple(kept), tuple(collisions), fingerprint, stale, answers, doubt, past)
+
+
+def decide_changes(
+    inputs: DetectionInputs, comparison: Comparison, evidence: Evidence, *, count: bool, stored: bool
+) -> DetectionResult:
+    """Decide about each change by what people and policy say, and by the safeguards; nothing is read."""
+    context, accepted, source, answers = inputs.context, inputs.accepted, inputs.source, evidence.answers
+    inputs = replace(inputs, answers=answers)
     decisions, proposals = decide_all(
-        [*doubt.changes, *kept], context.policy, explicit=explicit, tags=context.tags, suspected=doubt.proposals
+        [*evidence.doubt.changes, *evidence.kept],
+        context.policy,
+        explicit=inputs.explicit,
+        tags=context.tags,
+        suspected=evidence.doubt.proposals,
     )
-    decisions = stay_off(decisions, listing.is_off)
+    decisions = asked_again(evidence.doubt.explained(stay_off(decisions, inputs.listing.is_off)), answers)
     seen = {k: r.seen + count for k, r in answers.items()}
-    decisions = asked_again(doubt.explained(decisions), answers)
     held = {k for k, r in answers.items() if r.rule == MASS_REMOVAL and r.status == "open"}
-    decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence, held=held)
-    before = last.catalog if last and not rebound else Catalog()
+    proven = inputs.discovery.proves_absence
+    decisions = confirm_removals(decisions, accepted, seen=seen, proven=proven, held=held)
 
     def name(fact: NameCollided) -> Decision:
-        return decide(fact, context.policy, explicit=explicit(fact), tags=context.tags)
+        return decide(fact, context.policy, explicit=inputs.explicit(fact), tags=context.tags)
 
-    met = collide(decisions, accepted, source, context.naming, name, asked)
-    decisions = hold_personal(PrivacyGuard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
-    decisions = explained(_bounded(context, decisions, answers), kept, f"{context.naming.prefix}extra")
+    met = collide(decisions, accepted, source, context.naming, name, evidence.collisions)
+    before = inputs.last.catalog if inputs.last and not inputs.rebound else Catalog()
+    guard = PrivacyGuard(inputs.chosen, source, accepted, before, answers)
+    decisions = hold_personal(guard.hold(met.decisions), evidence.personal)
+    bounded = _bounded(inputs, evidence, decisions)
+    decisions = explained(bounded, evidence.kept, f"{context.naming.prefix}extra")
     decisions = second_person(context, met.settled(settle(decisions, accepted)), answers)
-    denied = {ref: why for ref, (_, why) in access.lost.items()}
+    return _result(inputs, comparison, evidence, decisions, proposals, stored=stored)
+
+
+def _result(
+    inputs: DetectionInputs,
+    comparison: Comparison,
+    evidence: Evidence,
+    decisions: tuple[Decision, ...],
+    proposals: tuple[RenameInference, ...],
+    *,
+    stored: bool,
+) -> DetectionResult:
+    context, source, accepted, listing = inputs.context, inputs.source, inputs.accepted, inputs.listing
+    born = (
+        ()
+        if stored or inputs.rebound
+        else left_out_at_birth(context, inputs.last, inputs.discovery, accepted, listing, decisions)
+    )
     return DetectionResult(
         source,
         accepted,
-        version,
+        inputs.version,
         decisions,
         proposals,
-        discovery,
-        denied,
-        answers,
-        access.hidden,
-        rebound,
+        inputs.discovery,
+        {ref: why for ref, (_, why) in inputs.access.lost.items()},
+        evidence.answers,
+        inputs.access.hidden,
+        inputs.rebound,
         stored,
-        _unmatched(context, discovery, switches),
-        stale,
-        counts=counts(*compared, changes),
-        doubt=doubt,
-        drift=drift,
-        ineffective_settings=ineffective_settings(context, discovery.catalog, source, discovery.denied),
-        missing={
-            **missing_includes(context, discovery, accepted, recalled=recalled),
-            **missing_columns(context, discovery),
-        },
+        _unmatched(context, inputs.discovery, inputs.switches),
+        evidence.stale,
+        counts=counts(comparison.before, comparison.after, evidence.changes),
+        doubt=evidence.doubt,
+        drift=inputs.drift,
+        ineffective_settings=inputs.ineffective,
+        missing=inputs.missing,
         others=any(is_on(context.selection, t)[0] for t in source.tables),
-        born=() if stored or rebound else left_out_at_birth(context, last, discovery, accepted, listing, decisions),
+        born=born,
     )
 
 
@@ -312,89 +320,24 @@ def _opened(context: SyncContext, snapshot: Snapshot | None, *, recalled: bool) 
     return context.source.snapshot if snapshot is None else lambda: nullcontext(snapshot)
 
 
-def _bounded(
-    context: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
-) -> tuple[Decision, ...]:
+def _bounded(inputs: DetectionInputs, evidence: Evidence, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     """Without floods of new columns and types that go back and forth; what was held for that stays held until it is
     answered."""
-    rules = {k: r.rule for k, r in answers.items()}
+    rules = {k: r.rule for k, r in evidence.answers.items()}
     held = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
-    decisions = limit_columns(decisions, context.max_new_columns, held)
-    if not retypes(decisions):
-        return decisions
+    decisions = limit_columns(decisions, inputs.context.max_new_columns, held)
+    return hold_flapping(decisions, evidence.past) if retypes(decisions) else decisions
+
+
+def _past(context: SyncContext) -> tuple[Catalog, ...]:
     versions = context.store.schemas.history(context.name, "source")[:WINDOW]
-    past = [context.store.schemas.catalog(context.name, "source", v.version) for v in reversed(versions)]
-    return hold_flapping(decisions, past)
+    return tuple(context.store.schemas.catalog(context.name, "source", v.version) for v in reversed(versions))
 
 
 def _unmatched(context: SyncContext, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
     closed = {*(".".join(path) for path in discovery.denied), *(s.path for s in switches)}
     found = (Pattern(text) for text in unmatched(context.selection, discovery.catalog) if text not in closed)
     return tuple(p.text for p in found if p.is_exact or not any(map(p.matches, closed)))
-
-
-def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
-    """The source with the keys and cursors of the settings; a hashed column is text."""
-    known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
-    chosen = context.store.choices.of(context.name)
-
-    def one(table: Table) -> Table:
-        before, settings = known.get(table.ref), context.settings(table)
-        typed = with_types(table, before, settings.types, settings.source_types)
-        return with_choices(with_settings(typed, before, settings), before, chosen, settings)
-
-    tables = map(one, source.tables)
-    return Catalog.of(_with_hashes(context, t, known.get(t.ref)) for t in tables)
-
-
-def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Table:
-    """A column is hashed under its own name or under the one that it was accepted by."""
-    selection, was = context.selection, context.selected_before
-    if not selection.covers_columns:
-        return table
-    old = {c.id: c.name for c in known.live if c.id} if known else {}
-
-    def is_hashed(name: str, id: str | None) -> bool:
-        return hashed(selection, table.ref, name) or bool(known and id in old and hashed(was, known.ref, old[id]))
-
-    columns = (replace(c, type=String()) if is_hashed(c.name, c.id) else c for c in table.columns)
-    return replace(table, columns=tuple(columns))
-
-
-def _without_hashes(context: SyncContext, changes: Iterable[Change]) -> Iterator[Change]:
-    """Leave out that a key has another type where its columns are, or were, hashed: the selection answers for that."""
-    loaded: Mapping[Ref, Sequence[LoadedColumn]] | None = None
-    for change in changes:
-        if isinstance(change, KeyChanged) and change.before == change.after:
-            loaded = context.store.loaded.of(context.name) if loaded is None else loaded
-            were = {c.name for c in loaded.get(change.table, ()) if c.hashed}
-            if any(name in were or hashed(context.selection, change.table, name) for name in change.after):
-                continue
-        yield change
-
-
-def _compared(context: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
-    """What is switched on of both sides. A table that is off under its name today is off on both sides."""
-    pairs = pair_tables(accepted.tables, source)
-    off = {t.ref for t in source.tables if not is_on(context.selection, t)[0]}
-    off_before = {ref for ref, now in pairs.items() if now.ref in off}
-    off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(context.selected_before, t)[0]}
-    before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in access.lost)
-    after = Catalog.of(t for t in source.tables if t.ref not in off)
-    return _columns_on(context.selected_before, before), _columns_on(context.selection, after)
-
-
-def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
-    return Catalog.of(select_columns(selection, t) for t in catalog.tables)
-
-
-def _answer(change: Change, review: Review | None, listing: NewObjects) -> Explicit | None:
-    """What a person has said: in a review, or by selecting the tables of a connection that has none yet."""
-    if beside := listing.beside_schema(change):
-        return beside
-    if review is not None and review.status in ("approved", "rejected"):
-        return "approved" if review.status == "approved" else "rejected"
-    return "on" if listing.lets_in(change) and change.kind.endswith(".added") else None
 
 
 def record(context: SyncContext, detection: DetectionResult, *, count: bool = True) -> dict[str, Review]:

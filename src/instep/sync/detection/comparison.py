@@ -1,0 +1,229 @@
+"""What a detection works on, and the changes between both sides: `gather` reads all of it, `compare` reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from instep.model import Review
+from instep.schema.catalog.catalog import Catalog, Table, unbound
+from instep.schema.catalog.types import String
+from instep.schema.changes.describe import AccessLost, Change, KeyChanged, key
+from instep.schema.changes.diff import diff
+from instep.schema.planning.naming import unusable
+from instep.schema.planning.projection import pair_tables
+from instep.schema.planning.reread import LoadedColumn
+from instep.schema.policy.policy import Decision, Explicit, decide
+from instep.schema.policy.type_choice import is_type_choice, with_types
+from instep.schema.selection.overrides import SelectionSides, Switch, said, sides
+from instep.schema.selection.selection import Selection, hashed, is_on, select_columns
+from instep.sources.base import Discovery
+from instep.spans import span, tell
+from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.sync.context import Ref, SyncContext
+from instep.sync.detection.access import Access, restrict
+from instep.sync.detection.chosen_keys import with_choices
+from instep.sync.detection.drift import Drift, remembered
+from instep.sync.detection.drift import compare as drift_of
+from instep.sync.detection.four_eyes import own_word
+from instep.sync.detection.ineffective_settings import ineffective_settings, missing_columns, missing_includes
+from instep.sync.detection.new_objects import NewObjects, listing_of
+from instep.sync.table_mode import with_settings
+
+
+@dataclass(frozen=True)
+class DetectionInputs:
+    """All that a detection is made from, as it was when it began."""
+
+    context: SyncContext
+    """The settings of the connection, with the selection that its switches lead to; nothing is read by it any more."""
+    discovery: Discovery
+    """What the source has."""
+    accepted: Catalog
+    """What was accepted; with the source's ids where that is another server."""
+    version: int
+    """The accepted version, 0 before the first."""
+    last: CachedDiscovery | None
+    """What the source had at the last detection; None if `discovery` is that."""
+    rebound: bool
+    """Whether the source is another server, so that ids were taken anew by name."""
+    switches: tuple[Switch, ...]
+    """What people have switched."""
+    chosen: SelectionSides
+    """The selection of both sides."""
+    access: Access
+    """What may be read of the source, and what no more."""
+    source: Catalog
+    """The source's tables that may be read, with the keys and cursors of the settings; a hashed column is text."""
+    answers: Mapping[str, Review]
+    """The reviews that stand, by content key."""
+    loaded: Mapping[Ref, Sequence[LoadedColumn]]
+    """The columns that each table was last loaded with."""
+    drift: Drift
+    """How the destination differs from what it was left as; nothing where it was not looked at."""
+    recalled: bool
+    """Whether the last detection is made over again from the store."""
+    listing: NewObjects
+    """What is known about new objects of the source."""
+    ineffective: tuple[str, ...]
+    """What the project file says in vain."""
+    missing: Mapping[str, str]
+    """The patterns and names of the project file that fit nothing, each with an error."""
+
+    def explicit(self, change: Change) -> Explicit | None:
+        """Return what a person has said about a change: in a review, by selecting, or by choosing a type."""
+        review = self.answers.get(key(change))
+        counts = None if own_word(self.context, change.kind, review) else review
+        typed: Explicit | None = "typed" if is_type_choice(change) else None
+        return _answer(change, counts, self.listing) or said(self.chosen.now, change, self.source) or typed
+
+
+def gather(context: SyncContext, discovery: Discovery, *, stored: bool, recalled: bool) -> DetectionInputs:
+    """Read what store and destination know of the connection.
+
+    `stored`: the discovery is the one that the store has. `recalled`: the destination is not looked at.
+    """
+    store = context.store
+    latest = store.accepted.latest(context.name)
+    version, accepted = latest.version if latest else 0, store.accepted.catalog(context.name)
+    last = None if stored else store.discoveries.get(context.name)
+    rebound = moved(last, discovery)
+    if rebound:
+        accepted = rebind(accepted, discovery.catalog)
+    switches = store.switches.of(context.name)
+    chosen = sides(context.said, switches, discovery.catalog, accepted, discovery.identity)
+    context = replace(context, selection=chosen.now, before=chosen.before)
+    closed = {**unusable(discovery.catalog, accepted), **discovery.denied}
+    access = restrict(discovery.catalog, accepted, closed, context.selection)
+    source = _settled(context, access.source, accepted)
+    answers = store.reviews.standing(context.name)
+    missing = missing_includes(context, discovery, accepted, recalled=recalled)
+    return DetectionInputs(
+        context,
+        discovery,
+        accepted,
+        version,
+        last,
+        rebound,
+        tuple(switches),
+        chosen,
+        access,
+        source,
+        answers,
+        store.loaded.of(context.name),
+        Drift() if recalled else drift_of(context, accepted),
+        recalled,
+        listing_of(context, discovery, source, version, switches, answers),
+        ineffective_settings(context, discovery.catalog, source, discovery.denied),
+        {**missing, **missing_columns(context, discovery)},
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The changes between what was accepted and what the source has."""
+
+    before: Catalog
+    """The accepted tables and columns that are switched on."""
+    after: Catalog
+    """The source's tables and columns that are switched on."""
+    found: tuple[Change, ...]
+    """All changes, the destination's too."""
+    changes: tuple[Change, ...]
+    """The same, new tables without the columns that stay out."""
+
+
+def compare(inputs: DetectionInputs) -> Comparison:
+    """Compare both sides; nothing is read."""
+    context = inputs.context
+    before, after = _compared(context, inputs.source, inputs.accepted, inputs.access)
+    with span("diff"):
+        lost = (AccessLost(ref, *why) for ref, why in inputs.access.lost.items())
+        found = [*_without_hashes(inputs, diff(before, after)), *lost]
+        tell(found=len(found))
+    found += remembered(inputs.answers) if inputs.recalled else inputs.drift.changes
+
+    def decided(change: Change) -> Decision:
+        return decide(change, context.policy, explicit=inputs.explicit(change), tags=context.tags)
+
+    return Comparison(before, after, tuple(found), tuple(inputs.listing.split(found, decided)))
+
+
+def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
+    """Whether the ids of `now` are those of another server than the accepted ones."""
+    return last is not None and last.identity != now.identity
+
+
+def rebind(accepted: Catalog, source: Catalog) -> Catalog:
+    """Ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
+    return Catalog.of(_rebound(t, source.get(t.ref)) for t in accepted.tables)
+
+
+def _rebound(table: Table, source: Table | None) -> Table:
+    if source is None or table.retained:
+        return unbound(table)
+    ids = {c.name: c.id for c in source.columns}
+    columns = (replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)
+    return replace(table, id=source.id, columns=tuple(columns))
+
+
+def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
+    """The source with the keys and cursors of the settings; a hashed column is text."""
+    known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
+    chosen = context.store.choices.of(context.name)
+
+    def one(table: Table) -> Table:
+        before, settings = known.get(table.ref), context.settings(table)
+        typed = with_types(table, before, settings.types, settings.source_types)
+        return with_choices(with_settings(typed, before, settings), before, chosen, settings)
+
+    tables = map(one, source.tables)
+    return Catalog.of(_with_hashes(context, t, known.get(t.ref)) for t in tables)
+
+
+def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Table:
+    """A column is hashed under its own name or under the one that it was accepted by."""
+    selection, was = context.selection, context.selected_before
+    if not selection.covers_columns:
+        return table
+    old = {c.id: c.name for c in known.live if c.id} if known else {}
+
+    def is_hashed(name: str, id: str | None) -> bool:
+        return hashed(selection, table.ref, name) or bool(known and id in old and hashed(was, known.ref, old[id]))
+
+    columns = (replace(c, type=String()) if is_hashed(c.name, c.id) else c for c in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
+def _without_hashes(inputs: DetectionInputs, changes: Iterable[Change]) -> Iterator[Change]:
+    """Leave out that a key has another type where its columns are, or were, hashed: the selection answers for that."""
+    for change in changes:
+        if isinstance(change, KeyChanged) and change.before == change.after:
+            were = {c.name for c in inputs.loaded.get(change.table, ()) if c.hashed}
+            if any(name in were or hashed(inputs.context.selection, change.table, name) for name in change.after):
+                continue
+        yield change
+
+
+def _compared(context: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
+    """What is switched on of both sides. A table that is off under its name today is off on both sides."""
+    pairs = pair_tables(accepted.tables, source)
+    off = {t.ref for t in source.tables if not is_on(context.selection, t)[0]}
+    off_before = {ref for ref, now in pairs.items() if now.ref in off}
+    off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(context.selected_before, t)[0]}
+    before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in access.lost)
+    after = Catalog.of(t for t in source.tables if t.ref not in off)
+    return _columns_on(context.selected_before, before), _columns_on(context.selection, after)
+
+
+def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
+    return Catalog.of(select_columns(selection, t) for t in catalog.tables)
+
+
+def _answer(change: Change, review: Review | None, listing: NewObjects) -> Explicit | None:
+    """What a person has said: in a review, or by selecting the tables of a connection that has none yet."""
+    if beside := listing.beside_schema(change):
+        return beside
+    if review is not None and review.status in ("approved", "rejected"):
+        return "approved" if review.status == "approved" else "rejected"
+    return "on" if listing.lets_in(change) and change.kind.endswith(".added") else None
