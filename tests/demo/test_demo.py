@@ -22,7 +22,7 @@ PARTS = (
     "column public.product.legacy_code removed",
     "waits for a review",
     "applied: schema version 2",
-    "writes 1 of 1 files again",
+    "writes 1 file again",
     "discount filled in 59,400 rows loaded before",
     "undone: schema version 3",
     "public.product  warranty  not a number",

@@ -82,7 +82,7 @@ def test_columns_come_back_and_rows_are_put_back(bucket: Bucket, tmp_path: Path)
     before = lake.rows()
     lake.drop(SIZE)
     assert lake.to.undrop_report(REF, "size").why_not == ""
-    lake.undrop_table(SIZE)
+    lake.undrop(SIZE)
     assert lake.rows() == before
     [now, then, *_] = lake.to.savepoints(REF)
     rows = lake.to.rows_at(REF, then.id)

@@ -31,7 +31,7 @@ REMOTE = frozenset({
     "notify test", "notify log",
     "keys list", "keys create", "keys rotate", "keys revoke",
 })  # fmt: skip
-"""What works over a server, beside what shows the answer of an operation that is read: see `is_remote`."""
+"""The commands that work over a server, beside those that show the answer of a `ReadOperation`: see `is_remote`."""
 
 HERE = frozenset({
     "version", "init", "demo up", "demo down", "demo change", "demo play",

@@ -91,7 +91,7 @@ class LoadState:
 
 @dataclass(frozen=True)
 class TableSize:
-    """How large a table is, from metadata alone."""
+    """The size of a table, from metadata alone."""
 
     rows: int | None = None
     """Its rows as the last commit left them, soft-deleted ones and earlier versions included; None: never loaded."""

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from instep.control.queries.context import QueryContext
-from instep.errors import InstepError, NotFound
 from instep.model import Review
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.spec import QueryWork
@@ -36,10 +35,4 @@ class ChangeLookup(QueryWork):
 
     def find(self, context: QueryContext, query: GetChange) -> Review:
         """Return the change with the decision on it."""
-        try:
-            found = context.store.reviews.get(query.change)
-        except InstepError:
-            raise NotFound.of("change", query.change) from None
-        if found.id != query.change or not context.sees(found.connection):
-            raise NotFound.of("change", query.change)
-        return found
+        return context.owned("change", query.change, context.store.reviews.get)

@@ -1,13 +1,31 @@
-"""What a query may read: the project and its store, as far as the asker may see them."""
+"""The context of a query: the project and its store, as far as the asker may see them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from instep.errors import NotFound
+from instep.errors import InstepError, NotFound
 from instep.project.project import Project
 from instep.store.store import Store
+
+
+class Owned(Protocol):
+    """An object on record that belongs to a connection."""
+
+    @property
+    def id(self) -> str:
+        """The whole id."""
+        ...
+
+    @property
+    def connection(self) -> str:
+        """The name of the connection."""
+        ...
+
+
+T = TypeVar("T", bound=Owned)
 
 
 @dataclass(frozen=True)
@@ -36,3 +54,13 @@ class QueryContext:
     def only(self, name: str | None) -> frozenset[str] | None:
         """Return the connections that a list is of: the named one, or all that the asker may see (None: no limit)."""
         return frozenset({self.connection(name)}) if name is not None else self.scope
+
+    def owned(self, kind: str, id: str, get: Callable[[str], T]) -> T:
+        """Return what `get` finds by a whole id; NotFound if there is none, or it is a hidden connection's."""
+        try:
+            found = get(id)
+        except InstepError:
+            raise NotFound.of(kind, id) from None
+        if found.id != id or not self.sees(found.connection):
+            raise NotFound.of(kind, id)
+        return found

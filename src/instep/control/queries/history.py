@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from instep.control.queries.context import QueryContext
-from instep.errors import InstepError, NotFound
 from instep.model import Run, TableRun
 from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
 from instep.operations.spec import QueryWork
@@ -19,7 +18,7 @@ from instep.store.server.pages import Only
 
 @dataclass(frozen=True)
 class TableOutcome:
-    """What a run did to one table."""
+    """The outcome of a run for one table."""
 
     table: str
     """`schema.table`, or the text of a pattern of the project file that fits nothing."""
@@ -77,7 +76,7 @@ class AppliedPlan:
 
 
 @dataclass(frozen=True)
-class WholePlan(AppliedPlan):
+class PlanWithDocument(AppliedPlan):
     """An applied plan with its steps and the plan document."""
 
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -120,12 +119,7 @@ class RunDetails(QueryWork):
 
     def find(self, context: QueryContext, query: GetRun) -> RunWithTables:
         """Return the run with what it did to each table."""
-        try:
-            found = context.store.runs.get(query.run)
-        except InstepError:
-            raise NotFound.of("run", query.run) from None
-        if found.id != query.run or not context.sees(found.connection):
-            raise NotFound.of("run", query.run)
+        found = context.owned("run", query.run, context.store.runs.get)
         return RunWithTables(**vars(found), tables=tuple(map(TableOutcome.of, context.store.runs.tables(found.id))))
 
 
@@ -152,12 +146,7 @@ class PlanList(QueryWork):
 class PlanDetails(QueryWork):
     """One applied plan by its whole id."""
 
-    def find(self, context: QueryContext, query: GetPlan) -> WholePlan:
+    def find(self, context: QueryContext, query: GetPlan) -> PlanWithDocument:
         """Return the plan with its steps and its document."""
-        try:
-            found = context.store.plans.get(query.plan)
-        except InstepError:
-            raise NotFound.of("plan", query.plan) from None
-        if not context.sees(found.connection):
-            raise NotFound.of("plan", query.plan)
-        return WholePlan(**vars(found), steps=context.store.steps.of(found.id))
+        found = context.owned("plan", query.plan, context.store.plans.get)
+        return PlanWithDocument(**vars(found), steps=context.store.steps.of(found.id))

@@ -266,7 +266,7 @@ class DeltaDestination:
         return held.state() if held else None
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
-        """By the statistics of the log."""
+        """Return the sizes by the statistics of the log."""
         wanted = list(refs)
         found = zip(wanted, self.warehouse.each(self._size, wanted), strict=True)
         return {ref: size for ref, size in found if size is not None}

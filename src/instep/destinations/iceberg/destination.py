@@ -343,7 +343,7 @@ class IcebergDestination:
         return None if read_pending(ref, metadata) else load_state(metadata)
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
-        """By what loads have recorded, and the summaries of snapshots."""
+        """Return the sizes by what loads have recorded, and by the summaries of snapshots."""
         return {ref: table_size(m) for ref, m in self.lake.metadata(refs).items() if is_ours(m)}
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:

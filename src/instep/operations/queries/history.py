@@ -97,7 +97,7 @@ SPECS = (
         role="viewer",
         route="GET /plans/{plan}",
         query=GetPlan,
-        result="instep.control.queries.history:WholePlan",
+        result="instep.control.queries.history:PlanWithDocument",
         work="instep.control.queries.history:PlanDetails",
     ),
 )

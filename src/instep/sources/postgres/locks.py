@@ -88,8 +88,12 @@ def unlocked(
 
 def _last_words(connection: psycopg.Connection[Any]) -> str:
     """Return what the server said when it ended the session: the first statement after it fails with that, or the
-    watch's does, and each later one says only that the connection is lost."""
-    return connection.pgconn.error_message.decode(errors="replace").removeprefix("FATAL:").strip()
+    watch's does, and each later one says only that the connection is lost. "" for a session that this side has closed:
+    the error that closed it says why."""
+    handle: Any = connection.pgconn
+    if handle.pgconn_ptr is None:
+        return ""
+    return str(handle.error_message.decode(errors="replace")).removeprefix("FATAL:").strip()
 
 
 @contextmanager
