@@ -141,7 +141,8 @@ def test_a_file_name_counts_as_a_name(tmp_path: Path) -> None:
 
 
 GUARDS = [
-    ("a word of the glossary's past", "check_house_words", {"src/a.py": "def open_desk(): ...\n"}, "src/a.py:1 open_desk"),
+    ("a word of the glossary's past", "check_house_words",
+     {"src/a.py": "def open_desk(): ...\n"}, "src/a.py:1 open_desk"),
     ("a word within a word", "check_house_words", {"src/a.py": "desktop = 1\n"}, None),
     (
         "one class name in two rooms", "check_classes",
@@ -150,15 +151,17 @@ GUARDS = [
     ("a class within another", "check_classes", {"src/a.py": "class A:\n    class A: ...\n"}, None),
     ("a name that stands for two things", "check_classes",
      {"src/a.py": "class Plan: ...\n", "src/b.py": "class Plan: ...\n"}, None),
-    ("a crowded folder", "check_folders", {f"src/a/{i}.py": "" for i in range(23)}, "src/a: 23 files"),
-    ("a full folder", "check_folders", {f"src/a/{i}.py": "" for i in range(22)}, None),
+    ("a crowded folder", "check_folders", {f"src/a/n{i}.py": "x = 1\n" for i in range(23)}, "src/a: 23 files"),
+    ("a full folder", "check_folders", {f"src/a/n{i}.py": "x = 1\n" for i in range(22)}, None),
     ("a line of code", "check_formatter", {"src/a.py": "def f():\n    x = 1  # fmt: skip\n"}, "src/a.py:2"),
     ("a block of code", "check_formatter", {"src/a.py": "def f():\n    # fmt: off\n    x = 1\n"}, "src/a.py:2"),
     ("a table of data", "check_formatter", {"src/a.py": "X = (\n    1, 2,\n)  # fmt: skip\n"}, None),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "files", "offender"), [case[1:] for case in GUARDS], ids=[case[0] for case in GUARDS])
+@pytest.mark.parametrize(
+    ("check", "files", "offender"), [case[1:] for case in GUARDS], ids=[case[0] for case in GUARDS]
+)
 def test_guards_of_the_house(tmp_path: Path, check: str, files: dict[str, str], offender: str | None) -> None:
     (finding,) = getattr(size_check, check)(tree(tmp_path, files))
     assert finding.ok is (offender is None)
