@@ -29,9 +29,14 @@ _SHAPES = (
     (re.compile(r"\b(Bearer|Basic)(\s+|%20|\+)[A-Za-z0-9+/=._~%-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)?"), HIDDEN),  # a JSON web token
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
-    (re.compile(rf"({_SECRET_NAME})(\\*[\"\']?\s*[=:]\s*)(?:\'[^\']*\'|\"[^\"]*\"|\\+\"[^\"]*\\+\"|[^\s,;&\'\"\\]+)",
-                re.IGNORECASE), rf"\1\2{HIDDEN}"),
-)  # fmt: skip
+    (
+        re.compile(
+            rf"({_SECRET_NAME})(\\*[\"\']?\s*[=:]\s*)(?:\'[^\']*\'|\"[^\"]*\"|\\+\"[^\"]*\\+\"|[^\s,;&\'\"\\]+)",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{HIDDEN}",
+    ),
+)
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 

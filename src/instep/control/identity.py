@@ -9,9 +9,14 @@ from instep.project.project import Project
 from instep.store.store import Store
 
 SERVICES: Mapping[str, str] = {
-    "postgres": "postgres", "mysql": "mysql", "mariadb": "maria", "sqlite": "sqlite", "files": "files", "jdbc": "jdbc",
+    "postgres": "postgres",
+    "mysql": "mysql",
+    "mariadb": "maria",
+    "sqlite": "sqlite",
+    "files": "files",
+    "jdbc": "jdbc",
     "connector": "connector_sdk",
-}  # fmt: skip
+}
 """Type of a source to service."""
 
 

@@ -61,16 +61,34 @@ _POSTGRES: Mapping[str, str] = {row.type: row.postgres for row in STORED}
 _ICEBERG: Mapping[str, str] = {row.type: row.iceberg for row in STORED}
 _DELTA: Mapping[str, str] = {row.type: row.delta for row in STORED}
 _FROM_ICEBERG: Mapping[str, str] = {
-    "boolean": "boolean", "int": "int32", "long": "int64", "float": "float32", "double": "float64",
-    "string": "string", "binary": "binary", "date": "date", "time": "time", "timestamp": "timestamp",
-    "timestamptz": "timestamptz", "uuid": "uuid",
-}  # fmt: skip
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamptz": "timestamptz",
+    "uuid": "uuid",
+}
 
 _FROM_DELTA: Mapping[str, str] = {
-    "boolean": "boolean", "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32",
-    "double": "float64", "string": "string", "binary": "binary", "date": "date", "timestamp_ntz": "timestamp",
+    "boolean": "boolean",
+    "byte": "int8",
+    "short": "int16",
+    "integer": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamp_ntz": "timestamp",
     "timestamp": "timestamptz",
-}  # fmt: skip
+}
 
 
 def iceberg_primitive(kind: DataType) -> str:

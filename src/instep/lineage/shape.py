@@ -12,9 +12,15 @@ LEVELS: tuple[Level, ...] = ("breaks", "unknown", "silent", "safe")
 """From the worst to the best."""
 
 _LEVEL: dict[Kind, Level] = {
-    "gone": "breaks", "renamed": "breaks", "retyped": "breaks", "broken": "breaks",
-    "stale": "silent", "added": "silent", "shifted": "silent", "unclear": "unknown",
-}  # fmt: skip
+    "gone": "breaks",
+    "renamed": "breaks",
+    "retyped": "breaks",
+    "broken": "breaks",
+    "stale": "silent",
+    "added": "silent",
+    "shifted": "silent",
+    "unclear": "unknown",
+}
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,9 @@ def _dead(event: LoggedEvent) -> Mapping[Total, float]:
 
 
 _OF: Mapping[str, _More] = {
-    "run.ended": _run, "table.loaded": _rows, "table.failed": _table_failed, "detection.finished": _detection,
+    "run.ended": _run,
+    "table.loaded": _rows,
+    "table.failed": _table_failed,
+    "detection.finished": _detection,
     "job.dead": _dead,
-}  # fmt: skip
+}

@@ -10,12 +10,21 @@ from instep.notify.message import Message, details, headline
 
 SHOWN = 200
 _SIGNS: dict[Tone, str] = {
-    "added": "+", "removed": "-", "renamed": "→", "changed": "~", "stopped": "!", "plain": "·",
-}  # fmt: skip
+    "added": "+",
+    "removed": "-",
+    "renamed": "→",
+    "changed": "~",
+    "stopped": "!",
+    "plain": "·",
+}
 _COLORS: dict[Tone, str] = {
-    "added": "#1a7f37", "removed": "#cf222e", "renamed": "#0550ae", "changed": "#9a6700", "stopped": "#cf222e",
+    "added": "#1a7f37",
+    "removed": "#cf222e",
+    "renamed": "#0550ae",
+    "changed": "#9a6700",
+    "stopped": "#cf222e",
     "plain": "#57606a",
-}  # fmt: skip
+}
 _FONT = "font-family:-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
 _WHY = 1_000

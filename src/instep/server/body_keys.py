@@ -52,32 +52,46 @@ def _of_record(record: Any) -> Words:
 
 
 KINDS = {
-    "name": _N, "setting": _S, "parts": _P, "spec": SPEC, "told": TOLD, "nowhere": NOWHERE, "reason": REASON,
-    "consent": CONSENT, "state": STATE, "secret": SECRET.words, "public": PUBLIC.words,
-}  # fmt: skip
+    "name": _N,
+    "setting": _S,
+    "parts": _P,
+    "spec": SPEC,
+    "told": TOLD,
+    "nowhere": NOWHERE,
+    "reason": REASON,
+    "consent": CONSENT,
+    "state": STATE,
+    "secret": SECRET.words,
+    "public": PUBLIC.words,
+}
 _SAID = _each(
     told="pause_after_trial data_delay_sensitivity data_delay_threshold destination_schema_names "
-         "destination_configuration connect_card_config",
+    "destination_configuration connect_card_config",
     nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id vault",
-    spec="auth", setting="trust_certificates trust_fingerprints run_setup_tests",
-)  # fmt: skip
+    spec="auth",
+    setting="trust_certificates trust_fingerprints run_setup_tests",
+)
 _DESTINATION = _each(
-    spec="config", told="region time_zone_offset daylight_saving_time_enabled",
+    spec="config",
+    told="region time_zone_offset daylight_saving_time_enabled",
     nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id",
     setting="trust_certificates trust_fingerprints run_setup_tests",
-)  # fmt: skip
+)
 _WAVES = _each(name="connections destinations tags matching")
 
 COMPATIBLE: Mapping[type[BaseModel], Words] = {
     connection_bodies.ConnectionFields: _SAID,
     connection_bodies.NewConnection: {
-        **_SAID, **_each(name="group_id", spec="service config",
-                         setting="paused sync_frequency daily_sync_time schedule_type"),
+        **_SAID,
+        **_each(name="group_id", spec="service config", setting="paused sync_frequency daily_sync_time schedule_type"),
     },
     connection_bodies.ConnectionChange: {
-        **_SAID, **_each(nowhere="group_id service", spec="config",
-                         setting="paused sync_frequency daily_sync_time schedule_type is_historical_sync "
-                                 "schema_status"),
+        **_SAID,
+        **_each(
+            nowhere="group_id service",
+            spec="config",
+            setting="paused sync_frequency daily_sync_time schedule_type is_historical_sync schema_status",
+        ),
     },
     destinations.NewDestination: {**_DESTINATION, **_each(name="group_id", spec="service")},
     destinations.DestinationChange: _DESTINATION,
@@ -99,7 +113,7 @@ COMPATIBLE: Mapping[type[BaseModel], Words] = {
     webhooks.NewWebhook: _each(public="url", name="events", setting="active", secret="secret"),
     webhooks.WebhookChange: _each(public="url", name="events", setting="active", secret="secret"),
     webhooks.WebhookTest: _each(name="event"),
-}  # fmt: skip
+}
 """What each key of a body of `/v1` may lead to, by the body's class."""
 OWN: Mapping[type[BaseModel], Words] = {
     resources.NewObject: _each(spec="spec", name="name tags"),

@@ -190,9 +190,15 @@ def _before(the: ServerContext, kind: ObjectKind, name: str, writes: Write) -> M
 
 
 def _put(
-    the: ServerContext, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
-    writes: Write, policies: Collection[str],
-) -> Managed:  # fmt: skip
+    the: ServerContext,
+    kind: ObjectKind,
+    name: str,
+    spec: Mapping[str, Any],
+    tags: Any,
+    before: Managed | None,
+    writes: Write,
+    policies: Collection[str],
+) -> Managed:
     if writes.caller.scoped and (tied := [f for f in _TIED if before is None or spec.get(f) != before.spec.get(f)]):
         why = f"{', '.join(tied)} of {kind} {name} cannot be set by API key {writes.caller.key.id}, which is for "
         raise ApiProblem(403, "forbidden", why + ", ".join(writes.caller.key.groups), "use a key without groups")
@@ -212,9 +218,15 @@ def _policies(the: ServerContext, kind: ObjectKind, writes: Write) -> Collection
 
 
 def _check_policy(
-    the: ServerContext, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
-    writes: Write, seen: Collection[str],
-) -> None:  # fmt: skip
+    the: ServerContext,
+    kind: ObjectKind,
+    name: str,
+    spec: Mapping[str, Any],
+    tags: Any,
+    before: Managed | None,
+    writes: Write,
+    seen: Collection[str],
+) -> None:
     """InvalidObject for a key with groups that names a policy which it does not see, whether there is one or not. What
     else is wrong with the document is told first, as it would be without the policy."""
     policy = spec.get("policy")

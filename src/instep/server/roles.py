@@ -99,12 +99,18 @@ OPEN = frozenset(
 WHOLE = frozenset(
     {
         "GET /metrics",
-        "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate",
-        "POST /connections", "POST /channels/{name}/open", "POST /deliveries/{delivery}/retry",
+        "GET /keys",
+        "POST /keys",
+        "GET /keys/{key}",
+        "DELETE /keys/{key}",
+        "POST /keys/{key}/rotate",
+        "POST /connections",
+        "POST /channels/{name}/open",
+        "POST /deliveries/{delivery}/retry",
         *(spec.route for spec in query_specs().values() if spec.whole),
         *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
     }
-)  # fmt: skip
+)
 """Routes that are about the whole server: a key that is for some groups is not let in."""
 
 

@@ -39,27 +39,35 @@ class Jar:
 
 
 ICEBERG = Jar(
-    "org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0",
+    "org.apache.iceberg",
+    "iceberg-spark-runtime-4.1_2.13",
+    "1.11.0",
     "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
-)  # fmt: skip
+)
 SQLITE = Jar(
-    "org.xerial", "sqlite-jdbc", "3.50.3.0",
+    "org.xerial",
+    "sqlite-jdbc",
+    "3.50.3.0",
     "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
-)  # fmt: skip
+)
 PINNED = (ICEBERG, SQLITE)
 DELTA = (
     Jar(
-        "io.delta", "delta-spark_4.1_2.13", "4.4.0",
+        "io.delta",
+        "delta-spark_4.1_2.13",
+        "4.4.0",
         "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10",
     ),
     Jar("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
-)  # fmt: skip
+)
 """For Spark as a reader of Delta tables; our own tasks and commits need none of them."""
 S3_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 AWS = Jar(
-    "org.apache.iceberg", "iceberg-aws-bundle", "1.11.0",
+    "org.apache.iceberg",
+    "iceberg-aws-bundle",
+    "1.11.0",
     "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f",
-)  # fmt: skip
+)
 """For Spark as a writer of tables in S3: 60 MB, so only where a catalog's files are read by `S3_IO`."""
 
 

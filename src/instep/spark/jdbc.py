@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 Form = Literal["long", "double", "float", "binary", "string"]
 """How a column crosses from the driver to Arrow; `string` is what the driver's getString says."""
 _ARROW: Mapping[Form, pa.DataType] = {
-    "long": pa.int64(), "double": pa.float64(), "float": pa.float32(), "binary": pa.binary(), "string": pa.string(),
-}  # fmt: skip
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "binary": pa.binary(),
+    "string": pa.string(),
+}
 _CATALOG_ROWS = 50_000
 _lock = threading.Lock()
 

@@ -13,9 +13,18 @@ from instep.schema.policy.presets import KINDS, unknown
 from instep.suggest import closest
 
 OF_COLUMN = frozenset(
-    {"column.added", "column.removed", "column.renamed", "column.widened", "column.narrowed", "column.retyped",
-     "column.nullability", "column.default", "column.comment"}
-)  # fmt: skip
+    {
+        "column.added",
+        "column.removed",
+        "column.renamed",
+        "column.widened",
+        "column.narrowed",
+        "column.retyped",
+        "column.nullability",
+        "column.default",
+        "column.comment",
+    }
+)
 RETYPES: dict[str, type[k.ColumnWidened | k.ColumnNarrowed | k.ColumnRetyped]] = {
     c.kind: c for c in (k.ColumnWidened, k.ColumnNarrowed, k.ColumnRetyped)
 }

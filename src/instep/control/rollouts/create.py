@@ -22,8 +22,11 @@ from instep.store.store import Store
 from instep.store.work.rollouts import RolloutDraft
 
 _BEGINS: Mapping[Fit, MemberStatus] = {
-    "applies": "waiting", "already": "already", "conflict": "blocked", "undecided": "blocked",
-}  # fmt: skip
+    "applies": "waiting",
+    "already": "already",
+    "conflict": "blocked",
+    "undecided": "blocked",
+}
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,11 @@ class ConnectionGroup:
 
 
 _WORDS = {
-    "names": "connection", "destinations": "into", "tags": "with tag", "matching": "matching",
-}  # fmt: skip
+    "names": "connection",
+    "destinations": "into",
+    "tags": "with tag",
+    "matching": "matching",
+}
 
 
 def group_of(data: Mapping[str, Any]) -> ConnectionGroup:

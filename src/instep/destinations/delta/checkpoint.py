@@ -24,10 +24,15 @@ _PROTOCOL = _struct(
     minReaderVersion=pa.int32(), minWriterVersion=pa.int32(), readerFeatures=_WORDS, writerFeatures=_WORDS
 )
 _METADATA = _struct(
-    id=pa.string(), name=pa.string(), description=pa.string(),
-    format=_struct(provider=pa.string(), options=_TEXTS), schemaString=pa.string(), partitionColumns=_WORDS,
-    createdTime=pa.int64(), configuration=_TEXTS,
-)  # fmt: skip
+    id=pa.string(),
+    name=pa.string(),
+    description=pa.string(),
+    format=_struct(provider=pa.string(), options=_TEXTS),
+    schemaString=pa.string(),
+    partitionColumns=_WORDS,
+    createdTime=pa.int64(),
+    configuration=_TEXTS,
+)
 SCHEMA = pa.schema(
     {
         "protocol": _PROTOCOL,

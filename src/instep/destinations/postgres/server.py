@@ -328,10 +328,14 @@ _CONNECT = (
     ('database ".*" does not exist', "check the destination's database ({c.database})"),
     ("could not translate|failed to resolve|not known", "check the destination's host ({c.host})"),
     ("Connection refused|No such file", "check host and port, and that PostgreSQL runs and listens there"),
-    (f"timeout expired|connection timeout|{ENDLESS}|No route|unreachable",
-     "check host and firewall, or raise connect_timeout"),
-    ("requested a cleartext password",
-     "give the server TLS and set tls.mode to require, or have it ask for scram-sha-256"),
+    (
+        f"timeout expired|connection timeout|{ENDLESS}|No route|unreachable",
+        "check host and firewall, or raise connect_timeout",
+    ),
+    (
+        "requested a cleartext password",
+        "give the server TLS and set tls.mode to require, or have it ask for scram-sha-256",
+    ),
     ("no pg_hba.conf entry", "add a pg_hba.conf entry, or set tls.mode"),
     ("does not support SSL", "set tls.mode to prefer or disable"),
     ("certificate verify failed|root certificate", "set tls.ca to the authority of the certificate, if that is valid"),
@@ -339,9 +343,12 @@ _CONNECT = (
     ("SSL", "see tls.mode, tls.cert and tls.key, and the server's log"),
     ("too many clients|remaining connection slots", "raise max_connections on the server"),
     (SILENT, "see what the server is at, then run this again; raise read_timeout if it needs longer"),
-    ("the database system is|terminating connection|closed the connection|connection is lost|the connection is closed",
-     "the server has closed the connection: wait until it is up, then run this again"),
-)  # fmt: skip
+    (
+        "the database system is|terminating connection|closed the connection|connection is lost"
+        "|the connection is closed",
+        "the server has closed the connection: wait until it is up, then run this again",
+    ),
+)
 _STATES: tuple[tuple[str, type[InstepError], str], ...] = (
     ("55P03", Conflict, "another session holds the table: end it (see pg_stat_activity), or raise lock_timeout"),
     ("40", Conflict, "another session was faster: run this again"),

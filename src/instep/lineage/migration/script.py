@@ -15,9 +15,15 @@ from instep.lineage.migration.words import Kind, Word
 DIALECTS = ("postgres", "mysql", "sqlite")
 ROUTINES = {"FUNCTION", "PROCEDURE", "TRIGGER", "EVENT", "PACKAGE"}
 _STRINGS = {
-    TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING,
-    TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.UNICODE_STRING,
-}  # fmt: skip
+    TokenType.STRING,
+    TokenType.NATIONAL_STRING,
+    TokenType.RAW_STRING,
+    TokenType.HEREDOC_STRING,
+    TokenType.BYTE_STRING,
+    TokenType.HEX_STRING,
+    TokenType.BIT_STRING,
+    TokenType.UNICODE_STRING,
+}
 _DOWN = re.compile(r"^[ \t]*--[ \t]*(?:\+goose\s+down|\+migrate\s+down|migrate:down|@undo|//@undo)\b", re.I | re.M)
 _UP = re.compile(r"^[ \t]*--[ \t]*(?:\+goose\s+up|\+migrate\s+up|migrate:up)\b", re.I | re.M)
 _META = re.compile(r"^[ \t]*\\(\S*).*$", re.M)

@@ -12,15 +12,22 @@ def _words(prefix: str, text: str) -> frozenset[str]:
 
 
 OBJECT_STORE = (
-    _words("s3.", "endpoint region access-key-id secret-access-key session-token force-virtual-addressing "
-                  "path-style-access connect-timeout request-timeout anonymous resolve-region role-arn "
-                  "role-session-name server-side-encryption sse-kms-key-id")
+    _words(
+        "s3.",
+        "endpoint region access-key-id secret-access-key session-token force-virtual-addressing "
+        "path-style-access connect-timeout request-timeout anonymous resolve-region role-arn "
+        "role-session-name server-side-encryption sse-kms-key-id",
+    )
     | _words("client.", "region access-key-id secret-access-key session-token role-arn role-session-name")
-    | _words("gcs.", "oauth2.token oauth2.token-expires-at project-id service.host requester-pays "
-                     "default-bucket-location")
-    | _words("adls.", "connection-string account-name account-key sas-token tenant-id client-id client-secret "
-                      "account-host token anon")
-)  # fmt: skip
+    | _words(
+        "gcs.", "oauth2.token oauth2.token-expires-at project-id service.host requester-pays default-bucket-location"
+    )
+    | _words(
+        "adls.",
+        "connection-string account-name account-key sas-token tenant-id client-id client-secret "
+        "account-host token anon",
+    )
+)
 """Of what reaches a bucket. Profiles, proxies, signers and retry strategies are not among them."""
 REST = frozenset((
     "uri", "token", "credential", "scope", "audience", "resource", "oauth2-server-uri", "prefix", "rest-page-size",
@@ -43,16 +50,25 @@ _NO_HOST = "must be http:// or https:// and a host"
 _WEB = re.compile(r"https?://[^\s/?#]+([/?#]\S*)?")
 
 TABLE = (
-    _words("write.parquet.", "compression-codec compression-level row-group-size-bytes page-size-bytes page-row-limit "
-                             "dict-size-bytes row-group-limit bloom-filter-max-bytes")
-    | _words("write.", "target-file-size-bytes delete.target-file-size-bytes metadata.compression-codec "
-                       "metadata.previous-versions-max metadata.delete-after-commit.enabled "
-                       "metadata.metrics.default summary.partition-limit spark.fanout.enabled")
-    | _words("read.", "split.target-size split.metadata-target-size split.planning-lookback split.open-file-cost "
-                      "parquet.vectorization.enabled parquet.vectorization.batch-size")
+    _words(
+        "write.parquet.",
+        "compression-codec compression-level row-group-size-bytes page-size-bytes page-row-limit "
+        "dict-size-bytes row-group-limit bloom-filter-max-bytes",
+    )
+    | _words(
+        "write.",
+        "target-file-size-bytes delete.target-file-size-bytes metadata.compression-codec "
+        "metadata.previous-versions-max metadata.delete-after-commit.enabled "
+        "metadata.metrics.default summary.partition-limit spark.fanout.enabled",
+    )
+    | _words(
+        "read.",
+        "split.target-size split.metadata-target-size split.planning-lookback split.open-file-cost "
+        "parquet.vectorization.enabled parquet.vectorization.batch-size",
+    )
     | _words("history.expire.", "max-snapshot-age-ms min-snapshots-to-keep max-ref-age-ms")
     | _words("commit.", "manifest.target-size-bytes manifest.min-count-to-merge")
-)  # fmt: skip
+)
 """Properties of an Iceberg table that tell its readers and writers how, and not where or by which code."""
 _METRICS = re.compile(r"write\.(metadata\.metrics\.column|parquet\.bloom-filter-enabled\.column)\.\S+")
 _LABEL = re.compile(r"[A-Za-z][\w.-]{0,199}")

@@ -18,7 +18,7 @@ from instep.schema.changes.kinds import KINDS
 
 Occasion = Literal[
     "detected", "review_needed", "breaking", "ignored", "applied", "paused", "resumed", "failed", "done", "rollout"
-]  # fmt: skip
+]
 Severity = Literal["info", "warning", "error"]
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _ADDRESS = re.compile(r"[^\s@<>,;\"\\\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,255}")

@@ -45,10 +45,12 @@ _MYSQL_GIVEN = {"useServerPrepStmts": "true", "tinyInt1isBit": "false"}
 """Prepared statements bring floats as they are, others bring six digits."""
 _MOMENT = "YYYY-MM-DD HH24:MI:SS.FF9"
 _SNOWFLAKE = {
-    "TIMESTAMP_NTZ_OUTPUT_FORMAT": _MOMENT, "TIMESTAMP_LTZ_OUTPUT_FORMAT": f"{_MOMENT} TZH:TZM",
-    "TIMESTAMP_TZ_OUTPUT_FORMAT": f"{_MOMENT} TZH:TZM", "TIME_OUTPUT_FORMAT": "HH24:MI:SS.FF9",
+    "TIMESTAMP_NTZ_OUTPUT_FORMAT": _MOMENT,
+    "TIMESTAMP_LTZ_OUTPUT_FORMAT": f"{_MOMENT} TZH:TZM",
+    "TIMESTAMP_TZ_OUTPUT_FORMAT": f"{_MOMENT} TZH:TZM",
+    "TIME_OUTPUT_FORMAT": "HH24:MI:SS.FF9",
     "DATE_OUTPUT_FORMAT": "YYYY-MM-DD",
-}  # fmt: skip
+}
 """Session parameters, by which it prints moments: its own print milliseconds."""
 DIALECTS: Mapping[str, JdbcDialect] = {
     "postgresql": JdbcDialect(

@@ -19,10 +19,18 @@ Label = tuple[int, int]
 FIRST: Label = (1, 0)
 BREAKING = frozenset(
     {
-        "schema.removed", "table.removed", "table.renamed", "table.replaced", "column.removed", "column.renamed",
-        "column.narrowed", "column.retyped", "key.changed", "key.removed",
+        "schema.removed",
+        "table.removed",
+        "table.renamed",
+        "table.replaced",
+        "column.removed",
+        "column.renamed",
+        "column.narrowed",
+        "column.retyped",
+        "key.changed",
+        "key.removed",
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

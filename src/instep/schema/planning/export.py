@@ -11,9 +11,15 @@ from instep.schema.planning.naming import quote
 _INTS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
 _FLOATS = {32: "FLOAT", 64: "DOUBLE"}
 _NAMED = {
-    "boolean": "BOOLEAN", "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP", "timestamptz": "TIMESTAMPTZ",
-    "uuid": "UUID", "json": "JSON", "unknown": "VARCHAR",
-}  # fmt: skip
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "time": "TIME",
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMPTZ",
+    "uuid": "UUID",
+    "json": "JSON",
+    "unknown": "VARCHAR",
+}
 
 
 def to_sql(catalog: Catalog) -> str:

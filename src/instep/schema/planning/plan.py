@@ -38,7 +38,7 @@ __all__ = [
     "plan_from_dict",
     "plan_to_dict",
     "unnamed_drops",
-]  # fmt: skip
+]
 FORMAT_VERSION = 1
 
 

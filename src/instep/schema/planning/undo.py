@@ -263,9 +263,11 @@ def _table_comment(one: Applied, change: TableComment, now: Catalog, moved: Refs
 
 
 _TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _Back]] = {
-    TableAdded: _table_added, TableRemoved: _table_removed,
-    TableRenamed: _table_renamed, TableComment: _table_comment,
-}  # fmt: skip
+    TableAdded: _table_added,
+    TableRemoved: _table_removed,
+    TableRenamed: _table_renamed,
+    TableComment: _table_comment,
+}
 
 
 def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) -> _Back:

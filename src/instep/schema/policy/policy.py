@@ -456,4 +456,4 @@ __all__ = [
     "names",
     "override_of",
     "trace",
-]  # fmt: skip
+]

@@ -64,9 +64,7 @@ _CELLS = {
     for kind in kinds.split()
     for preset, choice in zip(PRESETS, row, strict=True)
 }
-KINDS: tuple[str, ...] = tuple(
-    kind for kinds in TABLE_OF_PRESETS if kinds != SUSPECTED for kind in kinds.split()
-)  # fmt: skip
+KINDS: tuple[str, ...] = tuple(kind for kinds in TABLE_OF_PRESETS if kinds != SUSPECTED for kind in kinds.split())
 
 _EFFECTS: Mapping[tuple[str, Action], Effect] = {
     **{(k, "ignore"): "off" for k in ("schema.added", "table.added", "column.added")},

@@ -169,10 +169,14 @@ def _path(table: Ref, column: Column) -> str:
 
 Handling = Literal["ALLOW_ALL", "ALLOW_COLUMNS", "BLOCK_ALL"]
 _HANDLING: dict[str, Handling] = {
-    "allow_all": "ALLOW_ALL", "propagate_all": "ALLOW_ALL",
-    "allow_columns": "ALLOW_COLUMNS", "propagate_columns": "ALLOW_COLUMNS",
-    "block_all": "BLOCK_ALL", "approve": "BLOCK_ALL", "stop": "BLOCK_ALL",
-}  # fmt: skip
+    "allow_all": "ALLOW_ALL",
+    "propagate_all": "ALLOW_ALL",
+    "allow_columns": "ALLOW_COLUMNS",
+    "propagate_columns": "ALLOW_COLUMNS",
+    "block_all": "BLOCK_ALL",
+    "approve": "BLOCK_ALL",
+    "stop": "BLOCK_ALL",
+}
 
 
 def handling(preset: str) -> Handling:

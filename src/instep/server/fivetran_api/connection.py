@@ -199,8 +199,10 @@ def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]
 
 
 _DEFAULTS: Mapping[str, Any] = {
-    "pause_after_trial": False, "data_delay_sensitivity": "NORMAL", "data_delay_threshold": 0,
-}  # fmt: skip
+    "pause_after_trial": False,
+    "data_delay_sensitivity": "NORMAL",
+    "data_delay_threshold": 0,
+}
 
 
 def _user_of(who: str) -> str | None:

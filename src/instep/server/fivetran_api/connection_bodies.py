@@ -30,9 +30,13 @@ Schedule = Literal["auto", "manual"]
 MAX_DELAY = 1_000_000
 _HOUR = r"^([01]\d|2[0-3]):00$"
 TOLD = (
-    "pause_after_trial", "data_delay_sensitivity", "data_delay_threshold", "destination_schema_names",
-    "destination_configuration", "connect_card_config",
-)  # fmt: skip
+    "pause_after_trial",
+    "data_delay_sensitivity",
+    "data_delay_threshold",
+    "destination_schema_names",
+    "destination_configuration",
+    "connect_card_config",
+)
 """What has no effect here, and is kept because clients read it back."""
 AGENTS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id")
 WAYS = (*AGENTS, "external_secrets_manager_id")

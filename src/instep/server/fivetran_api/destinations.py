@@ -27,10 +27,14 @@ from instep.store.server.connection_tests import UNTESTED
 
 TYPES: Mapping[str, str] = {
     **{type: type for type in ("postgres", "duckdb", "iceberg", "delta")},
-    "postgres_warehouse": "postgres", "postgres_rds_warehouse": "postgres", "aurora_postgres_warehouse": "postgres",
-    "azure_postgres_warehouse": "postgres", "postgres_gcp_warehouse": "postgres",
-    "managed_data_lake": "iceberg", "new_s3_datalake": "iceberg",
-}  # fmt: skip
+    "postgres_warehouse": "postgres",
+    "postgres_rds_warehouse": "postgres",
+    "aurora_postgres_warehouse": "postgres",
+    "azure_postgres_warehouse": "postgres",
+    "postgres_gcp_warehouse": "postgres",
+    "managed_data_lake": "iceberg",
+    "new_s3_datalake": "iceberg",
+}
 """Service to the type of a destination."""
 NO_EFFECT = frozenset((
     "connection_type", "auth", "auth_type", "auth_method", "always_encrypted", "is_private_link_required",

@@ -19,10 +19,17 @@ from instep.server.fivetran_api.http.services import TYPES
 
 router = APIRouter(prefix="/metadata")
 _NAMES = {
-    "postgres": "PostgreSQL", "postgres_rds": "Amazon RDS for PostgreSQL", "mysql": "MySQL",
-    "mysql_rds": "Amazon RDS for MySQL", "maria": "MariaDB", "maria_rds": "Amazon RDS for MariaDB",
-    "sqlite": "SQLite", "files": "Files", "jdbc": "JDBC", "connector_sdk": "Connector SDK",
-}  # fmt: skip
+    "postgres": "PostgreSQL",
+    "postgres_rds": "Amazon RDS for PostgreSQL",
+    "mysql": "MySQL",
+    "mysql_rds": "Amazon RDS for MySQL",
+    "maria": "MariaDB",
+    "maria_rds": "Amazon RDS for MariaDB",
+    "sqlite": "SQLite",
+    "files": "Files",
+    "jdbc": "JDBC",
+    "connector_sdk": "Connector SDK",
+}
 
 
 @router.get("/connector-types", **lists(ConnectorTypeOut))

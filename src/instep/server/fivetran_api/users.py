@@ -24,17 +24,27 @@ from instep.store.server.api_keys import ApiKey
 
 router = APIRouter()
 AccountRole = Literal[
-    "Account Administrator", "Account Billing", "Account Analyst", "Account Reviewer", "Account Operator",
+    "Account Administrator",
+    "Account Billing",
+    "Account Analyst",
+    "Account Reviewer",
+    "Account Operator",
     "Account Member",
-]  # fmt: skip
+]
 GroupRole = Literal[
-    "Destination Administrator", "Destination Analyst", "Destination Reviewer", "Destination Creator",
-    "Connector Creator", "Destination Operator",
-]  # fmt: skip
+    "Destination Administrator",
+    "Destination Analyst",
+    "Destination Reviewer",
+    "Destination Creator",
+    "Connector Creator",
+    "Destination Operator",
+]
 _ROLES = {
-    "viewer": "Account Reviewer", "operator": "Account Operator", "approver": "Account Analyst",
+    "viewer": "Account Reviewer",
+    "operator": "Account Operator",
+    "approver": "Account Analyst",
     "admin": "Account Administrator",
-}  # fmt: skip
+}
 _ADDRESS = r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+$"
 _AT_ONCE = 500
 _OWN = "A user that is an API key is changed as a key."

@@ -289,9 +289,14 @@ def roll_back_rollout(the: ServerDep, who: CallerDep, rollout: RolloutId, asked:
 
 
 def _carried(
-    the: ServerContext, who: Caller, rollout: str, writes: Write, verb: str, asked: dict[str, Any],
+    the: ServerContext,
+    who: Caller,
+    rollout: str,
+    writes: Write,
+    verb: str,
+    asked: dict[str, Any],
     do: Callable[[Rollout], tuple[Job, bool]],
-) -> Response:  # fmt: skip
+) -> Response:
     found = _known(the, who, rollout)
 
     def run() -> WriteAnswer:

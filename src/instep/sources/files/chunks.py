@@ -18,9 +18,15 @@ Piece = tuple[File, FilePart | None]
 
 
 def scans(
-    spec: str, table: Table, files: Sequence[File], wanted: Sequence[str], bound: Column | None, rows: CursorRange,
-    *, numbered: bool = True,
-) -> list[Chunk]:  # fmt: skip
+    spec: str,
+    table: Table,
+    files: Sequence[File],
+    wanted: Sequence[str],
+    bound: Column | None,
+    rows: CursorRange,
+    *,
+    numbered: bool = True,
+) -> list[Chunk]:
     """The chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a column
     `_file_number` is ours and not one of the files."""
     key = {k: table.by_name[k].type for k in table.key}

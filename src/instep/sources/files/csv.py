@@ -112,8 +112,9 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
     return FileShape(columns, rows, len(reader.bad))
 
 
-def pieces(stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
-) -> Iterator[Piece]:  # fmt: skip
+def pieces(
+    stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
+) -> Iterator[Piece]:
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
     if not shape.columns:
         return

@@ -41,8 +41,9 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
     return FileShape(columns, rows, refused)
 
 
-def pieces(stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
-) -> Iterator[Piece]:  # fmt: skip
+def pieces(
+    stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
+) -> Iterator[Piece]:
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
     said = {c.name: c.said if c.note else c.name for c in shape.columns if c.name in wanted}
     for lines, objects, bad in _records(stream, options, name, part.line if part else 0):

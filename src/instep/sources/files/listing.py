@@ -16,9 +16,14 @@ from instep.sources.files.config import FilesConfig
 from instep.stage.files.place import StorageFolder
 
 FORMATS = {
-    "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl",
+    "parquet": "parquet",
+    "pq": "parquet",
+    "csv": "csv",
+    "tsv": "csv",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
     "json": "jsonl",
-}  # fmt: skip
+}
 PACKED = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
 
 

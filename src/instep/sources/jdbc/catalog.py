@@ -19,10 +19,15 @@ from instep.spark.jdbc import JdbcConnection
 
 Row = tuple[str | None, ...]
 KINDS: Mapping[str, str] = {
-    "TABLE": "table", "BASE TABLE": "table", "PARTITIONED TABLE": "table", "VIEW": "view",
-    "MATERIALIZED VIEW": "materialized_view", "FOREIGN TABLE": "foreign", "EXTERNAL TABLE": "foreign",
+    "TABLE": "table",
+    "BASE TABLE": "table",
+    "PARTITIONED TABLE": "table",
+    "VIEW": "view",
+    "MATERIALIZED VIEW": "materialized_view",
+    "FOREIGN TABLE": "foreign",
+    "EXTERNAL TABLE": "foreign",
     "VIRTUAL TABLE": "foreign",
-}  # fmt: skip
+}
 """The types of tables that are listed; system tables, synonyms, indexes and sequences are not."""
 _TABLE_COLUMNS, _COLUMN_COLUMNS, _KEY_COLUMNS = 5, 18, 5
 
@@ -154,9 +159,14 @@ def _ranked(columns: Mapping[str, int]) -> dict[str, int]:
 
 
 def _table(
-    config: JdbcConfig, place: JdbcPlace, name: str, kind: str, comment: str | None, rows: Sequence[Row],
+    config: JdbcConfig,
+    place: JdbcPlace,
+    name: str,
+    kind: str,
+    comment: str | None,
+    rows: Sequence[Row],
     key: Mapping[str, int],
-) -> Table:  # fmt: skip
+) -> Table:
     ordered = sorted(rows, key=lambda row: int(row[16] or 0))
     columns = tuple(_column(row, key.get(str(row[3]), 0), config.dialect.untyped) for row in ordered)
     return Table(place.name, name, columns, kind=kind, comment=comment)

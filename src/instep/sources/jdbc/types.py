@@ -46,11 +46,20 @@ CODES: Mapping[int, tuple[str, DataType | None]] = {
 }  # fmt: skip
 """By code: its name, and its type; None for numbers, whose size makes it."""
 NAMES: Mapping[str, DataType] = {
-    "bool": Boolean(), "boolean": Boolean(), "uuid": Uuid(), "uniqueidentifier": Uuid(),
-    "json": Json(), "jsonb": Json(), "variant": Json(),
-    "timestamptz": TimestampTz(), "timestamp with time zone": TimestampTz(), "datetimeoffset": TimestampTz(),
-    "timestampltz": TimestampTz(), "timestamp_tz": TimestampTz(), "timestamp_ltz": TimestampTz(),
-}  # fmt: skip
+    "bool": Boolean(),
+    "boolean": Boolean(),
+    "uuid": Uuid(),
+    "uniqueidentifier": Uuid(),
+    "json": Json(),
+    "jsonb": Json(),
+    "variant": Json(),
+    "timestamptz": TimestampTz(),
+    "timestamp with time zone": TimestampTz(),
+    "datetimeoffset": TimestampTz(),
+    "timestampltz": TimestampTz(),
+    "timestamp_tz": TimestampTz(),
+    "timestamp_ltz": TimestampTz(),
+}
 """By name, whatever the code."""
 LOOSE: Mapping[str, str] = {
     "timetz": "a time with its zone, kept as text",

@@ -336,7 +336,7 @@ _CONNECT = {
     2059: ("the login method is not supported", "use another authentication plugin for this user"),
     2026: ("no TLS connection", "check the source's tls settings and the server's certificate"),
     3159: ("the server asks for TLS", "set tls.mode to require"),
-}  # fmt: skip
+}
 
 
 def _unreachable(text: str) -> tuple[str, str]:

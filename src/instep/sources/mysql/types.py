@@ -52,9 +52,16 @@ _PLAIN: dict[str, DataType] = {
 _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
 _BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"}
 _GEOMETRIES = {
-    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
-    "geometrycollection", "geomcollection",
-}  # fmt: skip
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+    "geomcollection",
+}
 _SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3", "s3a", "s3n")
 _WORDS = {
-    "s3.endpoint": "endpoint", "s3.region": "region", "s3.access-key-id": "access_key_id",
-    "s3.secret-access-key": "secret_access_key", "s3.session-token": "session_token", "client.region": "region",
-}  # fmt: skip
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "session_token",
+    "client.region": "region",
+}
 
 
 @dataclass(frozen=True)

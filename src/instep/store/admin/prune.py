@@ -28,9 +28,15 @@ from instep.store.tables.queue import jobs, rollout_members
 from instep.store.tables.server import idempotency
 
 LOGGED = (
-    "run.started", "run.ended", "table.loaded", "table.failed", "table.maintained", "detection.finished", "job.dead",
+    "run.started",
+    "run.ended",
+    "table.loaded",
+    "table.failed",
+    "table.maintained",
+    "detection.finished",
+    "job.dead",
     "change.waiting",
-)  # fmt: skip
+)
 """Events that tell what was done every day; all others are history."""
 RECURRING = ("sync", "detect", "backfill", "maintain")
 """Kinds of runs that come again and again; what a person asked for stays on record."""

@@ -19,10 +19,18 @@ from instep.sync.detection.refused import RULE as REFUSED
 
 DESTRUCTIVE = frozenset(
     {
-        "schema.removed", "table.removed", "table.replaced", "column.removed", "column.narrowed", "column.retyped",
-        "key.changed", "key.removed", "cursor.changed", "cursor.removed",
+        "schema.removed",
+        "table.removed",
+        "table.replaced",
+        "column.removed",
+        "column.narrowed",
+        "column.retyped",
+        "key.changed",
+        "key.removed",
+        "cursor.changed",
+        "cursor.removed",
     }
-)  # fmt: skip
+)
 
 RULE = "four eyes"
 OLDER = "it stood before policy let it in: with four_eyes one person approves it, and another one applies it"

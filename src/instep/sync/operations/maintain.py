@@ -95,9 +95,14 @@ def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
 
 
 def _done(
-    context: SyncContext, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
+    context: SyncContext,
+    run: Run,
+    found: list[Table],
+    told: Progress,
+    session: Callable[[], SparkSession | None],
+    *,
     dry_run: bool,
-) -> MaintenanceReport:  # fmt: skip
+) -> MaintenanceReport:
     if isinstance(context.destination, Maintains):
         forgotten = [] if dry_run else _forget(context, found, run)
         began = _began(run)

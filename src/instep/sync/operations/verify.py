@@ -314,9 +314,16 @@ def with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> Veri
 
 
 def _compared(
-    context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], source: _Side,
-    destination: _Side, *, keys: bool,
-) -> VerifyResult:  # fmt: skip
+    context: SyncContext,
+    snapshot: Snapshot,
+    read: TableRead,
+    number: int,
+    columns: Sequence[str],
+    source: _Side,
+    destination: _Side,
+    *,
+    keys: bool,
+) -> VerifyResult:
     """Say how the rows differ that fit."""
     if source == destination:
         return VerifyResult(read.table.path, True, source.rows, destination.rows)

@@ -89,9 +89,12 @@ def make_plan(
 
 
 def _drawn(
-    context: SyncContext, detection: DetectionResult, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
+    context: SyncContext,
+    detection: DetectionResult,
+    guards: Mapping[Ref, Guards],
+    others: Mapping[Ref, str] = NONE,
     anew: Collection[Ref] = (),
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Draw the plan of these decisions, without the tables that their layout, others of a shared table, or `others`
     (destination table to why) hold. Accepted tables in `anew` get a new generation."""
     before, decisions = detection.accepted, detection.decisions

@@ -19,14 +19,18 @@ def _one_of(value: str, known: tuple[str, ...]) -> str:
 LogFormat = Annotated[
     str,
     typer.Option(
-        "--log-format", envvar="INSTEP_LOG_FORMAT", callback=lambda value: _one_of(value, FORMATS),
+        "--log-format",
+        envvar="INSTEP_LOG_FORMAT",
+        callback=lambda value: _one_of(value, FORMATS),
         help="json, text, or auto: text on a terminal, else JSON (on standard error).",
     ),
-]  # fmt: skip
+]
 LogLevel = Annotated[
     str,
     typer.Option(
-        "--log-level", envvar="INSTEP_LOG_LEVEL", callback=lambda value: _one_of(value, LEVELS),
+        "--log-level",
+        envvar="INSTEP_LOG_LEVEL",
+        callback=lambda value: _one_of(value, LEVELS),
         help="The lowest level that is logged: debug, info, warning or error.",
     ),
-]  # fmt: skip
+]

@@ -10,10 +10,15 @@ from instep.cli.context import console, options, run_command
 from instep.errors import InstepError
 
 MORE = (
-    "status", "changes list --all", "history public.customer.phone -c shop", "history shop --plans",
-    "policy explain public.order.note column.removed -c shop", "restore public.order --list -c shop",
-    "query 'select * from shop.coupon limit 5'", "demo down",
-)  # fmt: skip
+    "status",
+    "changes list --all",
+    "history public.customer.phone -c shop",
+    "history shop --plans",
+    "policy explain public.order.note column.removed -c shop",
+    "restore public.order --list -c shop",
+    "query 'select * from shop.coupon limit 5'",
+    "demo down",
+)
 
 
 def play(folder: Path) -> None:

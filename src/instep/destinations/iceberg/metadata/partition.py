@@ -31,8 +31,11 @@ _TAKES = {
     "identity": ("boolean", *_NUMBERS, *_TIMES, "string"),
     "bucket": (*_NUMBERS, *_TIMES, "string", "binary", "uuid"),
     "truncate": (*_NUMBERS, "string"),
-    "year": _TIMES, "month": _TIMES, "day": _TIMES, "hour": ("timestamp", "timestamptz"),
-}  # fmt: skip
+    "year": _TIMES,
+    "month": _TIMES,
+    "day": _TIMES,
+    "hour": ("timestamp", "timestamptz"),
+}
 
 
 def fault(term: PartitionTerm, kind: DataType) -> str:

@@ -39,9 +39,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SPARK_TYPES = {
-    "int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "date": "DATE",
-    "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMESTAMP", "boolean": "BOOLEAN",
-}  # fmt: skip
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_NTZ",
+    "timestamptz": "TIMESTAMP",
+    "boolean": "BOOLEAN",
+}
 
 
 def merge(

@@ -14,10 +14,17 @@ from instep.control.selection.schema_patch import NotListed
 from instep.errors import Blocked, Conflict, InstepError
 
 _CODES = {
-    401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 406: "NotAcceptable",
-    409: "Conflict", 413: "PayloadTooLarge", 415: "UnsupportedMediaType", 429: "TooManyRequests",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    413: "PayloadTooLarge",
+    415: "UnsupportedMediaType",
+    429: "TooManyRequests",
     503: "ServiceUnavailable",
-}  # fmt: skip
+}
 
 
 class Refusal(Exception):

@@ -45,19 +45,34 @@ _TAKEN: dict[str, type[BaseModel]] = {}
 """The bodies of all routes by name."""
 _REF = "#/components/schemas/{model}"
 _REFUSALS = {
-    400: "The request makes no sense, or its source or destination has refused.", 401: "No valid key was sent.",
-    403: "The key's role or groups do not allow it.", 404: "Not found, or the key has no access to it.",
-    405: "This cannot be done here.", 406: "The Accept header takes no JSON.", 408: "The body has not come in time.",
-    409: "It conflicts with what is there.", 413: "The body is larger than 1 MiB.", 415: "The body is not JSON.",
+    400: "The request makes no sense, or its source or destination has refused.",
+    401: "No valid key was sent.",
+    403: "The key's role or groups do not allow it.",
+    404: "Not found, or the key has no access to it.",
+    405: "This cannot be done here.",
+    406: "The Accept header takes no JSON.",
+    408: "The body has not come in time.",
+    409: "It conflicts with what is there.",
+    413: "The body is larger than 1 MiB.",
+    415: "The body is not JSON.",
     429: "The key has asked too often; see Retry-After.",
     503: "No worker has answered in time; see Retry-After.",
-}  # fmt: skip
+}
 _PAGED = [
-    {"name": "limit", "in": "query", "required": False,
-     "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": LIMIT}},
-    {"name": "cursor", "in": "query", "required": False, "schema": {"type": "string", "maxLength": MAX_CURSOR},
-     "description": "`next_cursor` of the page before."},
-]  # fmt: skip
+    {
+        "name": "limit",
+        "in": "query",
+        "required": False,
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": LIMIT},
+    },
+    {
+        "name": "cursor",
+        "in": "query",
+        "required": False,
+        "schema": {"type": "string", "maxLength": MAX_CURSOR},
+        "description": "`next_cursor` of the page before.",
+    },
+]
 _ABOUT = "Programs for the management API of managed connectors work against this one by changing their base URL."
 
 

@@ -13,18 +13,28 @@ from instep.server.fivetran_api.http.ports import Item
 MASK = "******"
 TYPES: Mapping[str, str] = {
     **{service: type for type, service in SERVICES.items()},
-    "postgres_rds": "postgres", "mysql_rds": "mysql", "maria_rds": "mariadb",
-}  # fmt: skip
+    "postgres_rds": "postgres",
+    "mysql_rds": "mysql",
+    "maria_rds": "mariadb",
+}
 """Service to the type of a source; a service that is not here has no source."""
 _KEYS = ("host", "port", "user", "password", "database", "path")
 _MORE: Mapping[str, tuple[str, ...]] = {"jdbc": ("url", "subprotocol")}
 """What the sources of a type have beside these."""
 NAMES = ("schema_prefix", "schema")
 """Where a config says how its schema is called at the destination."""
-_EARLY = frozenset((
-    "table", "update_method", "connection_type", "auth_method", "replication_slot", "publication_name",
-    "always_encrypted", "sync_mode",
-))  # fmt: skip
+_EARLY = frozenset(
+    (
+        "table",
+        "update_method",
+        "connection_type",
+        "auth_method",
+        "replication_slot",
+        "publication_name",
+        "always_encrypted",
+        "sync_mode",
+    )
+)
 _EARLY_PREFIXES = ("tunnel_", "client_")
 """What clients say of a database beside where it is, often before that: it is kept, and has no effect."""
 

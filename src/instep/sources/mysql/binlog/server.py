@@ -17,9 +17,18 @@ DENIED = (1227, 1045, 1142)
 _NO_LOG = 1381
 _PARSE = 1064
 _VARIABLES = (
-    "log_bin", "binlog_format", "binlog_row_image", "gtid_mode", "server_id", "server_uid", "server_uuid", "hostname",
-    "port", "expire_logs_days", "binlog_expire_logs_seconds",
-)  # fmt: skip
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "gtid_mode",
+    "server_id",
+    "server_uid",
+    "server_uuid",
+    "hostname",
+    "port",
+    "expire_logs_days",
+    "binlog_expire_logs_seconds",
+)
 OLDEST = (8, 0, 19)
 
 

@@ -344,4 +344,4 @@ _OTHERS: dict[str, tuple[frozenset[int], Callable[[int, KeyColumn], Value]]] = {
     "enum": (frozenset({ENUM}), _enum),
     "set": (frozenset({SET}), _set),
     "uuid": (frozenset({STRING}), _uuid),
-}  # fmt: skip
+}
