@@ -155,7 +155,8 @@ GUARDS = [
     ("a full folder", "check_folders", {f"src/a/n{i}.py": "x = 1\n" for i in range(22)}, None),
     ("a line of code", "check_formatter", {"src/a.py": "def f():\n    x = 1  # fmt: skip\n"}, "src/a.py:2"),
     ("a block of code", "check_formatter", {"src/a.py": "def f():\n    # fmt: off\n    x = 1\n"}, "src/a.py:2"),
-    ("a signature", "check_formatter", {"src/a.py": "def f(\n    x,\n) -> int:  # fmt: skip\n    return x\n"}, "src/a.py:3"),
+    ("a signature", "check_formatter",
+     {"src/a.py": "def f(\n    x,\n) -> int:  # fmt: skip\n    return x\n"}, "src/a.py:3"),
     ("many tables of data", "check_formatter", {"src/a.py": "X = 1  # fmt: skip\n" * 41}, "src/a.py:41"),
     ("a table of data", "check_formatter", {"src/a.py": "X = (\n    1, 2,\n)  # fmt: skip\n"}, None),
 ]  # fmt: skip
