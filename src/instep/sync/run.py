@@ -67,39 +67,38 @@ def sync(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> SyncReport:
-    """Brings the destination in step with the source. `engine` reads the rows; without one, Spark does.
+    """Bring the destination in step with the source. `engine` reads the rows; without one, Spark does.
 
-    Raises Blocked while the connection is paused or was moved, and RunInProgress while another run of it is alive; one
+    Raise Blocked while the connection is paused or was moved, and RunInProgress while another run of it is alive; one
     table's failure is in the report and leaves the others alone.
     """
     begun = time.monotonic()
     check_unmoved(context)
     _check_log(context)
     reconsider(context)
-    rows_by = engine or on_spark(context)
+    engine, progress = engine or on_spark(context), progress or Silent()
     with claimed(context, wanted.kind) as run, context.tables_born():
         remove_abandoned()
-        rows_by.begin()
+        engine.begin()
         context, outcome = replace(context, run=run), RunOutcome()
-        told = progress or Silent()
         streams = isinstance(context.source, Streams)
         anew = wanted.full or wanted.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)
         if streams:
-            follow = Streaming(context, run, wanted, outcome, told, anew or sent_again(context, wanted, outcome))
-        work = _Sync(context, run, wanted, told, rows_by, outcome, follow)
+            follow = Streaming(context, run, wanted, outcome, progress, anew or sent_again(context, wanted, outcome))
+        work = _Sync(context, run, wanted, progress, engine, outcome, follow)
         try:
             if not wanted.columns or streams:
-                work.all()
+                work.run_passes()
             if not streams:
-                Filling(work.context, run, rows_by, work.told, work.outcome, wanted).all()
+                Filling(work.context, run, engine, work.progress, work.outcome, wanted).all()
             promote_rest(work.context, run, work.outcome)
         finally:
             tables = work.record()
         expire(context, run)
         forget_dropped(context, run)
         forget_old_names(work.context, run)
-        maintain_loaded(work.context, run, work.outcome, rows_by, work.told)
+        maintain_loaded(work.context, run, work.outcome, engine, work.progress)
     done = work.outcome
     if not tables:
         done.note("no tables selected: the source shows this user no table that is selected")
@@ -119,7 +118,7 @@ def _check_log(context: SyncContext) -> None:
 
 
 def on_spark(context: SyncContext) -> OnSpark:
-    """A session as the project file sets it up."""
+    """Return an engine with a session as the project file sets it up."""
     from instep.spark.session import start
 
     return OnSpark(lambda: start(context.spark))
@@ -130,33 +129,33 @@ class _Sync:
     context: SyncContext
     run: Run
     wanted: RunScope
-    told: Progress
+    progress: Progress
     engine: Engine
     outcome: RunOutcome
     follow: Following | Streaming
 
-    def all(self) -> None:
-        """Passes over the tables: the first over all, later ones over those whose schema moved while they were read,
-        and over those whose log has more; of a stream one for each of its groups."""
+    def run_passes(self) -> None:
+        """Pass over the tables: first over all, then over those whose schema moved while they were read and those whose
+        log has more; over a stream once for each of its groups."""
         if isinstance(self.follow, Streaming):
             with self.follow.begun():
                 attempt = 0
                 while self.follow.next():
-                    self.once(None, attempt)
+                    self.run_pass(None, attempt)
                     attempt += 1
             return
         only: frozenset[Ref] | None = None
         attempt = tries = 0
         while tries < PASSES:
-            only = self.once(only, attempt)
+            only = self.run_pass(only, attempt)
             if not only:
                 return
             attempt, tries = attempt + 1, tries + (not self.follow.goes_on)
 
-    def once(self, only: frozenset[Ref] | None, attempt: int) -> frozenset[Ref]:
-        """One pass; answers the tables to read again."""
+    def run_pass(self, only: frozenset[Ref] | None, attempt: int) -> frozenset[Ref]:
+        """Detect, apply, read and commit once; return the tables to read again."""
         if isinstance(self.follow, Following):
-            self.told.step("reading the source's schema")
+            self.progress.step("reading the source's schema")
             self.follow.begin()
         read_at = time.time_ns() // 1000
         with self.context.source.snapshot() as snapshot:
@@ -164,10 +163,10 @@ class _Sync:
             if note := getattr(snapshot, "note", ""):
                 self.outcome.note(note)
             with self.context.destination_open():
-                known = self.accepted() if only is not None else {}
-                detection = self.changed(snapshot, attempt)
+                known = self.accepted_tables() if only is not None else {}
+                detection = self.detect_and_apply(snapshot, attempt)
                 crashpoint("sync.accepted.after")
-                only = self.again(only, detection, known)
+                only = self.tables_of_pass(only, detection, known)
                 pass_ = LoadPass(
                     self.context,
                     self.run,
@@ -185,21 +184,27 @@ class _Sync:
                 now = frozenset((b.number, b.wanted_at) for b in waits)
                 loads = [replace(load, asked=now) for load in loads]
             crashpoint("sync.planned")
-            self.told.tables(rows_of(detection, loads))
+            self.progress.tables(rows_of(detection, loads))
             if not loads:
-                return self.settled((), detection)
-            loading = Loading(self.context, self.engine, loads, self.run, self.told, self.outcome.loaded.append)
+                return self.advance_positions((), detection)
+            loading = Loading(self.context, self.engine, loads, self.run, self.progress, self.outcome.loaded.append)
             loading.read(snapshot)
-        self.still_ours(loading.open)
-        self.told.step("committing")
+        self.check_not_fenced(loading.open)
+        self.progress.step("committing")
         loading.commit()
         for text in (text for one in loading.done for text in one.changed):
             self.outcome.note(text)
-        return self.unfinished(loading.moved) | self.unread(loading.done) | self.settled(loading.done, detection)
+        return (
+            self.discard_moved(loading.moved)
+            | self.request_full_reads(loading.done)
+            | self.advance_positions(loading.done, detection)
+        )
 
-    def unread(self, done: Sequence[TableResult]) -> frozenset[Ref]:
-        """Tables of which the source has rows that this pass did not read and the destination has not: they are below
-        the cursor, and only a read of the whole table finds their values."""
+    def request_full_reads(self, done: Sequence[TableResult]) -> frozenset[Ref]:
+        """Ask for a read of each whole table that has rows below its cursor which the destination has not.
+
+        Return those tables.
+        """
         found = {one.load.table.ref: one for one in done if one.error is None and one.unread}
         for ref, one in found.items():
             why = f"{one.unread:,} rows are at the source again, or new there, below its cursor"
@@ -209,29 +214,31 @@ class _Sync:
             self.outcome.late[ref] = TableRun(self.run.id, ref, "failed", one.load.choice.mode, error=late)
         return frozenset(found)
 
-    def settled(self, done: Sequence[TableResult], detection: DetectionResult) -> frozenset[Ref]:
-        """The tables that the source has more of."""
+    def advance_positions(self, done: Sequence[TableResult], detection: DetectionResult) -> frozenset[Ref]:
+        """Move on in the log or the stream; return the tables that it has more of."""
         if isinstance(self.follow, Following):
             return self.follow.settle(done)
         self.follow.settle(done, detection)
         return frozenset()
 
-    def still_ours(self, loads: list[Load]) -> None:
-        """Raises Fenced once a later run has taken over; no run after that one would look for these files."""
+    def check_not_fenced(self, loads: list[Load]) -> None:
+        """Raise Fenced once a later run has taken over; no run after that one would look for these files."""
         try:
             self.context.store.runs.check(self.run)
         except Fenced:
             discard(self.context, loads)
             raise
 
-    def accepted(self) -> Mapping[Ref, Table]:
+    def accepted_tables(self) -> Mapping[Ref, Table]:
         return self.context.store.accepted.catalog(self.context.name).by_ref
 
-    def again(
+    def tables_of_pass(
         self, only: frozenset[Ref] | None, detection: DetectionResult, known: Mapping[Ref, Table]
     ) -> frozenset[Ref] | None:
-        """The tables of a later pass, as they are called by now: also those that this pass has changed since they were
-        loaded. `known` are the accepted ones from before it."""
+        """Return the tables of a later pass by their present names, with those changed since they were loaded.
+
+        `known` are the accepted ones from before it. None: all tables.
+        """
         if only is None:
             return None
         for ref in only:
@@ -239,13 +246,15 @@ class _Sync:
             self.outcome.late.pop(ref, None)
         moves = TableRenames.of(detection.decisions).moves
         loaded = {moves.get(ref := one.load.table.ref, ref): ref for one in self.outcome.loaded}
-        now = self.accepted()
+        now = self.accepted_tables()
         changed = {place for place, ref in loaded.items() if now.get(place) != known.get(ref)}
         return frozenset(moves.get(ref, ref) for ref in only) | changed
 
-    def unfinished(self, loads: list[Load]) -> frozenset[Ref]:
-        """Tables whose schema moved while they were read, or that others wanted: nothing of them is kept, and they are
-        read again."""
+    def discard_moved(self, loads: list[Load]) -> frozenset[Ref]:
+        """Delete what was staged of tables whose schema moved while they were read, or that others had locked.
+
+        Return those tables: they are read again.
+        """
         discard(self.context, loads)
         why = (
             "its schema changed, or other sessions locked it, during each attempt to read it: sync again when "
@@ -257,9 +266,11 @@ class _Sync:
             places[ref] = TableRun(self.run.id, ref, "failed", load.choice.mode, error=why)
         return frozenset(load.table.ref for load in loads)
 
-    def changed(self, snapshot: Snapshot, attempt: int) -> DetectionResult:
-        """Detects in the snapshot, or relies on the last detection, applies what policy lets in, and holds what it does
-        not. A later pass of the same run confirms no removal."""
+    def detect_and_apply(self, snapshot: Snapshot, attempt: int) -> DetectionResult:
+        """Detect in the snapshot, or rely on the last detection, apply what policy lets in, and hold what it does not.
+
+        A later pass of the same run confirms no removal.
+        """
         context, outcome = self.context, self.outcome
         resume_undos(context, self.run)
         want_approved(context)
@@ -289,32 +300,35 @@ class _Sync:
         outcome.applied += tuple(s.text for s in plan.steps)
         for note in detection.notes:
             outcome.note(note)
-        self.refused({ref: why for ref, why in plan.refused.items() if ref not in failed}, detection)
-        self.not_there(detection)
-        for text in refusals(plan.decisions, plan.refused):
-            outcome.note(text)
-        for text in (*map(describe, plan.notes), *plan.remarks):
-            outcome.note(text)
-        for text in partial_columns(context, detection, plan.after):
-            outcome.note(text)
-        for text in troubles(context):
+        self.note_refused({ref: why for ref, why in plan.refused.items() if ref not in failed}, detection)
+        self.note_missing(detection)
+        texts = (
+            *refusals(plan.decisions, plan.refused),
+            *map(describe, plan.notes),
+            *plan.remarks,
+            *partial_columns(context, detection, plan.after),
+            *troubles(context),
+        )
+        for text in texts:
             outcome.note(text)
         outcome.waiting = asked(context, detection, reviews)
         if paused := context.store.pauses.connection(context.name):
             raise Blocked(f"connection {context.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
 
-    def refused(self, refused: Mapping[Ref, str], detection: DetectionResult) -> None:
-        """Tables whose changes the destination cannot take: they go on as they are. New ones have failed, and so have
-        those that are at the source again."""
+    def note_refused(self, refused: Mapping[Ref, str], detection: DetectionResult) -> None:
+        """Record the tables whose changes the destination cannot take.
+
+        They go on as they are; new ones have failed, and so have those that are at the source again.
+        """
         for ref, why in refused.items():
             if (known := detection.accepted.get(ref)) and not known.retained:
                 self.outcome.note(f"{'.'.join(filter(None, ref))}: {why}")
             else:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
 
-    def not_there(self, detection: DetectionResult) -> None:
-        """Patterns of the project file that fit nothing: each has failed as a table does; the last pass counts."""
+    def note_missing(self, detection: DetectionResult) -> None:
+        """Record the patterns of the project file that fit nothing, each as a failed table; the last pass counts."""
         if self.wanted.tables:
             return
         self.outcome.missing = {
@@ -324,7 +338,7 @@ class _Sync:
         }
 
     def record(self) -> tuple[TableRun, ...]:
-        """What became of each table, also when the run as a whole fails; in one transaction."""
+        """Record what became of each table, also when the run as a whole fails, in one transaction."""
         crashpoint("sync.done.before")
         context, run, tables = self.context, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
@@ -334,9 +348,9 @@ class _Sync:
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence)
             waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA]
-            silent, whole = self.silent(waiting), {load.table.ref for load in loaded if load.complete}
+            silent, whole = self.unsent_tables(waiting), {load.table.ref for load in loaded if load.complete}
             remember_loaded(context, [*(load.read for load in loaded), *silent], whole)
-            served = self.served(waiting, loaded)
+            served = self.backfills_done(waiting, loaded)
             for backfill in waiting:
                 if backfill.number in served:
                     settle(context, backfill)
@@ -346,16 +360,16 @@ class _Sync:
         crashpoint("sync.noted")
         return tables
 
-    def silent(self, waiting: Sequence[Backfill]) -> Sequence[TableRead]:
-        """Tables that a connector was to send again and has not: for the same reason it would be asked every time."""
+    def unsent_tables(self, waiting: Sequence[Backfill]) -> Sequence[TableRead]:
+        """Return the tables that a connector was to send again and has not: it would be asked for them every time."""
         silent = self.follow.silent if isinstance(self.follow, Streaming) else ()
         for read in silent:
             if any(b.table == read.table.ref for b in waiting):
                 self.outcome.note(f"{read.table.path}: the connector sent nothing of it, so its rows stay as they were")
         return silent
 
-    def served(self, waiting: Sequence[Backfill], loaded: Sequence[Load]) -> set[int]:
-        """The numbers of the backfills that this run has done."""
+    def backfills_done(self, waiting: Sequence[Backfill], loaded: Sequence[Load]) -> set[int]:
+        """Return the numbers of the backfills that this run has done."""
         if isinstance(self.follow, Streaming):
             return self.follow.served(waiting)
         whole = {b.number for b in waiting if any(load.answers(b) for load in loaded)}
@@ -363,13 +377,13 @@ class _Sync:
 
 
 def _ref(pattern: str) -> Ref:
-    """An exact name as the table that it is meant to be; of any other pattern the text."""
+    """Return the table that an exact name is meant to be; of any other pattern the text."""
     schema, _, name = pattern.partition(".")
     return (schema, name) if name and Pattern(pattern).is_exact else ("", pattern)
 
 
 def _event(context: SyncContext, run: Run, result: TableRun) -> TableFailed | TableLoaded:
-    """Of a table that ran, or should have: one that is paused has told so when it was."""
+    """Return the event of a table that ran, or should have: one that is paused has had its event when it was."""
     path = ".".join(filter(None, result.table))
     if result.status != "done":
         return TableFailed(context.name, run.id, path, result.error)
