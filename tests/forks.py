@@ -81,7 +81,9 @@ class Forks:
             process.kill()
             raise
         self._logs[pid] = log
-        return Ended(pid, code, log.read_text(errors="replace"))
+        said = log.read_text(errors="replace")
+        print(f"{what.get('function', 'on')} {what.get('arguments', '')}: {code}\n{said}")  # shown if the test fails
+        return Ended(pid, code, said)
 
 
 @pytest.fixture(scope="session")
