@@ -13,14 +13,14 @@ from instep.backends.local_rollouts import LocalRollouts
 from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
-from instep.errors import Blocked
-from instep.operations.registry import query_for, spec_for, work_of
-from instep.operations.spec import Preview, Query, ReadOperation, Request, Work
+from instep.operations.registry import immediate_for, query_for, spec_for, work_of
+from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
     from instep.bootstrap import App
     from instep.control.detector import DetectorStatus
+    from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
     from instep.control.resources.api_keys import Issued
     from instep.control.reviews import Answer, ChangeFilter
@@ -46,6 +46,24 @@ class LocalOperations:
     def read(self, connection: str, request: Request) -> Any:
         operation: ReadOperation = work_of(spec_for(request))()
         return operation.read(self.app.sync_context(connection), request)
+
+    def perform(self, request: ImmediateRequest) -> Any:
+        work: ImmediateWork = work_of(immediate_for(request))()
+        context = self._write_context()
+        prepared = work.prepare(context, request)
+        with self.app.store.transaction():
+            return work.execute(context, request, prepared)
+
+    def _write_context(self) -> WriteContext:
+        from instep.bootstrap import user
+        from instep.control.immediate.context import WriteContext
+
+        return WriteContext(self.app.project, lambda: self.app.store, who=user(), decide_anew=self._decide_anew)
+
+    def _decide_anew(self, connection: str) -> None:
+        from instep.sync.detection.pause import decide_anew
+
+        decide_anew(self.app.sync_context(connection))
 
     @contextmanager
     def _work(self, connection: str, request: Request) -> Iterator[Work]:
@@ -256,22 +274,6 @@ class LocalBackend:
         from instep.control.reviews import snooze
 
         return snooze(self.app.store, found, end, self._who)
-
-    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
-        from instep.control.pauses import pause
-
-        return pause(self.app.store, connection, reason, table)
-
-    def resume(self, connection: str, table: Ref | None) -> bool:
-        from instep.control.pauses import resume
-
-        try:
-            return bool(resume(self.app.store, connection, self._who, table))
-        except Blocked:
-            from instep.sync.detection.pause import decide_anew
-
-            decide_anew(self.app.sync_context(connection))
-            return bool(resume(self.app.store, connection, self._who, table))
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""

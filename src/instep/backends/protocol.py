@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
     from instep.operations.everyday.sync import SyncRequest
-    from instep.operations.spec import Preview, Query, Request
+    from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
@@ -108,6 +108,10 @@ class OperationBackend(Protocol):
 
     def read(self, connection: str, request: Request) -> Any:
         """Return the record that an operation answers which changes nothing."""
+        ...
+
+    def perform(self, request: ImmediateRequest) -> Any:
+        """Do at once what needs no job; return the record that its specification names."""
         ...
 
 
@@ -343,14 +347,6 @@ class Backend(Protocol):
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]: ...
 
     def snooze(self, found: list[Review], end: datetime) -> list[Review]: ...
-
-    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
-        """False if it was paused already."""
-        ...
-
-    def resume(self, connection: str, table: Ref | None) -> bool:
-        """False if it was not paused."""
-        ...
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query. Raises NotFound for an object that is not there."""

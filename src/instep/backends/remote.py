@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
@@ -23,8 +23,17 @@ from instep.errors import Blocked, Conflict, InstepError, NotFound, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.schemas import GetSchema
-from instep.operations.registry import query_for, result_of, spec_for
-from instep.operations.spec import Preview, Query, QuerySpec, Request, check_served
+from instep.operations.registry import immediate_for, query_for, result_of, spec_for
+from instep.operations.spec import (
+    ImmediateRequest,
+    ImmediateSpec,
+    Options,
+    Preview,
+    Query,
+    QuerySpec,
+    Request,
+    check_served,
+)
 from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
@@ -55,6 +64,10 @@ class RemoteOperations:
         kind = spec_for(request).result
         assert kind is not None, "an operation that is read has a record"
         return record(kind, self._done(connection, request, {}))
+
+    def perform(self, request: ImmediateRequest) -> Any:
+        spec, path, body = _address(request, immediate_for(request))
+        return record(result_of(spec), self.works.client.post(path, body))
 
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
         _, _, path = spec_for(request).route.partition("{connection}/")
@@ -275,17 +288,9 @@ class RemoteBackend:
             done = [self._api.post(f"/changes/{part(r.id)}/snooze", body, dry_run=dry) for r in found]
         return [record(Review, one["change"]) for one in done]
 
-    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
-        body = {"reason": reason, "table": list(table) if table else None}
-        return bool(self._api.post(f"/connections/{part(connection)}/pause", body)["changed"])
-
-    def resume(self, connection: str, table: Ref | None) -> bool:
-        body = {"table": list(table) if table else None}
-        return bool(self._api.post(f"/connections/{part(connection)}/resume", body)["changed"])
-
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""
-        spec, path, parameters = _address(query)
+        spec, path, parameters = _address(query, query_for(query))
         return record(result_of(spec), self._api.get(path, **parameters))
 
     def items(self, query: Query, limit: int) -> list[Any]:
@@ -293,7 +298,7 @@ class RemoteBackend:
         return list(self._each(query, limit))
 
     def _each(self, query: Query, limit: int | None = None) -> Iterator[Any]:
-        spec, path, parameters = _address(query)
+        spec, path, parameters = _address(query, query_for(query))
         kind = result_of(spec)
         for one in self._api.pages(path, limit, **parameters):
             yield record(kind, one)
@@ -352,8 +357,11 @@ def _issued(document: Mapping[str, Any]) -> Issued:
     return Issued(key, document["secret"])
 
 
-def _address(query: Query) -> tuple[QuerySpec, str, dict[str, Any]]:
-    """Return the specification of a query, its path with the names filled in, and its parameters."""
-    spec, values = query_for(query), query.options()
+S = TypeVar("S", QuerySpec, ImmediateSpec)
+
+
+def _address(asked: Options, spec: S) -> tuple[S, str, dict[str, Any]]:
+    """Return the specification of what is asked, its path with the names filled in, and its other values."""
+    values = asked.options()
     in_path = {name: values.pop(name) for name in re.findall(r"{(\w+)}", spec.path)}
     return spec, spec.path.format(**{name: part(str(value)) for name, value in in_path.items()}), values

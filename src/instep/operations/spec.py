@@ -68,6 +68,11 @@ class Query(Options):
 
 
 @dataclass(frozen=True)
+class ImmediateRequest(Options):
+    """What every request may say for an operation that is done at once."""
+
+
+@dataclass(frozen=True)
 class Preview:
     """What an operation does, before it is done."""
 
@@ -143,7 +148,7 @@ class OperationSpec:
     """The record that its `ReadOperation` answers."""
 
 
-def served_fields(request: type[Request]) -> dict[str, Any]:
+def served_fields(request: type[Options]) -> dict[str, Any]:
     """Return the types of the fields that a request over a server may have, by name."""
     hints = get_type_hints(request, include_extras=True)
     return {name: hint for name, hint in hints.items() if not _is_project_only(hint)}
@@ -212,6 +217,54 @@ class QuerySpec:
     """Whether the answer is a list, which comes page by page."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
+
+    @property
+    def path(self) -> str:
+        """The path below /api/v1."""
+        return self.route.partition(" ")[2]
+
+
+class ImmediateWork:
+    """The code of an operation that is done at once. `context`: who asks, as `control.immediate.context` has it."""
+
+    def prepare(self, context: Any, request: Any) -> Any:
+        """Return what is looked up before the transaction begins: a long look in it would hold up other writers."""
+        return None
+
+    def execute(self, context: Any, request: Any, prepared: Any) -> Any:
+        """Do it in the transaction that is open; return the record that the specification names as `result`.
+
+        `prepared` is None for a request that was sent again.
+        """
+        raise NotImplementedError
+
+    def detail(self, request: Any, result: Any) -> Mapping[str, Any]:
+        """Return what the audit log keeps beside who, what and when. No secret is part of it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ImmediateSpec:
+    """One operation that is done at once, in the store alone, without a job."""
+
+    name: str
+    """What the API's description calls it."""
+    role: Role
+    """The least role of a key that may ask for it."""
+    route: str
+    """Method and path below /api/v1; names in braces are fields of the request, its other fields are the body."""
+    request: type[ImmediateRequest]
+    """The record of what is requested."""
+    result: str
+    """The record of the answer, as `module:name`."""
+    work: str
+    """The class of its `ImmediateWork`, as `module:name`."""
+    audit: str
+    """What the audit log calls it."""
+    target: str
+    """The field of the request that the audit log names as its target."""
+    match: str = ""
+    """The field that names the object whose ETag If-Match is compared with; "": If-Match is refused."""
 
     @property
     def path(self) -> str:

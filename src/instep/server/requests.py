@@ -21,17 +21,18 @@ class Requested(RequestModel):
     """The body of a request for an operation."""
 
 
-_MODELS: dict[type[Request], type[Requested]] = {}
+_MODELS: dict[type[Options], type[Requested]] = {}
 
 
-def request_model(record: type[Request]) -> type[Requested]:
-    """Return the body of a request: the fields of its record, each with the text that stands beneath it."""
+def request_model(record: type[Options], without: tuple[str, ...] = ()) -> type[Requested]:
+    """Return the body of a request: the fields of its record that are not in the path, each with the text that stands
+    beneath it."""
     if record not in _MODELS:
         hints, texts = served_fields(record), texts_of(record)
         made: dict[str, Any] = {
             one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
             for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
-            if one.name in hints
+            if one.name in hints and one.name not in without
         }
         _MODELS[record] = create_model(record.__name__, __base__=Requested, __doc__=record.__doc__, **made)
     return _MODELS[record]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from instep.control.resources.api_keys import ROLES
 from instep.model import Job
-from instep.operations.registry import query_specs, spec_of, specs
+from instep.operations.registry import immediate_specs, query_specs, spec_of, specs
 from instep.operations.spec import Role
 
 PREFIX = "/api/v1"
@@ -33,8 +33,6 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/settings": "viewer",
     "PUT /connections/{connection}/settings": "approver",
     "PATCH /connections/{connection}/settings": "approver",
-    "POST /connections/{connection}/pause": "operator",
-    "POST /connections/{connection}/resume": "operator",
     "GET /connections/{connection}/detector": "viewer",
     "POST /connections/{connection}/detector/enable": "operator",
     "POST /connections/{connection}/policy/test": "viewer",
@@ -79,6 +77,7 @@ NEEDS: Mapping[str, Role] = {
     "POST /keys/{key}/rotate": "admin",
     **{spec.route: spec.role for spec in specs().values()},
     **{spec.route: spec.role for spec in query_specs().values()},
+    **{spec.route: spec.role for spec in immediate_specs().values()},
 }
 CONSENTS = ("drop_columns", "drop_retained", "allow")
 """The options of jobs that say what may be dropped, which takes an approver."""

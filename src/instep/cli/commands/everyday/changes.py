@@ -29,6 +29,7 @@ from instep.cli.context import (
 from instep.cli.help import examples
 from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
+from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,7 +204,8 @@ def pause(
     """Stop syncing a connection, or one of its tables, until it is resumed."""
     with open_backend() as backend:
         name = backend.connection(connection)
-        new = backend.pause(name, reason, _ref(backend, name, table))
+        asked = PauseRequest(connection=name, reason=reason, table=_ref(backend, name, table))
+        new = backend.operations.perform(asked).changed
     data = {"connection": name, "table": table, "paused": True, "changed": new}
     emit(data, lambda out: out.write(f"paused {table or name}" if new else f"{table or name} is already paused"))
 
@@ -215,7 +217,8 @@ def resume(
     """Resume a paused connection or table."""
     with open_backend() as backend:
         name = backend.connection(connection)
-        ended = backend.resume(name, _ref(backend, name, table))
+        asked = ResumeRequest(connection=name, table=_ref(backend, name, table))
+        ended = backend.operations.perform(asked).changed
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
     emit(data, lambda out: out.write(f"resumed {table or name}" if ended else f"{table or name} is not paused"))
 
