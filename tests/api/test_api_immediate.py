@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from api_world import Api, project, serve
+from api_world import Api, project, recorded, serve
 
 from instep.backends.decode import record
 from instep.control.resources.api_keys import ROLES
@@ -54,11 +54,25 @@ class Case:
     before: Callable[[Api], object] = lambda _: None
 
 
+def a_change(api: Api) -> str:
+    """Return the id of an open change."""
+    return (api.store.reviews.find("eu") or recorded(api.store, "eu", "note"))[0].id
+
+
 CASES = [
     Case("pause", {"connection": "eu", "reason": "a test"}, "connection.pause", "eu",
          {"reason": "a test", "table": None}),
     Case("pause", {"connection": "eu", "reason": "a test", "table": ["main", "item"]}, "connection.pause", "eu",
          {"reason": "a test", "table": ["main", "item"]}),
+    *(Case(f"{verb}_change", {"change": a_change}, f"change.{said}", "change",
+           {"connection": "eu", "summary": "main.item.note is new"})
+      for verb, said in (("approve", "approved"), ("reject", "rejected"), ("ignore", "ignored"))),
+    Case("snooze_change", {"change": a_change, "until": "2999-01-01"}, "change.snoozed", "change",
+         {"until": "2999-01-01T00:00:00+00:00"}),
+    Case("answer_changes", {"answer": "rejected", "patterns": ["*note"]}, "changes.rejected", "all connections",
+         {"answer": "rejected", "hash": False}, before=lambda api: a_change(api)),
+    Case("answer_changes", {"answer": "ignored", "ids": [], "connection": "eu", "kinds": ["column"]},
+         "changes.ignored", "connection", {"answer": "ignored", "hash": False}, before=lambda api: a_change(api)),
     Case("resume", {"connection": "eu"}, "connection.resume", "eu", {"table": None},
          before=lambda api: api.store.pauses.pause("eu", "a test")),
 ]  # fmt: skip

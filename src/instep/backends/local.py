@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from instep.backends.answers import raise_refused
 from instep.backends.local_rollouts import LocalRollouts
 from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
     from instep.control.resources.api_keys import Issued
-    from instep.control.reviews import Answer, ChangeFilter
+    from instep.control.reviews import ChangeFilter
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Review
+    from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
     from instep.store.server.api_keys import ApiKey
     from instep.sync.schema_changes.answer import AnswerOutlook
@@ -53,6 +55,12 @@ class LocalOperations:
         prepared = work.prepare(context, request)
         with self.app.store.transaction():
             return work.execute(context, request, prepared)
+
+    def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
+        with self.app.store.transaction():
+            done = [self.perform(one) for one in requests]
+            raise_refused(requests, done)
+        return done
 
     def _write_context(self) -> WriteContext:
         from instep.bootstrap import user
@@ -261,19 +269,6 @@ class LocalBackend:
         if answer != "approved":
             return keeping(context, found, "rejected" if answer else "open")
         return approving(context, found) if all(r.status in STANDING for r in found) else AnswerOutlook()
-
-    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
-        from instep.control.reviews import answer
-        from instep.control.selection.selections import answer_hashed
-
-        if hashed:
-            return answer_hashed(self.app.project, self.app.store, found, status, self._who)
-        return answer(self.app.store, found, status, self._who)
-
-    def snooze(self, found: list[Review], end: datetime) -> list[Review]:
-        from instep.control.reviews import snooze
-
-        return snooze(self.app.store, found, end, self._who)
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""

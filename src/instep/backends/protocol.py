@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from instep.control.backfills import Cancelled
     from instep.control.detector import DetectorStatus
     from instep.control.resources.api_keys import Issued
-    from instep.control.reviews import Answer, ChangeFilter
+    from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.control.selection.selections import Verb
     from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
     from instep.operations.everyday.sync import SyncRequest
+    from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
@@ -112,6 +113,10 @@ class OperationBackend(Protocol):
 
     def perform(self, request: ImmediateRequest) -> Any:
         """Do at once what needs no job; return the record that its specification names."""
+        ...
+
+    def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
+        """Do all of these at once, or none; return their records. Raises the error of what is refused."""
         ...
 
 
@@ -343,10 +348,6 @@ class Backend(Protocol):
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         """Return what an answer leads to. `answer` None: the changes stay open."""
         ...
-
-    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]: ...
-
-    def snooze(self, found: list[Review], end: datetime) -> list[Review]: ...
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query. Raises NotFound for an object that is not there."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from instep.backends.answers import raise_refused
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
@@ -18,8 +19,8 @@ from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.control.detector import DetectorStatus, patch
 from instep.control.resources.api_keys import Issued
-from instep.control.reviews import Answer, ChangeFilter, selected
-from instep.errors import Blocked, Conflict, InstepError, NotFound, ProjectError
+from instep.control.reviews import ChangeFilter, selected
+from instep.errors import Blocked, InstepError, NotFound, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.schemas import GetSchema
@@ -43,7 +44,7 @@ from instep.sync.progress import SyncReport
 if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.operations.everyday.sync import SyncRequest
-    from instep.operations.kinds import ReviewStatus
+    from instep.operations.kinds import Answer, ReviewStatus
     from instep.sync.schema_changes.answer import AnswerOutlook
 
 
@@ -66,8 +67,18 @@ class RemoteOperations:
         return record(kind, self._done(connection, request, {}))
 
     def perform(self, request: ImmediateRequest) -> Any:
+        return self._send(request)
+
+    def _send(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec, path, body = _address(request, immediate_for(request))
-        return record(result_of(spec), self.works.client.post(path, body))
+        return record(result_of(spec), self.works.client.post(path, body, dry_run=rehearsed))
+
+    def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
+        """Rehearse all before any is done: each is a request of its own."""
+        raise_refused(requests, [self._send(one, rehearsed=True) for one in requests])
+        done = [self._send(one) for one in requests]
+        raise_refused(requests, done)
+        return done
 
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
         _, _, path = spec_for(request).route.partition("{connection}/")
@@ -272,21 +283,6 @@ class RemoteBackend:
         from instep.sync.schema_changes.answer import AnswerOutlook
 
         return AnswerOutlook()
-
-    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
-        """Answer all changes or none: a dry run comes first."""
-        body = {"answer": status, "ids": [r.id for r in found], "hash": hashed}
-        for dry in (True, False):
-            done = self._api.post("/changes/answers", body, dry_run=dry)
-            if refused := [one for one in done["items"] if not one["ok"]]:
-                raise Conflict(f"change {refused[0]['id']}: {refused[0]['problem']}", hint="see `instep changes list`")
-        return [self.query(GetChange(r.id)) for r in found]
-
-    def snooze(self, found: list[Review], end: datetime) -> list[Review]:
-        body = {"until": end.isoformat()}
-        for dry in (True, False):
-            done = [self._api.post(f"/changes/{part(r.id)}/snooze", body, dry_run=dry) for r in found]
-        return [record(Review, one["change"]) for one in done]
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""

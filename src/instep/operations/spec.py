@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
-from instep.errors import ProjectError
+from instep.errors import InstepError, ProjectError
 from instep.operations.values import ProjectOnly, Reason
 
 Role = Literal["viewer", "operator", "approver", "admin"]
@@ -238,6 +238,10 @@ class ImmediateWork:
         """
         raise NotImplementedError
 
+    def refusal(self, result: Any) -> InstepError | None:
+        """Return the error of an answer that tells of something refused, for an asker who wants all or nothing."""
+        return None
+
     def detail(self, request: Any, result: Any) -> Mapping[str, Any]:
         """Return what the audit log keeps beside who, what and when. No secret is part of it."""
         raise NotImplementedError
@@ -260,9 +264,9 @@ class ImmediateSpec:
     work: str
     """The class of its `ImmediateWork`, as `module:name`."""
     audit: str
-    """What the audit log calls it."""
+    """What the audit log calls it; names in braces are fields of the request."""
     target: str
-    """The field of the request that the audit log names as its target."""
+    """The field of the request that the audit log names as its target; without a value it is all connections."""
     match: str = ""
     """The field that names the object whose ETag If-Match is compared with; "": If-Match is refused."""
 

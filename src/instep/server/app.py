@@ -25,7 +25,6 @@ from instep.server.rates import Listeners, Rates
 from instep.server.responses import PROBLEMS, described_once
 from instep.server.roles import NEEDS, OPEN, PREFIX
 from instep.server.routes import (
-    changes,
     channels,
     connections,
     detectors,
@@ -79,7 +78,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 _ROOMS = (
-    health, connections, detectors, settings, jobs, changes, policies, resources, channels, events,
+    health, connections, detectors, settings, jobs, policies, resources, channels, events,
     quarantine, keys, queue, status, rollouts, selections, operation_routes, immediate_routes,
     query_routes,
 )  # fmt: skip

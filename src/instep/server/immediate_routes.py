@@ -13,23 +13,30 @@ from inspect import Parameter, Signature
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fastapi import APIRouter, Path
+from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, create_model
 from starlette.responses import Response
 
 from instep.control.immediate.context import WriteContext
 from instep.control.pauses import ActivePause
+from instep.control.queries.changes import ChangeLookup
+from instep.operations.queries.changes import GetChange
 from instep.operations.registry import immediate_specs, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork
 from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import PauseOut, whole
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
+from instep.server.query_routes import context_of
 from instep.server.requests import Requested, request_model, texts_of
 from instep.server.responses import router
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
 
-_AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]] = {"connection": whole}
+_AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]] = {
+    "connection": whole,
+    "change": lambda the, who, id: jsonable_encoder(ChangeLookup().find(context_of(the, who), GetChange(id))),
+}
 """The document of an object as it is read, by the field that names the object."""
 _SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut}
 """How records are shown that are read by a route of their own, too."""
@@ -37,8 +44,8 @@ _SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut}
 
 def body_of(spec: ImmediateSpec) -> type[Requested] | None:
     """Return the body of a request; None where its path says all of it."""
-    found = request_model(spec.request, _in_path(spec))
-    return found if found.model_fields else None
+    in_path = _in_path(spec)
+    return request_model(spec.request, in_path) if len(fields(spec.request)) > len(in_path) else None
 
 
 def _in_path(spec: ImmediateSpec) -> tuple[str, ...]:
@@ -90,7 +97,8 @@ def _perform(
         body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
         return WriteAnswer(body, detail=work.detail(request, result))
 
-    return writes.run(spec.audit, getattr(request, spec.target), do)
+    action, target = spec.audit.format(**vars(request)), getattr(request, spec.target)
+    return writes.run(action, target or "all connections", do)
 
 
 def _response_model(spec: ImmediateSpec) -> type[BaseModel]:

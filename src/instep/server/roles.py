@@ -56,11 +56,6 @@ NEEDS: Mapping[str, Role] = {
     "POST /queue/{job}/retry": "operator",  # and more by what the job does: `again`
     "GET /status": "viewer",
     "GET /connections/{connection}/status": "viewer",
-    "POST /changes/{change}/approve": "approver",
-    "POST /changes/{change}/reject": "approver",
-    "POST /changes/{change}/ignore": "approver",
-    "POST /changes/{change}/snooze": "approver",
-    "POST /changes/answers": "approver",
     "GET /events/stream": "viewer",
     "GET /rollouts": "viewer",
     "POST /rollouts": "approver",

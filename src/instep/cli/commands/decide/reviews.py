@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.backends.answers import answer_changes, snooze_changes
 from instep.cli.arguments import ChangeIds, ChangeKind, ChangeMatch, ChangeTable, OfConnection, OnlyConnection
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
@@ -65,7 +66,7 @@ def approve(
             return
         outlooks = {name: backend.outlook(name, group, "approved") for name, group in by_connection(found)}
         _ask(found, outlooks, "Approve")
-        done = backend.answer(found, "approved", hashed=hashed)
+        done = answer_changes(backend, found, "approved", hashed=hashed)
     _finish(done, outlooks, "")
 
 
@@ -81,7 +82,7 @@ def reject(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "rejected") for name, group in by_connection(found)}
         _ask(found, outlooks, "Reject")
-        done = backend.answer(found, "rejected", hashed=False)
+        done = answer_changes(backend, found, "rejected")
     _finish(done, outlooks, "")
 
 
@@ -97,7 +98,7 @@ def ignore(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "ignored") for name, group in by_connection(found)}
         _ask(found, outlooks, "Ignore")
-        done = backend.answer(found, "ignored", hashed=False)
+        done = answer_changes(backend, found, "ignored")
     _finish(
         done, outlooks, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
     )
@@ -125,7 +126,7 @@ def snooze(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, None) for name, group in by_connection(found)}
         _ask(found, outlooks, "Snooze")
-        done = backend.snooze(found, end)
+        done = snooze_changes(backend, found, end)
     _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
