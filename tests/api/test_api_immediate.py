@@ -16,6 +16,8 @@ from instep.control.resources.api_keys import ROLES
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
 from instep.operations.spec import ImmediateSpec, ImmediateWork
 from instep.operations.values import leads_to
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
 from instep.server.immediate_routes import body_of
 from instep.server.requests import texts_of
 from instep.server.roles import NEEDS
@@ -59,6 +61,19 @@ def a_change(api: Api) -> str:
     return (api.store.reviews.find("eu") or recorded(api.store, "eu", "note"))[0].id
 
 
+def a_job(api: Api, *, over: bool = False) -> str:
+    """Return the id of a detection that waits, or that was cancelled."""
+    found = api.store.jobs.enqueue("eu", "detect", why="a test")[0].id
+    return api.store.jobs.cancel(found, "test").id if over else found
+
+
+def a_backfill(api: Api) -> None:
+    """Let a column of an accepted table wait for its values."""
+    item = Table("main", "item", (Column("id", parse("int64"), nullable=False, key=1), Column("note", parse("string"))))
+    api.store.accepted.add("eu", Catalog.of([item]), who="test", why="first")
+    api.store.backfills.want("eu", item.ref, column="note", why="a test")
+
+
 CASES = [
     Case("pause", {"connection": "eu", "reason": "a test"}, "connection.pause", "eu",
          {"reason": "a test", "table": None}),
@@ -73,6 +88,12 @@ CASES = [
          {"answer": "rejected", "hash": False}, before=lambda api: a_change(api)),
     Case("answer_changes", {"answer": "ignored", "ids": [], "connection": "eu", "kinds": ["column"]},
          "changes.ignored", "connection", {"answer": "ignored", "hash": False}, before=lambda api: a_change(api)),
+    Case("cancel_job", {"job": a_job}, "job.cancel", "job", {"connection": "eu", "kind": "detect"}),
+    Case("retry_job", {"job": lambda api: a_job(api, over=True)}, "job.retry", "job",
+         {"connection": "eu", "kind": "detect"}),
+    Case("cancel_backfill", {"connection": "eu", "table": "main.item", "columns": ["note"]},
+         "connection.backfill_cancel", "connection", {"table": "main.item", "columns": ["note"], "jobs": []},
+         before=a_backfill),
     Case("resume", {"connection": "eu"}, "connection.resume", "eu", {"table": None},
          before=lambda api: api.store.pauses.pause("eu", "a test")),
 ]  # fmt: skip

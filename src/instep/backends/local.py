@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from instep.control.resources.api_keys import Issued
     from instep.control.reviews import ChangeFilter
     from instep.lineage.model import Model
-    from instep.model import Job, JobStatus, Review
+    from instep.model import JobStatus, Review
     from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
     from instep.store.server.api_keys import ApiKey
@@ -295,12 +295,6 @@ class LocalBackend:
         jobs = self.app.store.jobs
         found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
         return Queue(found, jobs.counts(), self.app.store.workers.live())
-
-    def cancel(self, id: str) -> Job:
-        return self.app.store.jobs.cancel(id, self._who)
-
-    def retry(self, id: str) -> Job:
-        return self.app.store.jobs.retry(id, self._who)
 
     def keys(self) -> Keys:
         return Keys(self.app.store.api_keys.page(limit=10_000), self.app.store.api_keys.now())

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from instep.control.backfills import Cancelled
     from instep.control.detector import DetectorStatus
     from instep.control.resources.api_keys import Issued
     from instep.control.reviews import ChangeFilter
@@ -70,10 +69,6 @@ class RowBackend(Protocol):
         ...
 
     def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport: ...
-
-    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
-        """Backfills of a table that wait or run are cancelled; of these columns, or all."""
-        ...
 
     def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
         """Documents of `sync.held.replay.Replayed`."""
@@ -362,10 +357,6 @@ class Backend(Protocol):
         ...
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...
-
-    def cancel(self, id: str) -> Job: ...
-
-    def retry(self, id: str) -> Job: ...
 
     def keys(self) -> Keys: ...
 

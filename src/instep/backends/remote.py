@@ -313,12 +313,6 @@ class RemoteBackend:
         jobs = tuple(record(Job, one) for one in self._api.pages("/queue", limit, **asked))
         return Queue(jobs, first["counts"], tuple(record(Worker, one) for one in first["workers"]))
 
-    def cancel(self, id: str) -> Job:
-        return record(Job, self._api.post(f"/queue/{part(id)}/cancel")["job"])
-
-    def retry(self, id: str) -> Job:
-        return record(Job, self._api.post(f"/queue/{part(id)}/retry")["job"])
-
     def keys(self) -> Keys:
         return Keys(tuple(record(ApiKey, one) for one in self._api.pages("/keys")), datetime.now(UTC))
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from instep.operations.everyday.tables import TableColumn, TablesRequest, TablesResult
+from instep.operations.immediate.backfills import CancelBackfillRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.schemas import GetObjectHistory
 from instep.operations.repair.repair import RepairRequest
@@ -58,7 +59,9 @@ class Table:
 
         One under way stops at its next file; what was filled stays.
         """
-        return self._backend.rows.leave(self._connection, self.path, tuple(columns))
+        asked = CancelBackfillRequest(connection=self._connection, table=self.path, columns=tuple(columns))
+        cancelled: Cancelled = self._backend.operations.perform(asked)
+        return cancelled
 
     def set_key(
         self,

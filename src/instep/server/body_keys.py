@@ -15,7 +15,7 @@ from instep.operations.registry import immediate_specs, specs
 from instep.operations.spec import Request, served_fields
 from instep.operations.values import leads_to
 from instep.project.allowed.keys import NAMES, PARTS, PUBLIC, SECRET, SETTING
-from instep.server import models, resources
+from instep.server import resources
 from instep.server.fivetran_api import (
     connection_bodies,
     connection_state,
@@ -137,7 +137,6 @@ OWN: Mapping[type[BaseModel], Words] = {
     rollouts.Skip: _each(name="connections", reason="reason"),
     rollouts.RollBack: _each(setting="wave", name="connections"),
     selections.SwitchRequest: _each(setting="verb", name="objects matching"),
-    models.Leaving: _each(name="table columns"),
     **{
         request_model(spec.request): _of_record(spec.request)
         for spec in specs().values()

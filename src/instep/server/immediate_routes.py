@@ -1,7 +1,7 @@
 """The routes of operations that are done at once: path, role, body and answer are those of the specification.
 
 What If-Match is compared with stands in `_AS_READ`, which has a function for each kind of object that is read with an
-ETag.
+ETag; what else a key has to be allowed in `_CHECKS`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,36 @@ from starlette.responses import Response
 from instep.control.immediate.context import WriteContext
 from instep.control.pauses import ActivePause
 from instep.control.queries.changes import ChangeLookup
+from instep.control.queries.work import JobDetails
+from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
+from instep.operations.queries.work import GetQueuedJob
 from instep.operations.registry import immediate_specs, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork
-from instep.server.access import CallerDep, ServerDep
+from instep.server.access import CallerDep, ServerDep, check_role
 from instep.server.connection_views import PauseOut, whole
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
 from instep.server.query_routes import context_of
 from instep.server.requests import Requested, request_model, texts_of
 from instep.server.responses import router
+from instep.server.roles import Need, again
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
+
+
+def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
+    """Problem 403 for who may not ask for what the job does: trying it again takes the same role."""
+    job = JobDetails().find(context_of(the, who), GetQueuedJob(request.job))
+    check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
+
 
 _AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]] = {
     "connection": whole,
     "change": lambda the, who, id: jsonable_encoder(ChangeLookup().find(context_of(the, who), GetChange(id))),
 }
 """The document of an object as it is read, by the field that names the object."""
+_CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
+"""What else a key has to be allowed for a request."""
 _SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut}
 """How records are shown that are read by a route of their own, too."""
 
@@ -86,6 +99,8 @@ def _perform(
     """Do it and note it in one transaction. What the key may not see is unknown, though it was answered before."""
     if (connection := getattr(request, "connection", None)) is not None:
         the.connection(who, connection)
+    if (check := _CHECKS.get(spec.name)) is not None:
+        check(the, who, request)
     context = WriteContext(the.project, lambda: the.store, the.names(who), lambda one: the.sees(who, one), who=who.who)
     work: ImmediateWork = work_of(spec)()
     prepared = None if writes.repeated() else work.prepare(context, request)

@@ -38,7 +38,6 @@ NEEDS: Mapping[str, Role] = {
     "POST /connections/{connection}/policy/test": "viewer",
     "POST /connections/{connection}/policy/simulation": "viewer",
     "GET /connections/{connection}/backfills/estimate": "viewer",
-    "POST /connections/{connection}/backfills/cancel": "operator",
     "POST /connections/{connection}/selection": "approver",
     "GET /connections/{connection}/quarantine": "operator",
     "POST /connections/{connection}/quarantine/matches": "approver",
@@ -52,8 +51,6 @@ NEEDS: Mapping[str, Role] = {
     "POST /deliveries/{delivery}/retry": "operator",
     "GET /jobs/{job}": "viewer",
     "GET /queue": "viewer",
-    "POST /queue/{job}/cancel": "operator",
-    "POST /queue/{job}/retry": "operator",  # and more by what the job does: `again`
     "GET /status": "viewer",
     "GET /connections/{connection}/status": "viewer",
     "GET /events/stream": "viewer",
