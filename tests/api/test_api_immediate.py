@@ -12,6 +12,7 @@ import pytest
 from api_world import Api, project, recorded, serve
 
 from instep.backends.decode import record
+from instep.control.resources import api_keys
 from instep.control.resources.api_keys import ROLES
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
 from instep.operations.spec import ImmediateSpec, ImmediateWork
@@ -74,6 +75,11 @@ def a_backfill(api: Api) -> None:
     api.store.backfills.want("eu", item.ref, column="note", why="a test")
 
 
+def a_key(api: Api) -> str:
+    """Return the id of a key that may be revoked."""
+    return api_keys.create(api.store, "other", "viewer", "test").key.id
+
+
 CASES = [
     Case("pause", {"connection": "eu", "reason": "a test"}, "connection.pause", "eu",
          {"reason": "a test", "table": None}),
@@ -94,6 +100,10 @@ CASES = [
     Case("cancel_backfill", {"connection": "eu", "table": "main.item", "columns": ["note"]},
          "connection.backfill_cancel", "connection", {"table": "main.item", "columns": ["note"], "jobs": []},
          before=a_backfill),
+    Case("create_key", {"name": "new", "role": "viewer", "groups": ["europe"]}, "key.create", "name",
+         {"name": "new", "role": "viewer", "groups": ["europe"]}),
+    Case("rotate_key", {"key": a_key, "days": 3}, "key.rotate", "key", {"name": "other", "role": "viewer"}),
+    Case("revoke_key", {"key": a_key}, "key.revoke", "key", {"name": "other"}),
     Case("resume", {"connection": "eu"}, "connection.resume", "eu", {"table": None},
          before=lambda api: api.store.pauses.pause("eu", "a test")),
 ]  # fmt: skip
@@ -146,6 +156,19 @@ def test_it_is_done_once_and_noted(api: Api, case: Case) -> None:
     assert (entry.target, {k: v for k, v in entry.detail.items() if k in case.detail}) == (
         values.get(case.target, case.target), dict(case.detail),
     )  # fmt: skip
+
+
+SECRETS = [one for one in ONE_EACH if immediate_specs()[one.spec].told_once]
+
+
+@pytest.mark.parametrize("case", SECRETS, ids=[one.spec for one in SECRETS])
+def test_a_secret_is_told_once_and_noted_nowhere(api: Api, case: Case) -> None:
+    values, name = values_of(api, case), immediate_specs()[case.spec].told_once
+    rehearsed = send(api, case, values, params={"dry_run": "true"}).json()
+    told, again = (send(api, case, values, headers={"Idempotency-Key": "k"}).json() for _ in range(2))
+    assert (rehearsed[name], again[name], len(told[name])) == (None, None, 53)
+    assert {**told, name: None} == again
+    assert told[name] not in repr([(one.target, one.detail) for one in api.store.audit.page()])
 
 
 @EACH

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from instep.control.detector import DetectorStatus
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
-    from instep.control.resources.api_keys import Issued
     from instep.control.reviews import ChangeFilter
     from instep.lineage.model import Model
     from instep.model import JobStatus, Review
@@ -50,11 +48,15 @@ class LocalOperations:
         return operation.read(self.app.sync_context(connection), request)
 
     def perform(self, request: ImmediateRequest) -> Any:
-        work: ImmediateWork = work_of(immediate_for(request))()
+        spec = immediate_for(request)
+        work: ImmediateWork = work_of(spec)()
         context = self._write_context()
         prepared = work.prepare(context, request)
         with self.app.store.transaction():
-            return work.execute(context, request, prepared)
+            result = work.execute(context, request, prepared)
+            if spec.always_audited:
+                self.app.store.audit.add(context.who, *spec.noted(request), work.detail(request, result))
+        return result
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         with self.app.store.transaction():
@@ -301,35 +303,6 @@ class LocalBackend:
 
     def key(self, id: str) -> ApiKey:
         return self.app.store.api_keys.get(id)
-
-    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued:
-        from instep.control.resources import api_keys as use
-
-        store, who = self.app.store, self._who
-        with store.transaction():
-            issued = use.create(store, name, role, who, groups=groups, lasts=_lasts(days))
-            store.audit.add(who, "key.create", name, {"key": issued.key.id, "role": role, "groups": list(groups)})
-        return issued
-
-    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued:
-        from instep.control.resources import api_keys as use
-
-        with self.app.store.transaction():
-            issued = use.rotate(self.app.store, id, overlap=overlap, lasts=_lasts(days))
-            self.app.store.audit.add(self._who, "key.rotate", id, {"name": issued.key.name})
-        return issued
-
-    def revoke_key(self, id: str) -> ApiKey:
-        from instep.control.resources import api_keys as use
-
-        with self.app.store.transaction():
-            ended = use.revoke(self.app.store, id, self._who)
-            self.app.store.audit.add(self._who, "key.revoke", id, {"name": ended.name})
-        return ended
-
-
-def _lasts(days: int | None) -> timedelta | None:
-    return timedelta(days=days) if days is not None else None
 
 
 def entry_document(table: str, entry: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from instep.control.detector import DetectorStatus
-    from instep.control.resources.api_keys import Issued
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.control.selection.selections import Verb
@@ -361,9 +360,3 @@ class Backend(Protocol):
     def keys(self) -> Keys: ...
 
     def key(self, id: str) -> ApiKey: ...
-
-    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued: ...
-
-    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued: ...
-
-    def revoke_key(self, id: str) -> ApiKey: ...

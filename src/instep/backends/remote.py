@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -18,7 +18,6 @@ from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.control.detector import DetectorStatus, patch
-from instep.control.resources.api_keys import Issued
 from instep.control.reviews import ChangeFilter, selected
 from instep.errors import Blocked, InstepError, NotFound, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
@@ -71,7 +70,10 @@ class RemoteOperations:
 
     def _send(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec, path, body = _address(request, immediate_for(request))
-        return record(result_of(spec), self.works.client.post(path, body, dry_run=rehearsed))
+        client = self.works.client
+        if spec.route.startswith("DELETE "):
+            return record(result_of(spec), client.delete(path, dry_run=rehearsed))
+        return record(result_of(spec), client.post(path, body, dry_run=rehearsed))
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Rehearse all before any is done: each is a request of its own."""
@@ -319,32 +321,11 @@ class RemoteBackend:
     def key(self, id: str) -> ApiKey:
         return record(ApiKey, self._api.get(f"/keys/{part(id)}"))
 
-    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued:
-        return _issued(self._api.post("/keys", {"name": name, "role": role, "groups": list(groups), "days": days}))
-
-    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued:
-        hours = int(overlap.total_seconds() // 3600)
-        return _issued(self._api.post(f"/keys/{part(id)}/rotate", {"overlap_hours": hours, "days": days}))
-
-    def revoke_key(self, id: str) -> ApiKey:
-        return record(ApiKey, self._api.delete(f"/keys/{part(id)}")["key"])
-
 
 def _waits(review: Review) -> bool:
     """Return whether a change waits for a person, as `control.reviews.waiting` decides it."""
     asleep = review.snoozed_until is not None and review.snoozed_until > datetime.now(UTC)
     return review.action not in ("apply", "ignore") and not asleep
-
-
-def _issued(document: Mapping[str, Any]) -> Issued:
-    """A secret is told once: a request that was sent again after a lost answer does not get it."""
-    key = record(ApiKey, document["key"])
-    if document["secret"] is None:
-        raise Blocked(
-            f"API key {key.id} was made, but the answer with its secret was lost on the way",
-            hint=f"`instep keys rotate {key.id} --overlap-hours 0` gives it another one",
-        )
-    return Issued(key, document["secret"])
 
 
 S = TypeVar("S", QuerySpec, ImmediateSpec)

@@ -269,6 +269,18 @@ class ImmediateSpec:
     """The field of the request that the audit log names as its target; without a value it is all connections."""
     match: str = ""
     """The field that names the object whose ETag If-Match is compared with; "": If-Match is refused."""
+    status: int = 200
+    """The HTTP status of the answer; a rehearsal is answered 200."""
+    told_once: str = ""
+    """The field of the answer that holds a secret: null in a rehearsal, and when the request is sent again."""
+    whole: bool = False
+    """Whether it is about the whole server: a key that is for some groups is refused."""
+    always_audited: bool = False
+    """Whether it is noted in the audit log also where it is done at the project."""
+
+    def noted(self, request: ImmediateRequest) -> tuple[str, str]:
+        """Return the action and the target that the audit log has of a request."""
+        return self.audit.format(**vars(request)), getattr(request, self.target) or "all connections"
 
     @property
     def path(self) -> str:

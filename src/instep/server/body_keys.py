@@ -29,7 +29,7 @@ from instep.server.fivetran_api import (
 )
 from instep.server.immediate_routes import body_of
 from instep.server.requests import request_model
-from instep.server.routes import detectors, keys, policies, quarantine, rollouts, selections
+from instep.server.routes import detectors, policies, quarantine, rollouts, selections
 
 SPEC = "the object's keys, above"
 TOLD = "stored and returned; it has no effect"
@@ -121,8 +121,6 @@ OWN: Mapping[type[BaseModel], Words] = {
     resources.NewObject: _each(spec="spec", name="name tags"),
     resources.ObjectWhole: _each(spec="spec", name="tags"),
     resources.ObjectChange: _each(spec="spec", name="tags"),
-    keys.NewKey: _each(name="name groups", setting="role days"),
-    keys.Rotation: _each(setting="overlap_hours days"),
     detectors.EnableDetectorRequest: _each(reason="why"),
     policies.Cases: _each(name="cases"),
     policies.Another: _each(name="name", spec="policy", setting="since"),

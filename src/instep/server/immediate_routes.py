@@ -33,9 +33,11 @@ from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
 from instep.server.query_routes import context_of
 from instep.server.requests import Requested, request_model, texts_of
-from instep.server.responses import router
+from instep.server.responses import REHEARSED, router
 from instep.server.roles import Need, again
+from instep.server.routes.keys import KeyOut, key_document
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
+from instep.store.server.api_keys import ApiKey
 
 
 def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
@@ -47,11 +49,12 @@ def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> N
 _AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]] = {
     "connection": whole,
     "change": lambda the, who, id: jsonable_encoder(ChangeLookup().find(context_of(the, who), GetChange(id))),
+    "key": lambda the, who, id: key_document(the, id),
 }
 """The document of an object as it is read, by the field that names the object."""
 _CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
 """What else a key has to be allowed for a request."""
-_SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut}
+_SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut, ApiKey: KeyOut}
 """How records are shown that are read by a route of their own, too."""
 
 
@@ -82,7 +85,11 @@ def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
     )
     made.__name__, made.__doc__ = spec.name, spec.request.__doc__
     method, _, path = spec.route.partition(" ")
-    routes.add_api_route(path, made, methods=[method], response_model=_response_model(spec), name=spec.name)
+    response = _response_model(spec)
+    more: Any = {200: {"model": response, "description": REHEARSED}} if spec.status != 200 else {}
+    routes.add_api_route(
+        path, made, methods=[method], status_code=spec.status, response_model=response, responses=more, name=spec.name
+    )
 
 
 def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: Requested | None) -> ImmediateRequest:
@@ -110,10 +117,10 @@ def _perform(
             writes.check(_AS_READ[spec.match](the, who, getattr(request, spec.match)))
         result = work.execute(context, request, prepared)
         body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
-        return WriteAnswer(body, detail=work.detail(request, result))
+        again = {**body, spec.told_once: None} if spec.told_once else body
+        return WriteAnswer(again if writes.dry_run else body, spec.status, work.detail(request, result), kept=again)
 
-    action, target = spec.audit.format(**vars(request)), getattr(request, spec.target)
-    return writes.run(action, target or "all connections", do)
+    return writes.run(*spec.noted(request), do)
 
 
 def _response_model(spec: ImmediateSpec) -> type[BaseModel]:

@@ -63,10 +63,7 @@ NEEDS: Mapping[str, Role] = {
     "POST /rollouts/{rollout}/stop": "operator",
     "POST /rollouts/{rollout}/skip": "operator",
     "GET /keys": "admin",
-    "POST /keys": "admin",
     "GET /keys/{key}": "admin",
-    "DELETE /keys/{key}": "admin",
-    "POST /keys/{key}/rotate": "admin",
     **{spec.route: spec.role for spec in specs().values()},
     **{spec.route: spec.role for spec in query_specs().values()},
     **{spec.route: spec.role for spec in immediate_specs().values()},
@@ -91,14 +88,12 @@ WHOLE = frozenset(
     {
         "GET /metrics",
         "GET /keys",
-        "POST /keys",
         "GET /keys/{key}",
-        "DELETE /keys/{key}",
-        "POST /keys/{key}/rotate",
         "POST /connections",
         "POST /channels/{name}/open",
         "POST /deliveries/{delivery}/retry",
         *(spec.route for spec in query_specs().values() if spec.whole),
+        *(spec.route for spec in immediate_specs().values() if spec.whole),
         *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
     }
 )
