@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from fastapi import APIRouter, Path
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
 from instep.control.immediate.context import WriteContext
@@ -126,8 +126,10 @@ def _perform(
 def _response_model(spec: ImmediateSpec) -> type[BaseModel]:
     """Return the description of the answer: the fields of its record, and whether it was only rehearsed."""
     record = result_of(spec)
-    hints = get_type_hints(record, include_extras=True)
-    made: dict[str, Any] = {one.name: _shown_as(hints[one.name]) for one in fields(record)}
+    hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
+    made: dict[str, Any] = {
+        one.name: (_shown_as(hints[one.name]), Field(description=texts.get(one.name))) for one in fields(record)
+    }
     name = f"{spec.request.__name__.removesuffix('Request')}Response"
     return create_model(name, __base__=DryRunResult, __doc__=record.__doc__, **made)
 

@@ -65,7 +65,7 @@ def requested(record: type[R]) -> Callable[..., R]:
     return read
 
 
-def texts_of(record: type[Options]) -> dict[str, str]:
+def texts_of(record: type[Any]) -> dict[str, str]:
     """Return the text that stands beneath each field of a record."""
     return dict(_texts(record))
 
@@ -74,7 +74,7 @@ def _default(one: Field[Any]) -> Any:
     return ... if one.default is MISSING else one.default
 
 
-def _texts(record: type[Options]) -> Iterator[tuple[str, str]]:
+def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:
     for cls in reversed(record.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         assert isinstance(body, ast.ClassDef)

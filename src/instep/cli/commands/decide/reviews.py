@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.backends.answers import answer_changes, snooze_changes
 from instep.cli.arguments import ChangeIds, ChangeKind, ChangeMatch, ChangeTable, OfConnection, OnlyConnection
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
+    from instep.operations.kinds import Answer
     from instep.sync.schema_changes.answer import AnswerOutlook
 
 
@@ -66,7 +66,7 @@ def approve(
             return
         outlooks = {name: backend.outlook(name, group, "approved") for name, group in by_connection(found)}
         _ask(found, outlooks, "Approve")
-        done = answer_changes(backend, found, "approved", hashed=hashed)
+        done = _answer(backend, found, "approved", hashed=hashed)
     _finish(done, outlooks, "")
 
 
@@ -82,7 +82,7 @@ def reject(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "rejected") for name, group in by_connection(found)}
         _ask(found, outlooks, "Reject")
-        done = answer_changes(backend, found, "rejected")
+        done = _answer(backend, found, "rejected")
     _finish(done, outlooks, "")
 
 
@@ -98,7 +98,7 @@ def ignore(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "ignored") for name, group in by_connection(found)}
         _ask(found, outlooks, "Ignore")
-        done = answer_changes(backend, found, "ignored")
+        done = _answer(backend, found, "ignored")
     _finish(
         done, outlooks, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
     )
@@ -119,6 +119,7 @@ def snooze(
 
     Detection continues; pauses stay in effect.
     """
+    from instep.backends.answers import snooze_changes
     from instep.control.reviews import until
 
     end = until(length, date, datetime.now(UTC))
@@ -199,6 +200,12 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
             hint=f"answer it separately: `instep changes map {renames[0].id}`, or reject it",
         )
     return others, [] if others else renames
+
+
+def _answer(backend: Backend, found: list[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
+    from instep.backends.answers import answer_changes
+
+    return answer_changes(backend, found, answer, hashed=hashed)
 
 
 def _ask(found: Sequence[Review], outlooks: dict[str, AnswerOutlook], word: str) -> None:
