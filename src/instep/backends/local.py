@@ -200,12 +200,6 @@ class LocalBackend:
     def __exit__(self, *error: Any) -> None:
         self.app.__exit__(*error)
 
-    @property
-    def _who(self) -> str:
-        from instep.bootstrap import user
-
-        return user()
-
     def connection(self, name: str | None) -> str:
         return self.app.connection(name)
 
