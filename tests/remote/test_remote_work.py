@@ -47,6 +47,24 @@ def test_a_sync_a_detection_and_a_decision(world: World) -> None:
     assert world.here("sync", "--no-wait").code == 1
 
 
+def test_answers_are_given_to_all_changes_or_to_none(world: World) -> None:
+    assert world.here("apply", "--yes").code == 0
+    world.sql("alter table item add column price numeric; alter table item add column size integer")
+    assert world.here("detect").code == 0
+    with world.store() as store:
+        ids = {r.column: r.id for r in store.reviews.find("shop", ("open",))}
+        store.reviews.applied([ids["size"]])
+    said = [run("changes", "approve", ids["price"], ids["size"]) for run in (world.here, world.there)]
+    assert [one.code for one in said] == [5, 5], said
+    assert said[0].err == said[1].err
+    assert f"change {ids['size']} is already applied" in said[0].err
+    snoozed = [run("changes", "snooze", ids["price"], ids["size"], "--for", "3d") for run in (world.here, world.there)]
+    assert [one.code for one in snoozed] == [5, 5], snoozed
+    with world.store() as store:
+        price = store.reviews.get(ids["price"])
+        assert (price.status, price.snoozed_until) == ("open", None)
+
+
 def _loads(world: World, *values: str) -> None:
     """The next load of the item, whose number is none."""
     for value in values:

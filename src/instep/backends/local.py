@@ -6,26 +6,26 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from instep.backends.answers import raise_refused
 from instep.backends.local_rollouts import LocalRollouts
 from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
-from instep.errors import Blocked
-from instep.operations.registry import query_for, spec_for, work_of
-from instep.operations.spec import Preview, Query, ReadOperation, Request, Work
+from instep.operations.registry import immediate_for, query_for, spec_for, work_of
+from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
     from instep.bootstrap import App
     from instep.control.detector import DetectorStatus
+    from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
-    from instep.control.resources.api_keys import Issued
-    from instep.control.reviews import Answer, ChangeFilter
+    from instep.control.reviews import ChangeFilter
     from instep.lineage.model import Model
-    from instep.model import Job, JobStatus, Review
+    from instep.model import JobStatus, Review
+    from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
     from instep.store.server.api_keys import ApiKey
     from instep.sync.schema_changes.answer import AnswerOutlook
@@ -46,6 +46,34 @@ class LocalOperations:
     def read(self, connection: str, request: Request) -> Any:
         operation: ReadOperation = work_of(spec_for(request))()
         return operation.read(self.app.sync_context(connection), request)
+
+    def perform(self, request: ImmediateRequest) -> Any:
+        spec = immediate_for(request)
+        work: ImmediateWork = work_of(spec)()
+        context = self._write_context()
+        prepared = work.prepare(context, request)
+        with self.app.store.transaction():
+            result = work.execute(context, request, prepared)
+            if spec.always_audited:
+                self.app.store.audit.add(context.who, *spec.noted(request), work.detail(request, result))
+        return result
+
+    def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
+        with self.app.store.transaction():
+            done = [self.perform(one) for one in requests]
+            raise_refused(requests, done)
+        return done
+
+    def _write_context(self) -> WriteContext:
+        from instep.bootstrap import user
+        from instep.control.immediate.context import WriteContext
+
+        return WriteContext(self.app.project, lambda: self.app.store, who=user(), decide_anew=self._decide_anew)
+
+    def _decide_anew(self, connection: str) -> None:
+        from instep.sync.detection.pause import decide_anew
+
+        decide_anew(self.app.sync_context(connection))
 
     @contextmanager
     def _work(self, connection: str, request: Request) -> Iterator[Work]:
@@ -172,12 +200,6 @@ class LocalBackend:
     def __exit__(self, *error: Any) -> None:
         self.app.__exit__(*error)
 
-    @property
-    def _who(self) -> str:
-        from instep.bootstrap import user
-
-        return user()
-
     def connection(self, name: str | None) -> str:
         return self.app.connection(name)
 
@@ -244,35 +266,6 @@ class LocalBackend:
             return keeping(context, found, "rejected" if answer else "open")
         return approving(context, found) if all(r.status in STANDING for r in found) else AnswerOutlook()
 
-    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
-        from instep.control.reviews import answer
-        from instep.control.selection.selections import answer_hashed
-
-        if hashed:
-            return answer_hashed(self.app.project, self.app.store, found, status, self._who)
-        return answer(self.app.store, found, status, self._who)
-
-    def snooze(self, found: list[Review], end: datetime) -> list[Review]:
-        from instep.control.reviews import snooze
-
-        return snooze(self.app.store, found, end, self._who)
-
-    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
-        from instep.control.pauses import pause
-
-        return pause(self.app.store, connection, reason, table)
-
-    def resume(self, connection: str, table: Ref | None) -> bool:
-        from instep.control.pauses import resume
-
-        try:
-            return bool(resume(self.app.store, connection, self._who, table))
-        except Blocked:
-            from instep.sync.detection.pause import decide_anew
-
-            decide_anew(self.app.sync_context(connection))
-            return bool(resume(self.app.store, connection, self._who, table))
-
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""
         return work_of(query_for(query))().find(self._seen, query)
@@ -299,46 +292,11 @@ class LocalBackend:
         found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
         return Queue(found, jobs.counts(), self.app.store.workers.live())
 
-    def cancel(self, id: str) -> Job:
-        return self.app.store.jobs.cancel(id, self._who)
-
-    def retry(self, id: str) -> Job:
-        return self.app.store.jobs.retry(id, self._who)
-
     def keys(self) -> Keys:
         return Keys(self.app.store.api_keys.page(limit=10_000), self.app.store.api_keys.now())
 
     def key(self, id: str) -> ApiKey:
         return self.app.store.api_keys.get(id)
-
-    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued:
-        from instep.control.resources import api_keys as use
-
-        store, who = self.app.store, self._who
-        with store.transaction():
-            issued = use.create(store, name, role, who, groups=groups, lasts=_lasts(days))
-            store.audit.add(who, "key.create", name, {"key": issued.key.id, "role": role, "groups": list(groups)})
-        return issued
-
-    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued:
-        from instep.control.resources import api_keys as use
-
-        with self.app.store.transaction():
-            issued = use.rotate(self.app.store, id, overlap=overlap, lasts=_lasts(days))
-            self.app.store.audit.add(self._who, "key.rotate", id, {"name": issued.key.name})
-        return issued
-
-    def revoke_key(self, id: str) -> ApiKey:
-        from instep.control.resources import api_keys as use
-
-        with self.app.store.transaction():
-            ended = use.revoke(self.app.store, id, self._who)
-            self.app.store.audit.add(self._who, "key.revoke", id, {"name": ended.name})
-        return ended
-
-
-def _lasts(days: int | None) -> timedelta | None:
-    return timedelta(days=days) if days is not None else None
 
 
 def entry_document(table: str, entry: Any) -> dict[str, Any]:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.control.backfills import Cancelled
     from instep.destinations.facets import Savepoint
     from instep.operations.everyday.sync import SyncRequest
-    from instep.schema.catalog.catalog import Table
     from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import Progress, SyncReport
@@ -55,21 +53,6 @@ class LocalRows:
         for name in names:
             self.app.store.backfills.want(connection, accepted.ref, column=name, why=f"asked for by {user()}")
         return self._run(connection, tables=frozenset((table,)), columns=names, kind="backfill")
-
-    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
-        from instep.bootstrap import user
-        from instep.control.backfills import cancel
-
-        return cancel(self.app.store, connection, self._table(connection, table), columns, user())
-
-    def _table(self, connection: str, path: str) -> Table:
-        """The accepted one that people call so."""
-        known = {table.path: table for table in self.app.store.accepted.catalog(connection).tables}
-        if path not in known:
-            from instep.sync.named_tables import unknown_table
-
-            raise unknown_table(f"connection {connection} has no table", path, known)
-        return known[path]
 
     def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
         from instep.sync.quarantine.replay import replay

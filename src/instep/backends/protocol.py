@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from instep.control.backfills import Cancelled
     from instep.control.detector import DetectorStatus
-    from instep.control.resources.api_keys import Issued
-    from instep.control.reviews import Answer, ChangeFilter
+    from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.control.selection.selections import Verb
     from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
     from instep.operations.everyday.sync import SyncRequest
-    from instep.operations.spec import Preview, Query, Request
+    from instep.operations.kinds import Answer
+    from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
@@ -70,10 +69,6 @@ class RowBackend(Protocol):
 
     def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport: ...
 
-    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
-        """Backfills of a table that wait or run are cancelled; of these columns, or all."""
-        ...
-
     def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
         """Documents of `sync.held.replay.Replayed`."""
         ...
@@ -108,6 +103,14 @@ class OperationBackend(Protocol):
 
     def read(self, connection: str, request: Request) -> Any:
         """Return the record that an operation answers which changes nothing."""
+        ...
+
+    def perform(self, request: ImmediateRequest) -> Any:
+        """Do at once what needs no job; return the record that its specification names."""
+        ...
+
+    def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
+        """Do all of these at once, or none; return their records. Raises the error of what is refused."""
         ...
 
 
@@ -340,18 +343,6 @@ class Backend(Protocol):
         """Return what an answer leads to. `answer` None: the changes stay open."""
         ...
 
-    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]: ...
-
-    def snooze(self, found: list[Review], end: datetime) -> list[Review]: ...
-
-    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
-        """False if it was paused already."""
-        ...
-
-    def resume(self, connection: str, table: Ref | None) -> bool:
-        """False if it was not paused."""
-        ...
-
     def query(self, query: Query) -> Any:
         """Return the one answer of a query. Raises NotFound for an object that is not there."""
         ...
@@ -366,16 +357,6 @@ class Backend(Protocol):
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...
 
-    def cancel(self, id: str) -> Job: ...
-
-    def retry(self, id: str) -> Job: ...
-
     def keys(self) -> Keys: ...
 
     def key(self, id: str) -> ApiKey: ...
-
-    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued: ...
-
-    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued: ...
-
-    def revoke_key(self, id: str) -> ApiKey: ...

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from instep.backends.answers import raise_refused
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
@@ -17,14 +18,22 @@ from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.control.detector import DetectorStatus, patch
-from instep.control.resources.api_keys import Issued
-from instep.control.reviews import Answer, ChangeFilter, selected
-from instep.errors import Blocked, Conflict, InstepError, NotFound, ProjectError
+from instep.control.reviews import ChangeFilter, selected
+from instep.errors import Blocked, InstepError, NotFound, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.schemas import GetSchema
-from instep.operations.registry import query_for, result_of, spec_for
-from instep.operations.spec import Preview, Query, QuerySpec, Request, check_served
+from instep.operations.registry import immediate_for, query_for, result_of, spec_for
+from instep.operations.spec import (
+    ImmediateRequest,
+    ImmediateSpec,
+    Options,
+    Preview,
+    Query,
+    QuerySpec,
+    Request,
+    check_served,
+)
 from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
@@ -34,7 +43,7 @@ from instep.sync.progress import SyncReport
 if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.operations.everyday.sync import SyncRequest
-    from instep.operations.kinds import ReviewStatus
+    from instep.operations.kinds import Answer, ReviewStatus
     from instep.sync.schema_changes.answer import AnswerOutlook
 
 
@@ -55,6 +64,23 @@ class RemoteOperations:
         kind = spec_for(request).result
         assert kind is not None, "an operation that is read has a record"
         return record(kind, self._done(connection, request, {}))
+
+    def perform(self, request: ImmediateRequest) -> Any:
+        return self._send(request)
+
+    def _send(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
+        spec, path, body = _address(request, immediate_for(request))
+        client = self.works.client
+        if spec.route.startswith("DELETE "):
+            return record(result_of(spec), client.delete(path, dry_run=rehearsed))
+        return record(result_of(spec), client.post(path, body, dry_run=rehearsed))
+
+    def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
+        """Rehearse all before any is done: each is a request of its own."""
+        raise_refused(requests, [self._send(one, rehearsed=True) for one in requests])
+        done = [self._send(one) for one in requests]
+        raise_refused(requests, done)
+        return done
 
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
         _, _, path = spec_for(request).route.partition("{connection}/")
@@ -260,32 +286,9 @@ class RemoteBackend:
 
         return AnswerOutlook()
 
-    def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
-        """Answer all changes or none: a dry run comes first."""
-        body = {"answer": status, "ids": [r.id for r in found], "hash": hashed}
-        for dry in (True, False):
-            done = self._api.post("/changes/answers", body, dry_run=dry)
-            if refused := [one for one in done["items"] if not one["ok"]]:
-                raise Conflict(f"change {refused[0]['id']}: {refused[0]['problem']}", hint="see `instep changes list`")
-        return [self.query(GetChange(r.id)) for r in found]
-
-    def snooze(self, found: list[Review], end: datetime) -> list[Review]:
-        body = {"until": end.isoformat()}
-        for dry in (True, False):
-            done = [self._api.post(f"/changes/{part(r.id)}/snooze", body, dry_run=dry) for r in found]
-        return [record(Review, one["change"]) for one in done]
-
-    def pause(self, connection: str, reason: str, table: Ref | None) -> bool:
-        body = {"reason": reason, "table": list(table) if table else None}
-        return bool(self._api.post(f"/connections/{part(connection)}/pause", body)["changed"])
-
-    def resume(self, connection: str, table: Ref | None) -> bool:
-        body = {"table": list(table) if table else None}
-        return bool(self._api.post(f"/connections/{part(connection)}/resume", body)["changed"])
-
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""
-        spec, path, parameters = _address(query)
+        spec, path, parameters = _address(query, query_for(query))
         return record(result_of(spec), self._api.get(path, **parameters))
 
     def items(self, query: Query, limit: int) -> list[Any]:
@@ -293,7 +296,7 @@ class RemoteBackend:
         return list(self._each(query, limit))
 
     def _each(self, query: Query, limit: int | None = None) -> Iterator[Any]:
-        spec, path, parameters = _address(query)
+        spec, path, parameters = _address(query, query_for(query))
         kind = result_of(spec)
         for one in self._api.pages(path, limit, **parameters):
             yield record(kind, one)
@@ -312,27 +315,11 @@ class RemoteBackend:
         jobs = tuple(record(Job, one) for one in self._api.pages("/queue", limit, **asked))
         return Queue(jobs, first["counts"], tuple(record(Worker, one) for one in first["workers"]))
 
-    def cancel(self, id: str) -> Job:
-        return record(Job, self._api.post(f"/queue/{part(id)}/cancel")["job"])
-
-    def retry(self, id: str) -> Job:
-        return record(Job, self._api.post(f"/queue/{part(id)}/retry")["job"])
-
     def keys(self) -> Keys:
         return Keys(tuple(record(ApiKey, one) for one in self._api.pages("/keys")), datetime.now(UTC))
 
     def key(self, id: str) -> ApiKey:
         return record(ApiKey, self._api.get(f"/keys/{part(id)}"))
-
-    def create_key(self, name: str, role: str, groups: Sequence[str], days: int | None) -> Issued:
-        return _issued(self._api.post("/keys", {"name": name, "role": role, "groups": list(groups), "days": days}))
-
-    def rotate_key(self, id: str, overlap: timedelta, days: int | None) -> Issued:
-        hours = int(overlap.total_seconds() // 3600)
-        return _issued(self._api.post(f"/keys/{part(id)}/rotate", {"overlap_hours": hours, "days": days}))
-
-    def revoke_key(self, id: str) -> ApiKey:
-        return record(ApiKey, self._api.delete(f"/keys/{part(id)}")["key"])
 
 
 def _waits(review: Review) -> bool:
@@ -341,19 +328,11 @@ def _waits(review: Review) -> bool:
     return review.action not in ("apply", "ignore") and not asleep
 
 
-def _issued(document: Mapping[str, Any]) -> Issued:
-    """A secret is told once: a request that was sent again after a lost answer does not get it."""
-    key = record(ApiKey, document["key"])
-    if document["secret"] is None:
-        raise Blocked(
-            f"API key {key.id} was made, but the answer with its secret was lost on the way",
-            hint=f"`instep keys rotate {key.id} --overlap-hours 0` gives it another one",
-        )
-    return Issued(key, document["secret"])
+S = TypeVar("S", QuerySpec, ImmediateSpec)
 
 
-def _address(query: Query) -> tuple[QuerySpec, str, dict[str, Any]]:
-    """Return the specification of a query, its path with the names filled in, and its parameters."""
-    spec, values = query_for(query), query.options()
+def _address(asked: Options, spec: S) -> tuple[S, str, dict[str, Any]]:
+    """Return the specification of what is asked, its path with the names filled in, and its other values."""
+    values = asked.options()
     in_path = {name: values.pop(name) for name in re.findall(r"{(\w+)}", spec.path)}
     return spec, spec.path.format(**{name: part(str(value)) for name, value in in_path.items()}), values

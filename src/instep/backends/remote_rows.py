@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.backends.decode import record
 from instep.backends.http.client import part
 from instep.backends.remote_jobs import Works, error_of
-from instep.control.backfills import Cancelled
 from instep.errors import Conflict
-from instep.store.catalogs.backfills import Backfill
 from instep.sync.progress import SyncReport
 from instep.sync.schema_changes.backfill_plan import FillEstimate
 
@@ -45,11 +43,6 @@ class RemoteRows:
     def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport:
         asked = {"table": table, "columns": list(columns), "why": "asked for"}
         return self.report(self.works.begin(connection, "backfills", asked)["id"])
-
-    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
-        path = f"/connections/{part(connection)}/backfills/cancel"
-        found = self.works.client.post(path, {"table": table, "columns": list(columns)})
-        return Cancelled(tuple(record(Backfill, one) for one in found["backfills"]), tuple(found["jobs"]))
 
     def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
         asked = {"tables": [table] if table else [], "column": column, "preview": dry_run}

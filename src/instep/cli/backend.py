@@ -102,6 +102,16 @@ def open_backend() -> Iterator[Backend]:
         yield backend
 
 
+def table_ref(backend: Backend, connection: str, path: str) -> tuple[str, str]:
+    """Return the accepted table that people call by this path; InstepError if there is none."""
+    known = backend.tables(connection)
+    if path not in known:
+        from instep.sync.named_tables import unknown_table
+
+        raise unknown_table(f"connection {connection} has no table", path, known)
+    return known[path]
+
+
 def open_there() -> RemoteBackend:
     """Open the backend of the server that is named."""
     from instep.backends.remote import RemoteBackend

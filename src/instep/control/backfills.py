@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from instep.errors import NotFound
 from instep.events import BackfillCancelled
 from instep.model import Job
 from instep.schema.catalog.catalog import Table
@@ -14,13 +15,30 @@ from instep.store.store import Store
 
 @dataclass(frozen=True)
 class Cancelled:
-    """`backfills` that were wanted, and `jobs` (their ids) that waited for a worker or had one."""
+    """What waited or ran for a table and does so no longer."""
 
     backfills: tuple[Backfill, ...] = ()
+    """The backfills that were wanted."""
     jobs: tuple[str, ...] = ()
+    """The ids of jobs that waited for a worker or had one."""
 
     def __bool__(self) -> bool:
         return bool(self.backfills or self.jobs)
+
+
+def accepted_table(store: Store, connection: str, path: str, columns: Collection[str]) -> Table:
+    """Return the accepted table that is called so; NotFound if it or one of these columns is not there."""
+    table = next((one for one in store.accepted.catalog(connection).tables if one.path == path), None)
+    if table is None:
+        raise _unknown("table", path)
+    known = {column.name for column in table.columns}
+    if missing := [name for name in columns if name not in known]:
+        raise _unknown("column", f"{path}.{missing[0]}")
+    return table
+
+
+def _unknown(kind: str, name: str) -> NotFound:
+    return NotFound(f"no {kind} {name!r} is known", hint=f"list the {kind}s, or check the name")
 
 
 def cancel(store: Store, connection: str, table: Table, columns: Collection[str], who: str) -> Cancelled:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from instep.errors import Blocked
 from instep.events import Paused, Resumed
 from instep.model import Pause, Review
@@ -10,6 +13,26 @@ from instep.store.store import Store
 Ref = tuple[str, str]
 BREAKING = ("key.changed", "key.removed", "cursor.changed", "cursor.removed")
 PAUSES = ("pause_table", "pause_connection")
+
+
+@dataclass(frozen=True)
+class ActivePause:
+    """A pause that holds now."""
+
+    reason: str
+    """Why it was paused."""
+    since: datetime
+    """When it was paused."""
+    change: str
+    """The id of the change that has paused it; "" for a person's pause."""
+    table: str | None
+    """The table as `schema.table`; None for the whole connection."""
+
+
+def active(store: Store, connection: str) -> tuple[ActivePause, ...]:
+    """Return the pauses of a connection and its tables that hold now."""
+    found = store.pauses.active(connection)
+    return tuple(ActivePause(p.reason, p.since, p.change, ".".join(filter(None, p.table or ())) or None) for p in found)
 
 
 def pause(store: Store, connection: str, reason: str, table: Ref | None = None) -> bool:
@@ -22,18 +45,23 @@ def pause(store: Store, connection: str, reason: str, table: Ref | None = None) 
 
 
 def resume(store: Store, connection: str, who: str, table: Ref | None = None) -> list[Pause]:
-    """Ends the pauses; refused (Blocked) while a change is open that stops the connection, or breaks the table."""
+    """End the pauses. Blocked as `check_resumable` has it."""
+    check_resumable(store, connection, table)
+    with store.transaction():
+        ended = store.pauses.resume(connection, who=who, table=table)
+        if ended:
+            store.events.add(Resumed(connection, who, ".".join(table) if table else ""))
+    return ended
+
+
+def check_resumable(store: Store, connection: str, table: Ref | None = None) -> None:
+    """Raise Blocked while a change is open that stops the connection, or breaks the table."""
     for review in store.reviews.find(connection, ("open",)):
         if _stops(review, table):
             raise Blocked(
                 f"change {review.id} is still open: {review.summary}",
                 hint=f"decide it first: `instep changes approve {review.id}` or `reject`{_command(review)}",
             )
-    with store.transaction():
-        ended = store.pauses.resume(connection, who=who, table=table)
-        if ended:
-            store.events.add(Resumed(connection, who, ".".join(table) if table else ""))
-    return ended
 
 
 def _command(review: Review) -> str:

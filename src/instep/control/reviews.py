@@ -7,15 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Literal
 
 from instep.control.times import utc
 from instep.errors import InstepError
 from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeSnoozed, Event
 from instep.model import Review
+from instep.operations.kinds import Answer
 from instep.store.store import Store
 
-Answer = Literal["approved", "rejected", "ignored"]
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 

@@ -8,6 +8,8 @@ RunKind = Literal[
     "sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "repair", "maintain", "delete"
 ]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
+Answer = Literal["approved", "rejected", "ignored"]
+"""What a person says to a change. An ignored one is rejected, and nobody is told of it again."""
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 DeliveryStatus = Literal["waiting", "sent", "dead"]

@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 
 from instep import operations
 from instep.errors import InstepError
-from instep.operations.spec import JobPolicy, OperationSpec, Query, QuerySpec, Request
+from instep.operations.spec import (
+    ImmediateRequest,
+    ImmediateSpec,
+    JobPolicy,
+    OperationSpec,
+    Query,
+    QuerySpec,
+    Request,
+)
 
 
 @cache
@@ -30,7 +38,18 @@ def query_for(query: Query) -> QuerySpec:
     return next(spec for spec in query_specs().values() if spec.query is type(query))
 
 
-S = TypeVar("S", OperationSpec, QuerySpec)
+@cache
+def immediate_specs() -> Mapping[str, ImmediateSpec]:
+    """Return every specification of an operation that is done at once, by its name."""
+    return _by_name(ImmediateSpec)
+
+
+def immediate_for(request: ImmediateRequest) -> ImmediateSpec:
+    """Return the specification of the operation that is done at once on such a request."""
+    return next(spec for spec in immediate_specs().values() if spec.request is type(request))
+
+
+S = TypeVar("S", OperationSpec, QuerySpec, ImmediateSpec)
 
 
 def _by_name(kind: type[S]) -> Mapping[str, S]:
@@ -44,7 +63,7 @@ def _by_name(kind: type[S]) -> Mapping[str, S]:
     return found
 
 
-def _found() -> Iterator[OperationSpec | QuerySpec]:
+def _found() -> Iterator[OperationSpec | QuerySpec | ImmediateSpec]:
     for module in walk_packages(operations.__path__, f"{operations.__name__}."):
         loaded = import_module(module.name)
         yield from getattr(loaded, "SPECS", (loaded.SPEC,) if hasattr(loaded, "SPEC") else ())
@@ -62,13 +81,13 @@ def spec_for(request: Request) -> OperationSpec:
     return next(spec for spec in specs().values() if spec.request is type(request))
 
 
-def work_of(spec: OperationSpec | QuerySpec) -> Any:
-    """Return the function, or the class of the `Work` or `QueryWork`, that an operation or a query names."""
+def work_of(spec: OperationSpec | QuerySpec | ImmediateSpec) -> Any:
+    """Return the function, or the class of the work, that an operation or a query names."""
     return _named(spec.work)
 
 
-def result_of(spec: QuerySpec) -> Any:
-    """Return the record that a query answers, or that one item of its answer is."""
+def result_of(spec: QuerySpec | ImmediateSpec) -> Any:
+    """Return the record that a query or an operation answers, or that one item of a query's answer is."""
     return _named(spec.result)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
-from instep.errors import ProjectError
+from instep.errors import InstepError, ProjectError
 from instep.operations.values import ProjectOnly, Reason
 
 Role = Literal["viewer", "operator", "approver", "admin"]
@@ -65,6 +65,11 @@ class Request(Options):
 @dataclass(frozen=True)
 class Query(Options):
     """What every query may say."""
+
+
+@dataclass(frozen=True)
+class ImmediateRequest(Options):
+    """What every request may say for an operation that is done at once."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ class OperationSpec:
     """The record that its `ReadOperation` answers."""
 
 
-def served_fields(request: type[Request]) -> dict[str, Any]:
+def served_fields(request: type[Options]) -> dict[str, Any]:
     """Return the types of the fields that a request over a server may have, by name."""
     hints = get_type_hints(request, include_extras=True)
     return {name: hint for name, hint in hints.items() if not _is_project_only(hint)}
@@ -212,6 +217,70 @@ class QuerySpec:
     """Whether the answer is a list, which comes page by page."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
+
+    @property
+    def path(self) -> str:
+        """The path below /api/v1."""
+        return self.route.partition(" ")[2]
+
+
+class ImmediateWork:
+    """The code of an operation that is done at once. `context`: who asks, as `control.immediate.context` has it."""
+
+    def prepare(self, context: Any, request: Any) -> Any:
+        """Return what is looked up before the transaction begins: a long look in it would hold up other writers."""
+        return None
+
+    def execute(self, context: Any, request: Any, prepared: Any) -> Any:
+        """Do it in the transaction that is open; return the record that the specification names as `result`.
+
+        `prepared` is None for a request that was sent again.
+        """
+        raise NotImplementedError
+
+    def refusal(self, result: Any) -> InstepError | None:
+        """Return the error of an answer that tells of something refused, for an asker who wants all or nothing."""
+        return None
+
+    def detail(self, request: Any, result: Any) -> Mapping[str, Any]:
+        """Return what the audit log keeps beside who, what and when. No secret is part of it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ImmediateSpec:
+    """One operation that is done at once, in the store alone, without a job."""
+
+    name: str
+    """What the API's description calls it."""
+    role: Role
+    """The least role of a key that may ask for it."""
+    route: str
+    """Method and path below /api/v1; names in braces are fields of the request, its other fields are the body."""
+    request: type[ImmediateRequest]
+    """The record of what is requested."""
+    result: str
+    """The record of the answer, as `module:name`."""
+    work: str
+    """The class of its `ImmediateWork`, as `module:name`."""
+    audit: str
+    """What the audit log calls it; names in braces are fields of the request."""
+    target: str
+    """The field of the request that the audit log names as its target; without a value it is all connections."""
+    match: str = ""
+    """The field that names the object whose ETag If-Match is compared with; "": If-Match is refused."""
+    status: int = 200
+    """The HTTP status of the answer; a rehearsal is answered 200."""
+    told_once: str = ""
+    """The field of the answer that holds a secret: null in a rehearsal, and when the request is sent again."""
+    whole: bool = False
+    """Whether it is about the whole server: a key that is for some groups is refused."""
+    always_audited: bool = False
+    """Whether it is noted in the audit log also where it is done at the project."""
+
+    def noted(self, request: ImmediateRequest) -> tuple[str, str]:
+        """Return the action and the target that the audit log has of a request."""
+        return self.audit.format(**vars(request)), getattr(request, self.target) or "all connections"
 
     @property
     def path(self) -> str:

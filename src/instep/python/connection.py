@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
+from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetSchema, ListVersions
 from instep.operations.repair.undo import UndoRequest
@@ -255,14 +256,14 @@ class Connection:
 
     def pause(self, reason: str) -> bool:
         """Pause the connection; return False if it was paused already."""
-        return self._backend.pause(self.name, reason, None)
+        return bool(self._backend.operations.perform(PauseRequest(connection=self.name, reason=reason)).changed)
 
     def resume(self) -> bool:
         """Resume the connection; return False if it was not paused.
 
         Raises Blocked while a change that stops the connection waits for a decision.
         """
-        return self._backend.resume(self.name, None)
+        return bool(self._backend.operations.perform(ResumeRequest(connection=self.name)).changed)
 
     def status(self) -> Document:
         """Return the last run, pauses, waiting changes, tables and backfills."""

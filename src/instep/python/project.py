@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from instep.backends.answers import answer_changes, snooze_changes
 from instep.errors import ProjectError
 from instep.python.connection import Connection, chosen
 from instep.python.progress import ProgressWatch
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     from instep.backends.protocol import Backend
     from instep.bootstrap import App
-    from instep.control.reviews import Answer
     from instep.model import Review
+    from instep.operations.kinds import Answer
 
 
 def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Project:
@@ -152,10 +153,10 @@ class Project(AbstractContextManager["Project"]):
     def snooze(self, *changes: Review | str, until: datetime) -> Changes:
         """Leave open changes out of `changes` until this time (UTC without an offset). Errors: see `approve`."""
         end = until if until.tzinfo else until.replace(tzinfo=UTC)
-        return Changes(self._backend.snooze(self._named(changes), end))
+        return Changes(snooze_changes(self._backend, self._named(changes), end))
 
     def _answer(self, changes: tuple[Review | str, ...], status: Answer) -> Changes:
-        return Changes(self._backend.answer(self._named(changes), status, hashed=False))
+        return Changes(answer_changes(self._backend, self._named(changes), status))
 
     def _named(self, changes: tuple[Review | str, ...]) -> list[Review]:
         from instep.control.reviews import ChangeFilter

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from instep.operations.everyday.tables import TableColumn, TablesRequest, TablesResult
+from instep.operations.immediate.backfills import CancelBackfillRequest
+from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.schemas import GetObjectHistory
 from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
@@ -57,7 +59,9 @@ class Table:
 
         One under way stops at its next file; what was filled stays.
         """
-        return self._backend.rows.leave(self._connection, self.path, tuple(columns))
+        asked = CancelBackfillRequest(connection=self._connection, table=self.path, columns=tuple(columns))
+        cancelled: Cancelled = self._backend.operations.perform(asked)
+        return cancelled
 
     def set_key(
         self,
@@ -132,14 +136,16 @@ class Table:
 
     def pause(self, reason: str) -> bool:
         """Pause the table; return False if it was paused already."""
-        return self._backend.pause(self._connection, reason, self._ref)
+        request = PauseRequest(connection=self._connection, reason=reason, table=self._ref)
+        return bool(self._backend.operations.perform(request).changed)
 
     def resume(self) -> bool:
         """Resume the table; return False if it was not paused.
 
         Raises Blocked while a change that breaks the table waits for a decision.
         """
-        return self._backend.resume(self._connection, self._ref)
+        request = ResumeRequest(connection=self._connection, table=self._ref)
+        return bool(self._backend.operations.perform(request).changed)
 
     def history(self, column: str = "") -> Records[HistoryEntry]:
         """Return the schema changes of the table, or of one of its columns, oldest first."""

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from instep.errors import InstepError
-from instep.server import operation_routes, problems, query_routes
+from instep.server import immediate_routes, operation_routes, problems, query_routes
 from instep.server.context import OpenProject, ServerContext
 from instep.server.fivetran_api.http.envelope import refused_as
 from instep.server.fivetran_api.mount import PATH, compatible
@@ -25,7 +25,6 @@ from instep.server.rates import Listeners, Rates
 from instep.server.responses import PROBLEMS, described_once
 from instep.server.roles import NEEDS, OPEN, PREFIX
 from instep.server.routes import (
-    changes,
     channels,
     connections,
     detectors,
@@ -79,8 +78,9 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 _ROOMS = (
-    health, connections, detectors, settings, jobs, changes, policies, resources, channels, events,
-    quarantine, keys, queue, status, rollouts, selections, operation_routes, query_routes,
+    health, connections, detectors, settings, jobs, policies, resources, channels, events,
+    quarantine, keys, queue, status, rollouts, selections, operation_routes, immediate_routes,
+    query_routes,
 )  # fmt: skip
 ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)
 _TITLE = "instep API"

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from instep.operations.registry import specs
+from instep.operations.registry import immediate_specs, specs
 from instep.operations.spec import Request, served_fields
 from instep.operations.values import leads_to
 from instep.project.allowed.keys import NAMES, PARTS, PUBLIC, SECRET, SETTING
-from instep.server import connection_views, models, resources
+from instep.server import resources
 from instep.server.fivetran_api import (
     connection_bodies,
     connection_state,
@@ -27,8 +27,9 @@ from instep.server.fivetran_api import (
     users,
     webhooks,
 )
+from instep.server.immediate_routes import body_of
 from instep.server.requests import request_model
-from instep.server.routes import changes, detectors, keys, policies, quarantine, rollouts, selections
+from instep.server.routes import detectors, policies, quarantine, rollouts, selections
 
 SPEC = "the object's keys, above"
 TOLD = "stored and returned; it has no effect"
@@ -46,9 +47,10 @@ def _each(**words: str) -> Words:
     return {name: KINDS[kind] for kind, names in words.items() for name in names.split()}
 
 
-def _of_record(record: Any) -> Words:
-    """Return words by the fields of an operation's request: their types say what they lead to."""
-    return {name: KINDS[leads_to(hint)] for name, hint in served_fields(record).items()}
+def _of_record(record: Any, body: type[BaseModel] | None = None) -> Words:
+    """Return words by the fields of an operation's request that are in its body: their types say what they lead to."""
+    names = served_fields(record) if body is None else body.model_fields
+    return {name: KINDS[leads_to(served_fields(record)[name])] for name in names}
 
 
 KINDS = {
@@ -119,13 +121,7 @@ OWN: Mapping[type[BaseModel], Words] = {
     resources.NewObject: _each(spec="spec", name="name tags"),
     resources.ObjectWhole: _each(spec="spec", name="tags"),
     resources.ObjectChange: _each(spec="spec", name="tags"),
-    keys.NewKey: _each(name="name groups", setting="role days"),
-    keys.Rotation: _each(setting="overlap_hours days"),
-    changes.Answers: _each(setting="answer hash", name="ids connection patterns kinds tables"),
-    changes.Snooze: _each(setting="duration until"),
     detectors.EnableDetectorRequest: _each(reason="why"),
-    connection_views.Pausing: _each(reason="reason", name="table"),
-    connection_views.Resuming: _each(name="table"),
     policies.Cases: _each(name="cases"),
     policies.Another: _each(name="name", spec="policy", setting="since"),
     quarantine.Matching: _each(name="table key"),
@@ -139,11 +135,11 @@ OWN: Mapping[type[BaseModel], Words] = {
     rollouts.Skip: _each(name="connections", reason="reason"),
     rollouts.RollBack: _each(setting="wave", name="connections"),
     selections.SwitchRequest: _each(setting="verb", name="objects matching"),
-    models.Leaving: _each(name="table columns"),
     **{
         request_model(spec.request): _of_record(spec.request)
         for spec in specs().values()
         if spec.request is not Request
     },
+    **{body: _of_record(spec.request, body) for spec in immediate_specs().values() if (body := body_of(spec))},
 }
 """What each key of a body of `/api/v1` may lead to, by the body's class."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from instep.control import pauses
 from instep.control.resources.resources import Managed
 from instep.errors import ProjectError
-from instep.model import Pause, Run
+from instep.model import Run
 from instep.server import resources
 from instep.server.context import Caller, ServerContext
-from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel
+from instep.server.models import ResponseModel
 
 
 class ConnectionOut(ResponseModel):
@@ -43,23 +44,6 @@ class ConnectionWithPauses(ConnectionOut):
     pauses: list[PauseOut]
 
 
-class Pausing(RequestModel):
-    reason: Annotated[str, Field(min_length=1, max_length=500)]
-    table: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
-
-
-class Resuming(RequestModel):
-    table: Annotated[list[Name], Field(min_length=2, max_length=2)] | None = None
-
-
-class PauseAnswer(DryRunResult):
-    """`changed`: this request has done it."""
-
-    paused: bool
-    changed: bool
-    pauses: list[PauseOut]
-
-
 def whole(the: ServerContext, who: Caller, name: str) -> dict[str, Any]:
     """The connection as it is read, and as its ETag goes by."""
     [one] = shown(the, [resources.known(the, who, "connection", name)])
@@ -67,12 +51,7 @@ def whole(the: ServerContext, who: Caller, name: str) -> dict[str, Any]:
 
 
 def pauses_of(the: ServerContext, name: str) -> list[dict[str, Any]]:
-    return [_pause(found).model_dump(mode="json") for found in the.store.pauses.active(name)]
-
-
-def _pause(found: Pause) -> PauseOut:
-    table = ".".join(filter(None, found.table)) if found.table else None
-    return PauseOut(reason=found.reason, since=found.since, change=found.change, table=table)
+    return [PauseOut.model_validate(found).model_dump(mode="json") for found in pauses.active(the.store, name)]
 
 
 def shown(the: ServerContext, found: Sequence[Managed]) -> list[ConnectionOut]:

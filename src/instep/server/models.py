@@ -7,8 +7,6 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from instep.store.catalogs.backfills import Backfill
-
 T = TypeVar("T")
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(max_length=1000)]
@@ -80,13 +78,6 @@ class JobDone(JobOut):
     result: dict[str, Any] = Field({})
 
 
-class Leaving(RequestModel):
-    """`table` is schema.table by its accepted name; no `columns`: all that is wanted of it."""
-
-    table: Name
-    columns: NameList = Field([])
-
-
 class EstimateOut(ResponseModel):
     """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
     of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it. `whole`: why it
@@ -103,10 +94,3 @@ class EstimateOut(ResponseModel):
     why_not: str
     waits: str
     whole: str
-
-
-class BackfillsLeft(DryRunResult):
-    """`jobs` that waited or ran for them are cancelled, too."""
-
-    backfills: list[Backfill]
-    jobs: list[str]

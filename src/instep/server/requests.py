@@ -21,17 +21,18 @@ class Requested(RequestModel):
     """The body of a request for an operation."""
 
 
-_MODELS: dict[type[Request], type[Requested]] = {}
+_MODELS: dict[type[Options], type[Requested]] = {}
 
 
-def request_model(record: type[Request]) -> type[Requested]:
-    """Return the body of a request: the fields of its record, each with the text that stands beneath it."""
+def request_model(record: type[Options], without: tuple[str, ...] = ()) -> type[Requested]:
+    """Return the body of a request: the fields of its record that are not in the path, each with the text that stands
+    beneath it."""
     if record not in _MODELS:
         hints, texts = served_fields(record), texts_of(record)
         made: dict[str, Any] = {
             one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
             for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
-            if one.name in hints
+            if one.name in hints and one.name not in without
         }
         _MODELS[record] = create_model(record.__name__, __base__=Requested, __doc__=record.__doc__, **made)
     return _MODELS[record]
@@ -64,7 +65,7 @@ def requested(record: type[R]) -> Callable[..., R]:
     return read
 
 
-def texts_of(record: type[Options]) -> dict[str, str]:
+def texts_of(record: type[Any]) -> dict[str, str]:
     """Return the text that stands beneath each field of a record."""
     return dict(_texts(record))
 
@@ -73,7 +74,7 @@ def _default(one: Field[Any]) -> Any:
     return ... if one.default is MISSING else one.default
 
 
-def _texts(record: type[Options]) -> Iterator[tuple[str, str]]:
+def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:
     for cls in reversed(record.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         assert isinstance(body, ast.ClassDef)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from instep.control.resources.api_keys import ROLES
 from instep.model import Job
-from instep.operations.registry import query_specs, spec_of, specs
+from instep.operations.registry import immediate_specs, query_specs, spec_of, specs
 from instep.operations.spec import Role
 
 PREFIX = "/api/v1"
@@ -33,14 +33,11 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/settings": "viewer",
     "PUT /connections/{connection}/settings": "approver",
     "PATCH /connections/{connection}/settings": "approver",
-    "POST /connections/{connection}/pause": "operator",
-    "POST /connections/{connection}/resume": "operator",
     "GET /connections/{connection}/detector": "viewer",
     "POST /connections/{connection}/detector/enable": "operator",
     "POST /connections/{connection}/policy/test": "viewer",
     "POST /connections/{connection}/policy/simulation": "viewer",
     "GET /connections/{connection}/backfills/estimate": "viewer",
-    "POST /connections/{connection}/backfills/cancel": "operator",
     "POST /connections/{connection}/selection": "approver",
     "GET /connections/{connection}/quarantine": "operator",
     "POST /connections/{connection}/quarantine/matches": "approver",
@@ -54,15 +51,8 @@ NEEDS: Mapping[str, Role] = {
     "POST /deliveries/{delivery}/retry": "operator",
     "GET /jobs/{job}": "viewer",
     "GET /queue": "viewer",
-    "POST /queue/{job}/cancel": "operator",
-    "POST /queue/{job}/retry": "operator",  # and more by what the job does: `again`
     "GET /status": "viewer",
     "GET /connections/{connection}/status": "viewer",
-    "POST /changes/{change}/approve": "approver",
-    "POST /changes/{change}/reject": "approver",
-    "POST /changes/{change}/ignore": "approver",
-    "POST /changes/{change}/snooze": "approver",
-    "POST /changes/answers": "approver",
     "GET /events/stream": "viewer",
     "GET /rollouts": "viewer",
     "POST /rollouts": "approver",
@@ -73,12 +63,10 @@ NEEDS: Mapping[str, Role] = {
     "POST /rollouts/{rollout}/stop": "operator",
     "POST /rollouts/{rollout}/skip": "operator",
     "GET /keys": "admin",
-    "POST /keys": "admin",
     "GET /keys/{key}": "admin",
-    "DELETE /keys/{key}": "admin",
-    "POST /keys/{key}/rotate": "admin",
     **{spec.route: spec.role for spec in specs().values()},
     **{spec.route: spec.role for spec in query_specs().values()},
+    **{spec.route: spec.role for spec in immediate_specs().values()},
 }
 CONSENTS = ("drop_columns", "drop_retained", "allow")
 """The options of jobs that say what may be dropped, which takes an approver."""
@@ -100,14 +88,12 @@ WHOLE = frozenset(
     {
         "GET /metrics",
         "GET /keys",
-        "POST /keys",
         "GET /keys/{key}",
-        "DELETE /keys/{key}",
-        "POST /keys/{key}/rotate",
         "POST /connections",
         "POST /channels/{name}/open",
         "POST /deliveries/{delivery}/retry",
         *(spec.route for spec in query_specs().values() if spec.whole),
+        *(spec.route for spec in immediate_specs().values() if spec.whole),
         *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
     }
 )

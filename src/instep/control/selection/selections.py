@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from instep.control.reviews import Answer, answer
+from instep.control.reviews import answer
 from instep.errors import Blocked, InstepError
 from instep.events import SelectionChanged
 from instep.model import Review
+from instep.operations.kinds import Answer
 from instep.project.documents import value_at
 from instep.project.project import Project, TableOptions
 from instep.schema.catalog.catalog import Catalog, Column, Table

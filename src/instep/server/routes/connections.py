@@ -1,4 +1,4 @@
-"""Connections: what there is and how each fares; pausing; work that a worker does."""
+"""Connections: what there is and how each fares; work that a worker does."""
 
 from __future__ import annotations
 
@@ -8,28 +8,18 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from instep.control import pauses
 from instep.operations.everyday.detect import DetectRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.server import resources
 from instep.server.access import CallerDep, ServerDep
-from instep.server.connection_views import (
-    ConnectionOut,
-    ConnectionWithPauses,
-    PauseAnswer,
-    Pausing,
-    Resuming,
-    pauses_of,
-    shown,
-    whole,
-)
+from instep.server.connection_views import ConnectionOut, ConnectionWithPauses, shown, whole
 from instep.server.context import ServerContext
 from instep.server.models import JobOut, Page
 from instep.server.paging import Cursor, Limit, paged, place
 from instep.server.requests import requested
 from instep.server.responses import ConnectionName, router
 from instep.server.routes.jobs import STARTED, check_drop, located, wait_for_second
-from instep.server.writes import Matched, Write, WriteAnswer, Writes, tagged
+from instep.server.writes import Write, WriteAnswer, Writes, tagged
 
 routes = router("connections")
 
@@ -54,37 +44,6 @@ def list_connections(
 def get_connection(request: Request, who: CallerDep, the: ServerDep, connection: ConnectionName) -> Response:
     """With its pauses."""
     return tagged(request, whole(the, who, connection))
-
-
-@routes.post("/connections/{connection}/pause", response_model=PauseAnswer)
-def pause(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Pausing, writes: Matched) -> Response:
-    """Nothing of it runs until it is resumed. Pausing twice changes nothing."""
-    name = the.connection(who, connection)
-
-    def do() -> WriteAnswer:
-        writes.check(whole(the, who, name))
-        new = pauses.pause(the.store, name, asked.reason, _table(asked.table))
-        return WriteAnswer({"paused": True, "changed": new, "pauses": pauses_of(the, name)}, detail=asked.model_dump())
-
-    return writes.run("connection.pause", name, do)
-
-
-@routes.post("/connections/{connection}/resume", response_model=PauseAnswer)
-def resume(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Resuming, writes: Matched) -> Response:
-    """Refused while a change is open that has stopped it."""
-    name = the.connection(who, connection)
-
-    def do() -> WriteAnswer:
-        writes.check(whole(the, who, name))
-        ended = pauses.resume(the.store, name, who.who, _table(asked.table))
-        left = pauses_of(the, name)
-        return WriteAnswer({"paused": bool(left), "changed": bool(ended), "pauses": left}, detail=asked.model_dump())
-
-    return writes.run("connection.resume", name, do)
-
-
-def _table(given: list[str] | None) -> tuple[str, str] | None:
-    return (given[0], given[1]) if given else None
 
 
 @routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=STARTED)

@@ -8,19 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Query
-from fastapi.encoders import jsonable_encoder
 from starlette.responses import Response
 
-from instep.control import backfills, queue
+from instep.control import queue
+from instep.control.backfills import accepted_table
 from instep.control.resources.api_keys import may
 from instep.errors import InstepError
 from instep.model import Job, JobKind, Review, Run
 from instep.operations.everyday.backfill import BackfillRequest
-from instep.schema.catalog.catalog import Table
 from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import whole
 from instep.server.context import Caller, ServerContext
-from instep.server.models import BackfillsLeft, EstimateOut, JobDone, JobOut, Leaving
+from instep.server.models import EstimateOut, JobDone, JobOut
 from instep.server.problems import ApiProblem, of_error, unknown
 from instep.server.queue import shown
 from instep.server.requests import requested
@@ -49,7 +48,7 @@ def backfill(
 ) -> Response:
     """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
     name = the.connection(who, connection)
-    table = _table(the, name, asked)
+    table = accepted_table(the.store, name, asked.table, asked.columns)
     options = {"tables": [asked.table], "columns": list(asked.columns)}
 
     def before() -> None:
@@ -57,35 +56,6 @@ def backfill(
             the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
 
     return ask(the, writes, name, "backfill", options, asked.why, before)
-
-
-def _table(the: ServerContext, name: str, asked: BackfillRequest | Leaving) -> Table:
-    """The accepted table; Problem 404 if it or a column is not there."""
-    table = next((t for t in the.store.accepted.catalog(name).tables if t.path == asked.table), None)
-    if table is None:
-        raise unknown("table", asked.table)
-    if missing := [c for c in asked.columns if c not in [column.name for column in table.columns]]:
-        raise unknown("column", f"{asked.table}.{missing[0]}")
-    return table
-
-
-@routes.post("/connections/{connection}/backfills/cancel", response_model=BackfillsLeft)
-def cancel_backfills(
-    the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Leaving, writes: Writes
-) -> Response:
-    """What waits or runs for a table, or for some of its columns. A fill that runs stops at its next file; what was
-    filled stays."""
-    name = the.connection(who, connection)
-    table = _table(the, name, asked)
-
-    def do() -> WriteAnswer:
-        gone = backfills.cancel(the.store, name, table, asked.columns, writes.caller.who)
-        return WriteAnswer(
-            {"backfills": jsonable_encoder(gone.backfills), "jobs": gone.jobs},
-            detail={**asked.model_dump(), "jobs": gone.jobs},
-        )
-
-    return writes.run("connection.backfill_cancel", name, do)
 
 
 @routes.get("/connections/{connection}/backfills/estimate", response_model=EstimateOut)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
+    from instep.operations.kinds import Answer
     from instep.sync.schema_changes.answer import AnswerOutlook
 
 
@@ -65,7 +66,7 @@ def approve(
             return
         outlooks = {name: backend.outlook(name, group, "approved") for name, group in by_connection(found)}
         _ask(found, outlooks, "Approve")
-        done = backend.answer(found, "approved", hashed=hashed)
+        done = _answer(backend, found, "approved", hashed=hashed)
     _finish(done, outlooks, "")
 
 
@@ -81,7 +82,7 @@ def reject(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "rejected") for name, group in by_connection(found)}
         _ask(found, outlooks, "Reject")
-        done = backend.answer(found, "rejected", hashed=False)
+        done = _answer(backend, found, "rejected")
     _finish(done, outlooks, "")
 
 
@@ -97,7 +98,7 @@ def ignore(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, "ignored") for name, group in by_connection(found)}
         _ask(found, outlooks, "Ignore")
-        done = backend.answer(found, "ignored", hashed=False)
+        done = _answer(backend, found, "ignored")
     _finish(
         done, outlooks, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
     )
@@ -118,6 +119,7 @@ def snooze(
 
     Detection continues; pauses stay in effect.
     """
+    from instep.backends.answers import snooze_changes
     from instep.control.reviews import until
 
     end = until(length, date, datetime.now(UTC))
@@ -125,7 +127,7 @@ def snooze(
         found = _chosen(backend, ids, match, kind, table, connection)
         outlooks = {name: backend.outlook(name, group, None) for name, group in by_connection(found)}
         _ask(found, outlooks, "Snooze")
-        done = backend.snooze(found, end)
+        done = snooze_changes(backend, found, end)
     _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
@@ -198,6 +200,12 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
             hint=f"answer it separately: `instep changes map {renames[0].id}`, or reject it",
         )
     return others, [] if others else renames
+
+
+def _answer(backend: Backend, found: list[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
+    from instep.backends.answers import answer_changes
+
+    return answer_changes(backend, found, answer, hashed=hashed)
 
 
 def _ask(found: Sequence[Review], outlooks: dict[str, AnswerOutlook], word: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.arguments import AllowDestructive, Connection, ExitCode, OneTable
-from instep.cli.backend import open_backend
+from instep.cli.backend import open_backend, table_ref
 from instep.cli.commands.decide import reviews
 from instep.cli.commands.everyday.history import show_check
 from instep.cli.commands.everyday.lock import plan_check
@@ -29,6 +29,7 @@ from instep.cli.context import (
 from instep.cli.help import examples
 from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
+from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,7 +204,8 @@ def pause(
     """Stop syncing a connection, or one of its tables, until it is resumed."""
     with open_backend() as backend:
         name = backend.connection(connection)
-        new = backend.pause(name, reason, _ref(backend, name, table))
+        asked = PauseRequest(connection=name, reason=reason, table=table_ref(backend, name, table) if table else None)
+        new = backend.operations.perform(asked).changed
     data = {"connection": name, "table": table, "paused": True, "changed": new}
     emit(data, lambda out: out.write(f"paused {table or name}" if new else f"{table or name} is already paused"))
 
@@ -215,7 +217,8 @@ def resume(
     """Resume a paused connection or table."""
     with open_backend() as backend:
         name = backend.connection(connection)
-        ended = backend.resume(name, _ref(backend, name, table))
+        asked = ResumeRequest(connection=name, table=table_ref(backend, name, table) if table else None)
+        ended = backend.operations.perform(asked).changed
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
     emit(data, lambda out: out.write(f"resumed {table or name}" if ended else f"{table or name} is not paused"))
 
@@ -226,18 +229,6 @@ def _fail_missing(missing: Sequence[str], *, others: bool) -> None:
         say(f"error: {text}", "red")
     if missing:
         raise fail(PARTIAL if others else 1)
-
-
-def _ref(backend: Backend, connection: str, path: str | None) -> tuple[str, str] | None:
-    """The accepted table that people call by this path."""
-    if path is None:
-        return None
-    known = backend.tables(connection)
-    if path not in known:
-        from instep.sync.named_tables import unknown_table
-
-        raise unknown_table(f"connection {connection} has no table", path, known)
-    return known[path]
 
 
 def show_plan(out: Screen, found: Planned, *, ddl: bool = False) -> None:

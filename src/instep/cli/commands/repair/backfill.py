@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.arguments import DryRun, OfConnection, Table
-from instep.cli.backend import open_backend
+from instep.cli.backend import open_backend, table_ref
 from instep.cli.commands.everyday.sync import finish
 from instep.cli.context import confirm, emit
 from instep.cli.help import examples
 from instep.errors import Blocked
+from instep.operations.immediate.backfills import CancelBackfillRequest
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -51,7 +52,9 @@ def backfill(
     with open_backend() as backend:
         name = backend.connection(connection)
         if cancel:
-            _cancel(backend.rows.leave(name, table, columns), name, table)
+            table_ref(backend, name, table)
+            asked = CancelBackfillRequest(connection=name, table=table, columns=columns)
+            _cancel(backend.operations.perform(asked), name, table)
             return
         if dry_run or columns:
             found, waits = backend.rows.estimate(name, table, columns)

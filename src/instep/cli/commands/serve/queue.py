@@ -13,6 +13,7 @@ from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import emit, options
 from instep.cli.help import examples
+from instep.operations.immediate.jobs import CancelJobRequest, RetryJobRequest
 from instep.operations.queries.work import GetQueuedJob
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _lines(job: Job) -> dict[str, Any]:
 def cancel(job: JobId) -> None:
     """Cancel a job: at once if it is queued, else when its worker notices."""
     with open_backend() as backend:
-        found = backend.cancel(job)
+        found = backend.operations.perform(CancelJobRequest(job=job)).job
     said = "is cancelled" if found.over else "is asked to stop"
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {said}"))
 
@@ -149,5 +150,5 @@ def cancel(job: JobId) -> None:
 def retry(job: JobId) -> None:
     """Queue a job again that failed, died or was cancelled."""
     with open_backend() as backend:
-        found = backend.retry(job)
+        found = backend.operations.perform(RetryJobRequest(job=job)).job
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} waits"))

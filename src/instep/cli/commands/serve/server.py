@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,12 +23,13 @@ from instep.cli.context import confirm, emit, fail, open_app, options, say
 from instep.cli.help import examples
 from instep.errors import Blocked, InstepError, SetupError
 from instep.loopback import is_loopback
+from instep.operations.immediate.keys import CreateKeyRequest, RevokeKeyRequest, RotateKeyRequest
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.commands.serve.embedded_worker import WorkerBeside
     from instep.cli.screen import Screen
-    from instep.control.resources.api_keys import Issued
+    from instep.control.immediate.keys import IssuedKey
     from instep.store.server.api_keys import ApiKey
 
 
@@ -271,7 +271,8 @@ def create(
 ) -> None:
     """Create an API key; its secret is printed once."""
     with open_backend() as backend:
-        issued = backend.create_key(name, role, group or (), days)
+        asked = CreateKeyRequest(name=name, role=role, groups=tuple(group or ()), days=days)  # type: ignore[arg-type]
+        issued = backend.operations.perform(asked)
     _show_issued(issued)
 
 
@@ -285,7 +286,8 @@ def rotate(
 ) -> None:
     """Give an API key a new secret, which is printed once."""
     with open_backend() as backend:
-        issued = backend.rotate_key(key, timedelta(hours=overlap_hours), days)
+        asked = RotateKeyRequest(key=key, overlap_hours=overlap_hours, days=days)
+        issued = backend.operations.perform(asked)
     _show_issued(issued)
 
 
@@ -296,16 +298,18 @@ def revoke(key: KeyId) -> None:
         name = backend.key(key).name
         if not confirm(f"Revoke the API key {name!r} ({key})?"):
             raise Blocked("nothing was revoked", hint="confirm, or pass --yes")
-        ended = backend.revoke_key(key)
+        ended = backend.operations.perform(RevokeKeyRequest(key=key)).key
     emit(asdict(ended), lambda out: out.write(f"revoked {key}"))
 
 
-def _show_issued(issued: Issued) -> None:
+def _show_issued(issued: IssuedKey) -> None:
+    secret = issued.told()
+
     def show(out: Screen) -> None:
         out.write(f"{issued.key.id}  {issued.key.name} ({issued.key.role}); its secret, shown this once:")
-        out.write(issued.secret)
+        out.write(secret)
 
-    emit({"key": asdict(issued.key), "secret": issued.secret}, show)
+    emit({"key": asdict(issued.key), "secret": secret}, show)
 
 
 @audit.command(epilog=examples("instep audit check"))

@@ -1,0 +1,162 @@
+"""A person's answers to changes, in the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from instep.control import reviews
+from instep.control.immediate.context import WriteContext
+from instep.control.selection.selections import answer_hashed
+from instep.errors import Conflict, InstepError
+from instep.model import Review
+from instep.operations.immediate.changes import AnswerChangesRequest, SnoozeChangeRequest
+from instep.operations.kinds import Answer
+from instep.operations.spec import ImmediateRequest, ImmediateWork
+
+
+@dataclass(frozen=True)
+class AnsweredChange:
+    """A change, with the answer that it was given."""
+
+    change: Review
+    """The change as it is now."""
+
+
+def _known(context: WriteContext, change: str) -> Review:
+    """Return the change with this whole id; NotFound if there is none, or it is hidden."""
+    return context.owned("change", change, context.store.reviews.get)
+
+
+class _Answering(ImmediateWork):
+    """Give one change an answer."""
+
+    answer: ClassVar[Answer]
+
+    def execute(self, context: WriteContext, request: Any, prepared: None) -> AnsweredChange:
+        """Answer it; Conflict if it was applied or is obsolete."""
+        [done] = reviews.answer(context.store, [_known(context, request.change)], self.answer, context.who)
+        return AnsweredChange(done)
+
+    def detail(self, request: ImmediateRequest, result: AnsweredChange) -> Mapping[str, Any]:
+        """Return the connection, and the change in words."""
+        return {"connection": result.change.connection, "summary": result.change.summary}
+
+
+class Approval(_Answering):
+    """Approve one change."""
+
+    answer = "approved"
+
+
+class Rejection(_Answering):
+    """Reject one change."""
+
+    answer = "rejected"
+
+
+class Ignoring(_Answering):
+    """Reject one change, and tell nobody of it again."""
+
+    answer = "ignored"
+
+
+class Snoozing(ImmediateWork):
+    """Leave one open change alone for a while."""
+
+    def execute(self, context: WriteContext, request: SnoozeChangeRequest, prepared: None) -> AnsweredChange:
+        """Snooze it; InstepError for a time that is none or not ahead, Conflict for a change that is not open."""
+        found = _known(context, request.change)
+        until = reviews.until(request.duration, request.until, context.store.api_keys.now())
+        [done] = reviews.snooze(context.store, [found], until, context.who)
+        return AnsweredChange(done)
+
+    def detail(self, request: SnoozeChangeRequest, result: AnsweredChange) -> Mapping[str, Any]:
+        """Return the end of the snooze."""
+        until = result.change.snoozed_until
+        assert until is not None, "it is asleep"
+        return {"until": until.isoformat()}
+
+
+@dataclass(frozen=True)
+class ChangeAnswer:
+    """What became of the answer to one change."""
+
+    id: str
+    """The change."""
+    ok: bool
+    """Whether it was answered."""
+    summary: str
+    """The change in words."""
+    problem: str = ""
+    """Why it was not answered."""
+
+
+@dataclass(frozen=True)
+class ChangeAnswers:
+    """What became of one answer to many changes."""
+
+    answered: int
+    """How many were answered."""
+    refused: int
+    """How many were not."""
+    items: tuple[ChangeAnswer, ...]
+    """Each with its own result."""
+
+
+class AnsweringMany(ImmediateWork):
+    """Give many changes one answer, each with a result of its own."""
+
+    def prepare(self, context: WriteContext, request: AnswerChangesRequest) -> Sequence[Review]:
+        """Find the changes: matching the names of all open ones would hold up all writers of the store."""
+        if request.hash and request.answer != "approved":
+            raise InstepError("hash goes with the answer approved", hint="leave it out")
+        return _chosen(context, request)
+
+    def execute(
+        self, context: WriteContext, request: AnswerChangesRequest, prepared: Sequence[Review] | None
+    ) -> ChangeAnswers:
+        """Answer those that can be answered; with `hash` all of them, or none."""
+        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
+        if request.hash:
+            answer_hashed(context.project, context.store, found, "approved", context.who)
+            items = tuple(ChangeAnswer(one.id, True, one.summary) for one in found)
+        else:
+            items = tuple(_try(context, one, request.answer) for one in found)
+        refused = sum(not one.ok for one in items)
+        return ChangeAnswers(len(items) - refused, refused, items)
+
+    def refusal(self, result: ChangeAnswers) -> InstepError | None:
+        """Return a Conflict about the first change that was not answered."""
+        problem = next((one.problem for one in result.items if not one.ok), "")
+        return Conflict(problem, hint="see `instep changes list`") if problem else None
+
+    def detail(self, request: AnswerChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
+        """Return the answer, and the ids of the changes that it was given to."""
+        ids = [one.id for one in result.items if one.ok]
+        return {"answer": request.answer, "hash": request.hash, "changes": ids}
+
+
+def _chosen(context: WriteContext, request: AnswerChangesRequest) -> list[Review]:
+    """Return those that are meant: ids must be known, filters find what the asker may see."""
+    named = {one.id: one for one in (_known(context, change) for change in request.ids)}
+    filters = reviews.ChangeFilter((), request.connection, request.patterns, request.kinds, request.tables)
+    fitting = reviews.choose(context.store, filters, context.scope) if filters.filters or not named else []
+    return list({**named, **{one.id: one for one in fitting}}.values())
+
+
+def _as_they_are(context: WriteContext, looked: Sequence[Review], request: AnswerChangesRequest) -> list[Review]:
+    """Return these as they are by now, without those that a filter has found and somebody has answered since."""
+    ids = [one.id for one in looked]
+    now = {one.id: one for at in range(0, len(ids), 500) for one in context.store.reviews.of_ids(ids[at : at + 500])}
+    found = [now[one.id] for one in looked if one.id in now]
+    return [one for one in found if one.id in request.ids or one.status == "open"]
+
+
+def _try(context: WriteContext, review: Review, answer: Answer) -> ChangeAnswer:
+    try:
+        reviews.answer(context.store, [review], answer, context.who)
+    except Conflict as error:
+        return ChangeAnswer(review.id, False, review.summary, error.message)
+    return ChangeAnswer(review.id, True, review.summary)

@@ -1,0 +1,18 @@
+"""The context of an operation that is done at once: what the asker may see, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from instep.control.queries.context import QueryContext
+
+
+@dataclass(frozen=True)
+class WriteContext(QueryContext):
+    """What a query's context has, and whose request it is."""
+
+    who: str = ""
+    """Who asks, as the store notes it."""
+    decide_anew: Callable[[str], None] | None = None
+    """Decide by the policy of today about what was found last of a connection; None where only a worker may."""

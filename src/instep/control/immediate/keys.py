@@ -1,0 +1,89 @@
+"""Creating, rotating and revoking API keys, in the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from instep.control.immediate.context import WriteContext
+from instep.control.resources import api_keys
+from instep.errors import Blocked
+from instep.operations.immediate.keys import CreateKeyRequest, RevokeKeyRequest, RotateKeyRequest
+from instep.operations.spec import ImmediateRequest, ImmediateWork
+from instep.store.server.api_keys import ApiKey
+
+
+@dataclass(frozen=True)
+class IssuedKey:
+    """A key with a secret that is told once."""
+
+    key: ApiKey
+    """The key."""
+    secret: str | None = field(repr=False)
+    """Null where nothing was issued, or the secret was told before."""
+
+    def told(self) -> str:
+        """Return the secret; Blocked if the answer that had it was lost, and this one is to the same request again."""
+        if self.secret is None:
+            raise Blocked(
+                f"API key {self.key.id} was made, but the answer with its secret was lost on the way",
+                hint=f"`instep keys rotate {self.key.id} --overlap-hours 0` gives it another one",
+            )
+        return self.secret
+
+
+@dataclass(frozen=True)
+class RevokedKey:
+    """A key that is refused from now on."""
+
+    key: ApiKey
+    """The key."""
+
+
+class _Issuing(ImmediateWork):
+    """Issue a secret."""
+
+    def detail(self, request: ImmediateRequest, result: IssuedKey) -> Mapping[str, Any]:
+        """Return the key without its secret."""
+        key = result.key
+        return {"key": key.id, "name": key.name, "role": key.role, "groups": list(key.groups)}
+
+
+class KeyCreation(_Issuing):
+    """Create a key."""
+
+    def execute(self, context: WriteContext, request: CreateKeyRequest, prepared: None) -> IssuedKey:
+        """Create it; InstepError for a name or role that is none, Conflict for a name that is in use."""
+        lasts = _lasts(request.days)
+        issued = api_keys.create(
+            context.store, request.name, request.role, context.who, groups=request.groups, lasts=lasts
+        )
+        return IssuedKey(issued.key, issued.secret)
+
+
+class KeyRotation(_Issuing):
+    """Give a key another secret."""
+
+    def execute(self, context: WriteContext, request: RotateKeyRequest, prepared: None) -> IssuedKey:
+        """Rotate it; Conflict for a key that has two secrets already, or that has been revoked."""
+        overlap, lasts = timedelta(hours=request.overlap_hours), _lasts(request.days)
+        issued = api_keys.rotate(context.store, request.key, overlap=overlap, lasts=lasts)
+        return IssuedKey(issued.key, issued.secret)
+
+
+class KeyRevocation(ImmediateWork):
+    """End a key."""
+
+    def execute(self, context: WriteContext, request: RevokeKeyRequest, prepared: None) -> RevokedKey:
+        """Revoke it; Conflict for the last admin key."""
+        return RevokedKey(api_keys.revoke(context.store, request.key, context.who))
+
+    def detail(self, request: RevokeKeyRequest, result: RevokedKey) -> Mapping[str, Any]:
+        """Return the name of the key."""
+        return {"name": result.key.name}
+
+
+def _lasts(days: int | None) -> timedelta | None:
+    return timedelta(days=days) if days is not None else None

@@ -1,0 +1,157 @@
+"""The routes of operations that are done at once: path, role, body and answer are those of the specification.
+
+What If-Match is compared with stands in `_AS_READ`, which has a function for each kind of object that is read with an
+ETag; what else a key has to be allowed in `_CHECKS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from inspect import Parameter, Signature
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from fastapi import APIRouter, Path
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, create_model
+from starlette.responses import Response
+
+from instep.control.immediate.context import WriteContext
+from instep.control.pauses import ActivePause
+from instep.control.queries.changes import ChangeLookup
+from instep.control.queries.work import JobDetails
+from instep.operations.immediate.jobs import RetryJobRequest
+from instep.operations.queries.changes import GetChange
+from instep.operations.queries.work import GetQueuedJob
+from instep.operations.registry import immediate_specs, result_of, work_of
+from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork
+from instep.server.access import CallerDep, ServerDep, check_role
+from instep.server.connection_views import PauseOut, whole
+from instep.server.context import Caller, ServerContext
+from instep.server.models import DryRunResult
+from instep.server.query_routes import context_of
+from instep.server.requests import Requested, request_model, texts_of
+from instep.server.responses import REHEARSED, router
+from instep.server.roles import Need, again
+from instep.server.routes.keys import KeyOut, key_document
+from instep.server.writes import Matched, Write, WriteAnswer, Writes
+from instep.store.server.api_keys import ApiKey
+
+
+def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
+    """Problem 403 for who may not ask for what the job does: trying it again takes the same role."""
+    job = JobDetails().find(context_of(the, who), GetQueuedJob(request.job))
+    check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
+
+
+_AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]] = {
+    "connection": whole,
+    "change": lambda the, who, id: jsonable_encoder(ChangeLookup().find(context_of(the, who), GetChange(id))),
+    "key": lambda the, who, id: key_document(the, id),
+}
+"""The document of an object as it is read, by the field that names the object."""
+_CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
+"""What else a key has to be allowed for a request."""
+_SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut, ApiKey: KeyOut}
+"""How records are shown that are read by a route of their own, too."""
+
+
+def body_of(spec: ImmediateSpec) -> type[Requested] | None:
+    """Return the body of a request; None where its path says all of it."""
+    in_path = _in_path(spec)
+    return request_model(spec.request, in_path) if len(fields(spec.request)) > len(in_path) else None
+
+
+def _in_path(spec: ImmediateSpec) -> tuple[str, ...]:
+    return tuple(re.findall(r"{(\w+)}", spec.path))
+
+
+def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
+    in_path, body = _in_path(spec), body_of(spec)
+    types, texts = get_type_hints(spec.request, include_extras=True), texts_of(spec.request)
+
+    def endpoint(the: ServerDep, who: CallerDep, writes: Write, **given: Any) -> Response:
+        request = _request(spec.request, {one: given[one] for one in in_path}, given.get("asked"))
+        return _perform(the, who, writes, spec, request)
+
+    common = {"the": ServerDep, "who": CallerDep, "writes": Matched if spec.match else Writes}
+    own = {one: Annotated[types[one], Path(description=texts[one])] for one in in_path}
+    asked = {"asked": body} if body else {}
+    made: Callable[..., Any] = endpoint
+    made.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in {**common, **own, **asked}.items()]
+    )
+    made.__name__, made.__doc__ = spec.name, spec.request.__doc__
+    method, _, path = spec.route.partition(" ")
+    response = _response_model(spec)
+    more: Any = {200: {"model": response, "description": REHEARSED}} if spec.status != 200 else {}
+    routes.add_api_route(
+        path, made, methods=[method], status_code=spec.status, response_model=response, responses=more, name=spec.name
+    )
+
+
+def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: Requested | None) -> ImmediateRequest:
+    given = {name: getattr(body, name) for name in type(body).model_fields} if body is not None else {}
+    try:
+        return record(**in_path, **given)
+    except ValueError as error:  # fields that do not go together
+        raise RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": str(error)}]) from None
+
+
+def _perform(
+    the: ServerContext, who: Caller, writes: Write, spec: ImmediateSpec, request: ImmediateRequest
+) -> Response:
+    """Do it and note it in one transaction. What the key may not see is unknown, though it was answered before."""
+    if (connection := getattr(request, "connection", None)) is not None:
+        the.connection(who, connection)
+    if (check := _CHECKS.get(spec.name)) is not None:
+        check(the, who, request)
+    context = WriteContext(the.project, lambda: the.store, the.names(who), lambda one: the.sees(who, one), who=who.who)
+    work: ImmediateWork = work_of(spec)()
+    prepared = None if writes.repeated() else work.prepare(context, request)
+
+    def do() -> WriteAnswer:
+        if spec.match:
+            writes.check(_AS_READ[spec.match](the, who, getattr(request, spec.match)))
+        result = work.execute(context, request, prepared)
+        body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
+        again = {**body, spec.told_once: None} if spec.told_once else body
+        return WriteAnswer(again if writes.dry_run else body, spec.status, work.detail(request, result), kept=again)
+
+    return writes.run(*spec.noted(request), do)
+
+
+def _response_model(spec: ImmediateSpec) -> type[BaseModel]:
+    """Return the description of the answer: the fields of its record, and whether it was only rehearsed."""
+    record = result_of(spec)
+    hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
+    made: dict[str, Any] = {
+        one.name: (_shown_as(hints[one.name]), Field(description=texts.get(one.name))) for one in fields(record)
+    }
+    name = f"{spec.request.__name__.removesuffix('Request')}Response"
+    return create_model(name, __base__=DryRunResult, __doc__=record.__doc__, **made)
+
+
+def _shown_as(hint: Any) -> Any:
+    if get_origin(hint) is tuple and get_args(hint)[0] in _SHOWN:
+        return list[_SHOWN[get_args(hint)[0]]]  # type: ignore[misc]
+    return _SHOWN.get(hint, hint)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_shown(one) for one in value]
+    model = _SHOWN.get(type(value))
+    return model.model_validate(value).model_dump(mode="json") if model else value
+
+
+def _made() -> APIRouter:
+    made = router("operations")
+    for spec in immediate_specs().values():
+        _add(made, spec)
+    return made
+
+
+routes = _made()

@@ -1,0 +1,238 @@
+"""Every operation that is done at once: its specification holds together, and its route does what a project does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from api_world import Api, project, recorded, serve
+
+from instep.backends.decode import record
+from instep.control.resources import api_keys
+from instep.control.resources.api_keys import ROLES
+from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
+from instep.operations.spec import ImmediateSpec, ImmediateWork
+from instep.operations.values import leads_to
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.types import parse
+from instep.server.immediate_routes import body_of
+from instep.server.requests import texts_of
+from instep.server.roles import NEEDS
+
+SPECS = pytest.mark.parametrize("spec", immediate_specs().values(), ids=immediate_specs())
+
+
+@SPECS
+def test_its_path_names_fields_and_each_field_has_a_text(spec: ImmediateSpec) -> None:
+    names, texts = {one.name for one in fields(spec.request)}, texts_of(spec.request)
+    assert {*re.findall(r"{(\w+)}", spec.path), spec.target, spec.match or spec.target} <= names
+    assert NEEDS[spec.route] == spec.role
+    for name, hint in get_type_hints(spec.request, include_extras=True).items():
+        assert leads_to(hint)
+        assert texts.get(name), f"{spec.request.__name__}.{name}"
+
+
+@SPECS
+def test_its_work_and_its_answer_are_there(spec: ImmediateSpec) -> None:
+    assert issubclass(work_of(spec), ImmediateWork)
+    assert fields(result_of(spec))
+    assert spec.request.__name__.endswith("Request")
+    with pytest.raises(Exception, match="there is no operation"):
+        spec_of(spec.name)  # the queue has no job of it
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request that is carried out: the fields of its record, and what the audit log keeps of it."""
+
+    spec: str
+    values: Mapping[str, Any]
+    action: str
+    target: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    before: Callable[[Api], object] = lambda _: None
+
+
+def a_change(api: Api) -> str:
+    """Return the id of an open change."""
+    return (api.store.reviews.find("eu") or recorded(api.store, "eu", "note"))[0].id
+
+
+def a_job(api: Api, *, over: bool = False) -> str:
+    """Return the id of a detection that waits, or that was cancelled."""
+    found = api.store.jobs.enqueue("eu", "detect", why="a test")[0].id
+    return api.store.jobs.cancel(found, "test").id if over else found
+
+
+def a_backfill(api: Api) -> None:
+    """Let a column of an accepted table wait for its values."""
+    item = Table("main", "item", (Column("id", parse("int64"), nullable=False, key=1), Column("note", parse("string"))))
+    api.store.accepted.add("eu", Catalog.of([item]), who="test", why="first")
+    api.store.backfills.want("eu", item.ref, column="note", why="a test")
+
+
+def a_key(api: Api) -> str:
+    """Return the id of a key that may be revoked."""
+    return api_keys.create(api.store, "other", "viewer", "test").key.id
+
+
+CASES = [
+    Case("pause", {"connection": "eu", "reason": "a test"}, "connection.pause", "eu",
+         {"reason": "a test", "table": None}),
+    Case("pause", {"connection": "eu", "reason": "a test", "table": ["main", "item"]}, "connection.pause", "eu",
+         {"reason": "a test", "table": ["main", "item"]}),
+    *(Case(f"{verb}_change", {"change": a_change}, f"change.{said}", "change",
+           {"connection": "eu", "summary": "main.item.note is new"})
+      for verb, said in (("approve", "approved"), ("reject", "rejected"), ("ignore", "ignored"))),
+    Case("snooze_change", {"change": a_change, "until": "2999-01-01"}, "change.snoozed", "change",
+         {"until": "2999-01-01T00:00:00+00:00"}),
+    Case("answer_changes", {"answer": "rejected", "patterns": ["*note"]}, "changes.rejected", "all connections",
+         {"answer": "rejected", "hash": False}, before=lambda api: a_change(api)),
+    Case("answer_changes", {"answer": "ignored", "ids": [], "connection": "eu", "kinds": ["column"]},
+         "changes.ignored", "connection", {"answer": "ignored", "hash": False}, before=lambda api: a_change(api)),
+    Case("cancel_job", {"job": a_job}, "job.cancel", "job", {"connection": "eu", "kind": "detect"}),
+    Case("retry_job", {"job": lambda api: a_job(api, over=True)}, "job.retry", "job",
+         {"connection": "eu", "kind": "detect"}),
+    Case("cancel_backfill", {"connection": "eu", "table": "main.item", "columns": ["note"]},
+         "connection.backfill_cancel", "connection", {"table": "main.item", "columns": ["note"], "jobs": []},
+         before=a_backfill),
+    Case("create_key", {"name": "new", "role": "viewer", "groups": ["europe"]}, "key.create", "name",
+         {"name": "new", "role": "viewer", "groups": ["europe"]}),
+    Case("rotate_key", {"key": a_key, "days": 3}, "key.rotate", "key", {"name": "other", "role": "viewer"}),
+    Case("revoke_key", {"key": a_key}, "key.revoke", "key", {"name": "other"}),
+    Case("resume", {"connection": "eu"}, "connection.resume", "eu", {"table": None},
+         before=lambda api: api.store.pauses.pause("eu", "a test")),
+]  # fmt: skip
+ONE_EACH = {one.spec: one for one in CASES}.values()
+EACH = pytest.mark.parametrize("case", ONE_EACH, ids=[one.spec for one in ONE_EACH])
+ALL = pytest.mark.parametrize("case", CASES, ids=[f"{one.spec}-{n}" for n, one in enumerate(CASES)])
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with project(tmp_path) as app:
+        yield serve(app)
+
+
+def test_each_has_a_case() -> None:
+    assert {one.spec for one in CASES} == set(immediate_specs())
+
+
+def values_of(api: Api, case: Case) -> dict[str, Any]:
+    """Return the values of a request, with the ids of what is there."""
+    case.before(api)
+    return {name: value(api) if callable(value) else value for name, value in case.values.items()}
+
+
+def send(api: Api, case: Case, values: Mapping[str, Any], role: str = "admin", **more: Any) -> Any:
+    spec = immediate_specs()[case.spec]
+    in_path = {name: values[name] for name in re.findall(r"{(\w+)}", spec.path)}
+    body = {name: value for name, value in values.items() if name not in in_path}
+    method = spec.route.partition(" ")[0]
+    added = more.pop("added", {})
+    asked = {**body, **added} if body_of(spec) or added else None
+    return api.call(method, spec.path.format(**in_path), role, asked, **more)
+
+
+def entries(api: Api, case: Case) -> list[Any]:
+    return [one for one in api.store.audit.page() if one.action == case.action]
+
+
+@ALL
+def test_it_is_done_once_and_noted(api: Api, case: Case) -> None:
+    values, spec = values_of(api, case), immediate_specs()[case.spec]
+    rehearsed = send(api, case, values, params={"dry_run": "true"})
+    assert (rehearsed.status_code, rehearsed.json()["dry_run"], entries(api, case)) == (200, True, [])
+    told = [send(api, case, values, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert [one.status_code for one in told] == [told[0].status_code] * 2
+    assert told[0].status_code in (200, 201), told[0].text
+    assert set(told[0].json()) == {one.name for one in fields(result_of(spec))}
+    assert record(result_of(spec), told[0].json())
+    [entry] = entries(api, case)
+    assert (entry.target, {k: v for k, v in entry.detail.items() if k in case.detail}) == (
+        values.get(case.target, case.target), dict(case.detail),
+    )  # fmt: skip
+
+
+SECRETS = [one for one in ONE_EACH if immediate_specs()[one.spec].told_once]
+
+
+@pytest.mark.parametrize("case", SECRETS, ids=[one.spec for one in SECRETS])
+def test_a_secret_is_told_once_and_noted_nowhere(api: Api, case: Case) -> None:
+    values, name = values_of(api, case), immediate_specs()[case.spec].told_once
+    rehearsed = send(api, case, values, params={"dry_run": "true"}).json()
+    told, again = (send(api, case, values, headers={"Idempotency-Key": "k"}).json() for _ in range(2))
+    assert (rehearsed[name], again[name], len(told[name])) == (None, None, 53)
+    assert {**told, name: None} == again
+    assert told[name] not in repr([(one.target, one.detail) for one in api.store.audit.page()])
+
+
+@EACH
+def test_its_role_is_enforced(api: Api, case: Case) -> None:
+    values = values_of(api, case)
+    for role in ROLES:
+        found = send(api, case, values, role, params={"dry_run": "true"})
+        allowed = ROLES.index(role) >= ROLES.index(immediate_specs()[case.spec].role)
+        assert (found.status_code != 403) == allowed, (role, found.text)
+
+
+@EACH
+def test_an_unknown_field_and_a_missing_one_are_refused(api: Api, case: Case) -> None:
+    values, spec = values_of(api, case), immediate_specs()[case.spec]
+    if (body := body_of(spec)) is None:
+        return
+    unknown = send(api, case, values, added={"colour": "red"})
+    assert (unknown.status_code, unknown.json()["errors"][0]["at"]) == (422, "body.colour")
+    for needed in (
+        one.name for one in fields(spec.request) if one.default is MISSING and one.name in body.model_fields
+    ):
+        found = send(api, case, {name: value for name, value in values.items() if name != needed})
+        assert (found.status_code, found.json()["errors"][0]["at"]) == (422, f"body.{needed}")
+    assert entries(api, case) == []
+
+
+@EACH
+def test_if_match_is_checked_where_there_is_something_to_compare_it_with(api: Api, case: Case) -> None:
+    found = send(api, case, values_of(api, case), headers={"If-Match": '"stale"'})
+    assert found.status_code == (412 if immediate_specs()[case.spec].match else 400), found.text
+    assert entries(api, case) == []
+
+
+@EACH
+def test_a_server_answers_what_the_project_answers(case: Case, tmp_path: Path) -> None:
+    from instep.backends.local import LocalBackend
+
+    answers = []
+    for at in ("here", "there"):
+        (tmp_path / at).mkdir()
+        with project(tmp_path / at) as app:
+            api = serve(app)
+            values, spec = values_of(api, case), immediate_specs()[case.spec]
+            if at == "here":
+                given = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+                request = spec.request(**given)
+                assert immediate_for(request) is spec
+                answers.append(LocalBackend(app, None, print).operations.perform(request))  # type: ignore[arg-type]
+            else:
+                answers.append(record(result_of(spec), send(api, case, values).json()))
+    assert type(answers[0]) is type(answers[1])
+    assert steady(answers[0]) == steady(answers[1])
+
+
+def steady(answer: Any) -> str:
+    """Return an answer without its times, its ids and who has asked."""
+    text = re.sub(r"datetime\.datetime\([^()]*\([^()]*\)\)|datetime\.datetime\([^()]*\)", "T", repr(answer))
+    return re.sub(r"\b[ckj]-[\w-]+|(who|decided_by|created_by|ended_by|stop|error|why|prefix)='[^']*'", "-", text)
+
+
+@pytest.mark.parametrize("spec", [one for one in immediate_specs().values() if "{connection}" in one.route])
+def test_a_hidden_connection_is_unknown(api: Api, spec: ImmediateSpec) -> None:
+    [case] = [one for one in ONE_EACH if one.spec == spec.name]
+    values = {**values_of(api, case), "connection": "us"}
+    headers = api.key("admin", "europe")
+    found = send(api, case, values, headers=headers)
+    assert (found.status_code, found.json()["code"]) == (404, "not_found"), found.text
