@@ -6,6 +6,8 @@
 - of one parameter: one case in four;
 - with a number (`sampled(10)`): one case in so many, whatever the parameters are.
 
+`@pytest.mark.drawn(n)` on a parameter of a fixture: of all tests with it, one in so many runs.
+
 Where a part of a test's cases is slow, the two parts are sampled each for itself: `make test` and `make test-slow` both
 run some.
 
@@ -20,7 +22,7 @@ import itertools
 import os
 import random
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -65,20 +67,26 @@ def chosen(cases: list[tuple[int, ...]], name: str, one_in: int = 0) -> set[int]
     return kept
 
 
-def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """Name the cases of sampled tests that do not run."""
     tests: dict[tuple[str, bool], list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("sampled") and hasattr(item, "callspec"):
             name = item.nodeid.partition("[")[0]
             tests.setdefault((name, item.get_closest_marker("slow") is not None), []).append(item)
-    out: set[pytest.Item] = set()
+    out: set[pytest.Item] = {item for item in items if not is_drawn(item)}
     for (name, _), cases in tests.items():
         mark = cases[0].get_closest_marker("sampled")
         assert mark is not None
         kept = chosen(_axes(cases), name, *mark.args)
         out.update(case for position, case in enumerate(cases) if position not in kept)
     return out
+
+
+def is_drawn(item: pytest.Item) -> bool:
+    """Return whether a test with a mark `drawn` runs; one without it does."""
+    mark = item.get_closest_marker("drawn")
+    return mark is None or not random.Random(f"{seed()} {item.nodeid}").randrange(*mark.args)
 
 
 def _axes(cases: list[pytest.Function]) -> list[tuple[int, ...]]:

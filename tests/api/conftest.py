@@ -16,7 +16,10 @@ def api(tmp_path: Path) -> Iterator[Api]:
         yield serve(app)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.server])])
+ON_POSTGRESQL = (pytest.mark.slow, pytest.mark.server, pytest.mark.drawn(3))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=ON_POSTGRESQL)])
 def store_line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a project's file says of its store: each of both databases."""
     if request.param == "sqlite":

@@ -90,6 +90,7 @@ def test_what_there_is_not_has_no_etag(still: Api, route: str) -> None:
     assert still.call("GET", path).status_code == 404
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("route", [r for r in OF_ONE if body_of(r) is not None])
 def test_unknown_fields_and_other_shapes_are_mistakes(still: Api, route: str) -> None:
     method, path = at(route, "eu")

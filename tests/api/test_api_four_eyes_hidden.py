@@ -190,6 +190,7 @@ def test_who_hides_it_meanwhile_does_not_get_it_applied(tmp_path: Path, kind: st
         assert person.status() == ("rejected" if answered == "reject" else "applied")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["column.removed", "table.removed"])
 def test_what_the_source_has_taken_back_is_a_new_change(tmp_path: Path, kind: str) -> None:
     """A detection has looked at it and has not found it, so the policy that came before it decides."""
@@ -205,6 +206,7 @@ def test_what_the_source_has_taken_back_is_a_new_change(tmp_path: Path, kind: st
         assert (person.status(), person.accepted() == "int64") == ("applied", False)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", CHANGES)
 def test_what_is_taken_back_while_it_is_off_does_not_stand_any_more(tmp_path: Path, kind: str) -> None:
     with opened(tmp_path, kind) as person:

@@ -205,6 +205,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("read", "route"), PAIRS)
 def test_what_was_read_is_written_once(world: World, read: str, route: str) -> None:
     tag = world.api.call("GET", read).headers["etag"]

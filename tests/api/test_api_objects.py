@@ -263,6 +263,7 @@ TAGS: list[tuple[str, dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "said", "tags"), TAGS)
 def test_tags_of_a_connection_are_those_of_its_document(
     api: Api, method: str, said: dict[str, Any], tags: list[str]
@@ -328,6 +329,7 @@ MANY = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("path", "spec", "said"), [m[1:] for m in MANY], ids=[m[0] for m in MANY])
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 def test_documents_of_many_names_are_refused_shortly(

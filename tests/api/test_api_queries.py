@@ -110,6 +110,7 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
     assert left == {GetPlan, GetQueuedJob, GetDelivery}, "tested by their own routes"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", ["/api/v1/openapi.json", "/v1/openapi.json"])
 def test_many_may_ask_for_the_description_at_the_same_time(path: str, tmp_path: Path) -> None:
     """It is made once, by the first one, while the others wait."""

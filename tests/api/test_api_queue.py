@@ -120,6 +120,7 @@ AGAIN_TAKES: list[tuple[JobKind, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "options", "role"), AGAIN_TAKES)
 def test_trying_again_takes_what_asking_takes(api: Api, kind: JobKind, options: dict[str, Any], role: str) -> None:
     """Whoever may do it, and did not ask for it, is refused where a word counts for one person alone."""
@@ -191,6 +192,7 @@ SCOPED: list[tuple[str, str, str, int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("group", "method", "path", "status"), SCOPED)
 def test_keys_for_groups(api: Api, group: str, method: str, path: str, status: int) -> None:
     job = ask(api, "sync").json()["id"]

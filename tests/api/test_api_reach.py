@@ -68,6 +68,7 @@ def test_code_in_properties_is_refused_by_every_way_in(compat: Compat) -> None:
     assert "py-io-impl" in compat.ask("PATCH", f"/destinations/{group}", patch, 400)["message"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_beside_the_shelves_is_refused_by_every_way_in(compat: Compat, path: str) -> None:
     source = {"type": "sqlite", "path": path}

@@ -49,6 +49,7 @@ def born(compat: Compat, number: int) -> None:
     compat.sql(f"{ROWS.format(f'late_{number}')}; alter table item add column c_{number} text")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", WORDS)
 def test_what_is_born_before_the_first_sync_is_decided_by_the_policy(shop: Compat, word: str) -> None:
     shop.ask("POST", f"{SCHEMAS}/reload")

@@ -318,6 +318,7 @@ def test_a_connection_without_settings_is_incomplete_until_it_has_them(compat: C
     assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["shop"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("service", "config", "status", "state"),
     [

@@ -54,11 +54,13 @@ PATHS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", PATHS)
 def test_older_names_and_slashes_at_the_end(compat: Compat, path: str) -> None:
     assert compat.ask("GET", path)["code"] == "Success"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "path", ["/teams", "/roles", "/transformations", "/private-links", "/external-logging", "/proxy"]
 )
@@ -73,6 +75,7 @@ def test_addresses_and_methods_that_there_are_not(compat: Compat) -> None:
     assert compat.ask("GET", "/connections/shop/state", status=405)["message"].endswith("read or set.")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=1e3", "cursor=nope", "cursor=W10="]
 )

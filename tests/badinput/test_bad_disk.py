@@ -276,6 +276,7 @@ def test_a_lake_that_may_not_be_written_any_more(
         assert sorted(lake.rglob("*")) == before
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("began", [False, True], ids=["a new project", "a project that has synced"])
 def test_a_project_folder_that_may_not_be_written(place: Place, postgres: Database, began: bool) -> None:
     """`validate` and `doctor` look without writing; what syncs says why it cannot."""

@@ -145,6 +145,7 @@ class TestNames:
 
     pytestmark = SERVER
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize(
         "words",
         [["sync", "--table", "public.ordres"], ["backfill", "public.ordres"], ["verify", "--table", "public.ordres"],

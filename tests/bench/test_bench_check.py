@@ -97,6 +97,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("query", "faults"), [case[1:] for case in FAULTS], ids=[case[0] for case in FAULTS])
 def test_faults_are_counted(tmp_path: Path, truth: Path, query: str, faults: dict[str, int]) -> None:
     assert verdict(tmp_path, truth, query).faults == faults

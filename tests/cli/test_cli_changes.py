@@ -114,6 +114,7 @@ MATCHES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("pattern", "wanted"), [m[1:] for m in MATCHES], ids=[m[0] for m in MATCHES])
 def test_changes_can_be_matched(changed: Shop, pattern: str, wanted: set[str]) -> None:
     done = changed.json("changes", "approve", "--match", pattern)["changes"]

@@ -69,6 +69,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "code", "what", "next_step"), REFUSED, ids=[" ".join(r[0])[:60] for r in REFUSED])
 def test_what_is_refused_says_why_and_what_to_do(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, what: str, next_step: str

@@ -82,6 +82,7 @@ class TestShow:
         assert columns(there, "customer")[:3] == ["id", "name", "city"]
         assert there["tables"][0]["schema"] == "shop"
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("side", ["source", "accepted", "destination"])
     @pytest.mark.parametrize("at", ["1", "v1.0"])
     def test_as_it_was(self, past: Shop, side: str, at: str) -> None:

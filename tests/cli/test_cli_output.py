@@ -259,6 +259,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(shop: Shop) -> None:
             assert (process.stderr.read(), process.wait()) == ("", 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_a_reader_that_was_never_there_is_no_error(shop: Shop, form: str) -> None:
     shop.applied()

@@ -145,6 +145,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "told"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 def test_what_is_wrong_is_told_and_changes_nothing(held: Shop, words: tuple[str, ...], told: str) -> None:
     said = held.run("quarantine", *words, "--yes")

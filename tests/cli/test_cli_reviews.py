@@ -112,6 +112,7 @@ def test_an_answer_ends_a_snooze(changed: Shop) -> None:
     assert changed.json("changes", "approve", id)["changes"][0]["snoozed_until"] is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "words", [(), ("--for", "3x"), ("--for", "1d", "--until", "2999-01-01"), ("--until", "2001-01-01")]
 )

@@ -94,6 +94,7 @@ def test_a_removal_cannot_be_hashed(seen: Shop) -> None:
     assert list(seen.changes().values()) == [id], "no change was decided"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["show", "on", "off", "hash", "unhash"])
 def test_every_command_shows_an_example(shop: Shop, command: str) -> None:
     assert "Example" in shop.ok("selection", command, "--help").out

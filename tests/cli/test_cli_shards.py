@@ -123,6 +123,7 @@ def test_a_shard_that_is_killed_leaves_the_others_as_they_are(shards: Shop, poin
     assert there <= {e.data_file.file_path.split("/")[-1] for m in manifests for e in m.fetch_manifest_entry(table.io)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "lake", ["{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}", "{type: delta, warehouse: lake}"]
 )

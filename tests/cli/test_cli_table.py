@@ -59,6 +59,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "code", "said"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
 def test_refusals(item: Shop, words: tuple[str, ...], code: int, said: str) -> None:
     found = item.run("table", *words)

@@ -331,6 +331,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "code", "told"), WRONG)
 def test_what_cannot_be_shown_is_said(lake: Shop, words: tuple[str, ...], code: int, told: str) -> None:
     said = lake.run(*words)

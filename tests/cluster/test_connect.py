@@ -38,6 +38,7 @@ def test_a_merge_that_only_spark_can_do(on_connect: Demo) -> None:
     assert len(demo.equal("shop")) == demo.loaded
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("file", "said"),
     [

@@ -380,6 +380,7 @@ def test_a_warehouse_that_somebody_deleted_is_made_anew(trial: Trial) -> None:
     assert trial.rows("part") == [(1, "nut")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tables", [(), ("--drop-tables",)])
 def test_a_connection_that_is_deleted_takes_its_folder_along(
     trial: Trial, tmp_path: Path, tables: tuple[str, ...]

@@ -77,6 +77,7 @@ def seen(sync: Sync) -> object:
     return tables, files, said, sync.told[-1], str(sync.error)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("code", [TWO, FAILS], ids=["whole", "failed"])
 def test_it_is_what_one_beside_us_sends(world: World, afar: Afar, code: str) -> None:
     told = afar.sync(code, configuration={"word": "this"})
@@ -124,6 +125,7 @@ def test_a_large_folder_is_not_in_the_tasks_description(afar: Afar, tmp_path: Pa
     assert not [content for content in met if b"canary" in content or key in content]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("size", "why"), [(890_000, "None"), (900_000, "its configuration has more than 900 kB")])
 def test_a_configuration_that_spark_would_write_to_disk_is_refused(afar: Afar, size: int, why: str) -> None:
     told = afar.sync("def update(configuration, state): pass", configuration={"word": "x" * size})
@@ -246,6 +248,7 @@ def test_what_is_wrong_with_its_environment_is_told(afar: Afar) -> None:
     assert "index" not in str(told.error)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("limits", "why"), [({"silence": 1.0}, "sent nothing for 1 s"), ({"seconds": 1.0}, "more than")]
 )

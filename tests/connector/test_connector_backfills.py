@@ -32,6 +32,7 @@ def waiting(world: ConnectorWorld) -> list[tuple[str, str]]:
     return [(b.scope, b.column) for b in world.store.backfills.waiting("shop")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("declared", [False, True])
 def test_a_column_that_policy_fills_has_everything_sent_again(world: ConnectorWorld, declared: bool) -> None:
     world.policy = preset("allow_all", backfill="column")
@@ -71,6 +72,7 @@ def test_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert trial.rows("part") == [(1, "bolt")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["block_all", "approve"])
 def test_what_was_kept_of_a_held_column_needs_nothing_sent_again(world: ConnectorWorld, name: str) -> None:
     world.policy = preset(name)
@@ -109,6 +111,7 @@ def test_a_table_that_is_put_back_is_sent_again(make_connector: MakeConnector) -
     assert (world.rows("t"), waiting(world)) == (before, [])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("asks", ["hash", "backfill"])
 def test_a_table_of_which_nothing_is_sent_is_asked_for_once(world: ConnectorWorld, asks: str) -> None:
     """The connector begins anew, has nothing of it any more, and is not begun anew for it again."""

@@ -138,6 +138,7 @@ def test_a_key_that_changes_needs_a_decision_and_all_rows_again(world: Connector
     assert world.store.backfills.waiting("shop") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "last", [[CHECKPOINT], [*upserts("other", *({"id": n} for n in range(4)))]], ids=["checkpoint", "rows"]
 )
@@ -263,6 +264,7 @@ def test_records_without_a_key_have_one_row_each(make_connector: MakeConnector) 
     assert world.schema("t").startswith("_instep_id string!")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["block_all", "approve"])
 def test_values_of_a_column_that_is_not_let_in_are_kept(make_connector: MakeConnector, name: str) -> None:
     world = make_connector(declared=KEY)

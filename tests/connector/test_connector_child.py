@@ -79,6 +79,7 @@ ALL = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("more", "limits", "words"), ALL)
 def test_ends(world: World, more: str, limits: dict[str, float], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "closed" in words:

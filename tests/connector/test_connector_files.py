@@ -193,6 +193,7 @@ class TestASync:
         assert found(world) == {"doc/a/1.txt": "one", "doc/a/2.txt": "three", "doc/b.txt": "four"}
         assert not list((world.folder / "spool").glob("run-*"))
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize(
         "selection",
         [Selection(exclude_columns=patterns([f"doc.{COLUMN}"])), Selection(hashed=patterns([f"doc.{COLUMN}"]))],
@@ -215,6 +216,7 @@ class TestASync:
         assert "sampled rows" in str(asked.evidence["line"])
         assert found(world) == {}
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize(("answer", "there"), [("approved", {"a": "one", "b": "two"}), ("rejected", {"a": "one"})])
     def test_the_files_of_a_column_that_waits_are_put_there(
         self, make_connector: MakeConnector, answer: str, there: dict[str, str]

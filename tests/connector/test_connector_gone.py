@@ -37,6 +37,7 @@ def check_all_comes(world: ConnectorWorld) -> None:
     assert world.store.backfills.waiting("shop") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("point", "way", "changed"),
     [

@@ -83,6 +83,7 @@ def test_a_column_that_was_hashed_while_it_waited_is_hashed_once(world: Connecto
     assert world.rows("t", "b") == [(digest(CANARY),)] * 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("waits", ["new table", "paused table"])
 def test_operations_that_waited_land_hashed_and_leave_no_file(make_connector: MakeConnector, waits: str) -> None:
     world = make_connector(declared=KEY)
@@ -118,6 +119,7 @@ class Once(Silent):
             self.act()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("approved", [True, False])
 def test_a_column_that_is_hashed_while_the_connector_runs(make_connector: MakeConnector, approved: bool) -> None:
     """What is kept of it from then on, and what becomes the column's."""

@@ -56,6 +56,7 @@ def test_what_becomes_of_versions(make_connector: MakeConnector) -> None:
     assert {case: versions(world, 1, table) for table, (case, *_) in pairs} == {c: found for c, _, found in RUNS}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("into", INTO)
 def test_a_row_that_comes_and_goes(make_connector: MakeConnector, into: str) -> None:
     world = make_connector(into, declared=KEY, settings={"t": HISTORY})
@@ -99,6 +100,7 @@ def test_operations_into_postgres(make_connector: MakeConnector) -> None:
 REKEYED = [{"table": "t", "primary_key": ["id", "b"], "columns": {"id": "LONG", "b": "LONG"}}]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("into", ["duckdb", "iceberg"])
 def test_another_key_begins_anew_beside_a_copy(make_connector: MakeConnector, into: str) -> None:
     """Until somebody says so its operations wait: by the old key they would be versions of other rows."""
@@ -127,6 +129,7 @@ def test_another_key_begins_anew_beside_a_copy(make_connector: MakeConnector, in
     assert all(row[0] == 1 for row in current)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["rebuild", "clear"])
 def test_a_key_that_somebody_gives_has_everything_sent_again(make_connector: MakeConnector, way: set_key.Way) -> None:
     world = make_connector(declared=KEY)

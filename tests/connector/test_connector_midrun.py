@@ -126,6 +126,7 @@ def test_a_column_that_is_hashed(world: str, by: str, request: pytest.FixtureReq
     assert found.rows("t", "id", "a") == [(n, digest(f"a{n}")) for n in (1, 2, 3)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("world", ["loaded", "fresh"])
 def test_a_column_that_is_switched_on(world: str, request: pytest.FixtureRequest) -> None:
     found: ConnectorWorld = request.getfixturevalue(world)

@@ -11,6 +11,7 @@ KEYED = [{"table": "t", "primary_key": ["id"]}]
 OURS = ("_instep_id", "_instep_synced", "_instep_deleted", "_instep_meta", "_instep_extra", "_instep_valid_from")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schema", [KEYED, []], ids=["keyed", "keyless"])
 def test_a_column_of_a_system_name_is_prefixed_and_reported(make_connector: MakeConnector, schema: list) -> None:  # type: ignore[type-arg]
     world = make_connector()
@@ -35,6 +36,7 @@ def test_updates_deletes_and_keys_of_a_system_name(make_connector: MakeConnector
     assert world.rows("t", "src__instep_id", "v") == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("call", "part"),
     [

@@ -77,6 +77,7 @@ def test_it_is_asked_as_long_as_the_old_one_is_silent(world: ConnectorWorld) -> 
     assert proposals(world) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("later", [False, True])
 def test_a_declaration_that_is_renamed(make_connector: MakeConnector, later: bool) -> None:
     """Also where the new declaration comes before the first rows with it."""
@@ -111,6 +112,7 @@ def test_the_mapped_column_keeps_its_values(world: ConnectorWorld) -> None:
     assert world.schema("t").endswith(", mail string")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("together", [True, False])
 def test_rows_that_came_under_the_new_name_are_sent_again(world: ConnectorWorld, together: bool) -> None:
     """By a plain next sync, once."""
@@ -128,6 +130,7 @@ def test_rows_that_came_under_the_new_name_are_sent_again(world: ConnectorWorld,
     assert not any("waits for all" in note for note in world.play(CHECKPOINT).notes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prepared", [False, True])
 def test_nothing_is_mapped_while_operations_wait_that_have_the_old_name(world: ConnectorWorld, prepared: bool) -> None:
     """Also where they came after somebody had looked at the plan."""
@@ -167,6 +170,7 @@ def test_what_is_still_declared_cannot_be_mapped(make_connector: MakeConnector) 
     assert "schema() declares it" in error.value.hint
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["approve", "block_all"])
 def test_where_a_new_column_would_wait_the_question_does(world: ConnectorWorld, name: str) -> None:
     world.policy = preset(name)

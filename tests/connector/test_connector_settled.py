@@ -72,6 +72,7 @@ def test_another_table_of_its_group_fails(approved: ConnectorWorld) -> None:
     check_all_comes(approved)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", ["sync.staged", "connector.segment.committed", "connector.segment.saved.before"])
 def test_a_run_that_ends_before_its_first_state(
     approved: ConnectorWorld, monkeypatch: pytest.MonkeyPatch, point: str

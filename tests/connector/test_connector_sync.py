@@ -10,6 +10,7 @@ from sync_world import counts
 ORDERS = [{"table": "orders", "primary_key": ["id"], "columns": {"id": "LONG", "note": "STRING"}}]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("into", ["duckdb", "iceberg", pytest.param("delta", marks=pytest.mark.slow)])
 def test_two_checkpoints_a_rest_and_another_run(make_connector: MakeConnector, into: str) -> None:
     world = make_connector(into, declared=ORDERS)

@@ -41,6 +41,7 @@ UNUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("before", "step"), UNUSED.values(), ids=UNUSED)
 def test_calls_whose_result_nobody_uses_are_refused_before_anything_runs(world: World, before: str, step: str) -> None:
     error, states = played(world, connector(before, "op.checkpoint({'n': 0})", step, "op.checkpoint({'n': 1})"))
@@ -86,6 +87,7 @@ FINE = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("before", "steps"), [(b, s) for b, *s in FINE.values()], ids=FINE)
 def test_what_runs_goes_on_as_ever(world: World, before: str, steps: list[str]) -> None:
     sync = world.sync(

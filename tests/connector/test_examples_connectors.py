@@ -46,6 +46,7 @@ def test_each_example_has_what_the_readme_says() -> None:
         assert {"connector.py", "configuration.json", "README.md"} <= {p.name for p in (EXAMPLES / name).iterdir()}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(p.name for p in EXAMPLES.iterdir() if p.is_dir()))
 def test_nothing_in_an_example_looks_wrong(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = example(name, tmp_path, capsys).json("check")["findings"]

@@ -96,6 +96,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "spec", "said"), WRONG)
 def test_what_is_wrong_changes_nothing(objects: Resources, kind: str, spec: dict[str, Any], said: str) -> None:
     put(objects, "source", "pg", POSTGRES)

@@ -152,6 +152,7 @@ REFUSED: list[tuple[str, ConfigPatch, type[InstepError], str]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("_", "wanted", "error", "text"), REFUSED, ids=[r[0] for r in REFUSED])
 def test_what_cannot_be_patched(desk: Desk, _: str, wanted: Any, error: type[InstepError], text: str) -> None:
     desk.sql(f"{KEYED}; create table gone (x text)")

@@ -52,6 +52,7 @@ def recorded(folder: Path, name: str) -> set[str]:
         return {t for t in owned if store.execute(count.format(t), (name,)).fetchone()[0]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("fate", "left"), [("keep", ["goods.item", "more.item"]), ("drop", ["more.item"])])
 def test_what_goes_with_a_connection(folder: Path, fate: Any, left: list[str]) -> None:
     before = recorded(folder, "more")

@@ -99,6 +99,7 @@ def test_a_rename_that_was_cut_off_is_finished(shop: Shop, monkeypatch: pytest.M
     assert rows_of(shop.to, OTHER.ref, ["id"]) == [(1,), (2,)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("late", ["rename", "drop"])
 def test_a_late_run_neither_renames_nor_drops(shop: Shop, late: str) -> None:
     old = shop.fence

@@ -207,6 +207,7 @@ def test_many_threads_write_one_after_another(tmp_path: Path) -> None:
         assert db.execute("SELECT i FROM n ORDER BY i").fetchall() == [(i,) for i in range(20)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reading", ["read_text('{file}')", "read_csv('{file}')", "glob('{folder}/*')", "'{file}'"])
 @pytest.mark.parametrize("write", [True, False])
 def test_a_view_that_somebody_planted_reads_no_file(tmp_path: Path, reading: str, write: bool) -> None:

@@ -110,6 +110,7 @@ PROMOTED: list[tuple[str, Any, str, Any, int, int]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kept", "kind", "value", "rows", "invalid_values"), [c[1:] for c in PROMOTED], ids=[c[0] for c in PROMOTED]
 )
@@ -172,6 +173,7 @@ TWINS: list[tuple[str, list[Row], list[Row], str]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("before", "staged", "text"), [c[1:] for c in TWINS], ids=[c[0] for c in TWINS])
 def test_a_merge_that_cannot_tell_rows_apart_is_refused(
     shop: Warehouse, before: list[Row], staged: list[Row], text: str

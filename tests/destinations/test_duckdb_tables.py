@@ -147,6 +147,7 @@ def test_a_column_dropped_by_hand_is_seen(shop: Warehouse) -> None:
     assert shop.to.inspect([REF]).tables == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["orders", "ORDERS"])
 def test_tables_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
     shop = Warehouse(tmp_path, replace(ORDERS, name="mine", id="x"))
@@ -198,6 +199,7 @@ CASTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("before", "after", "values", "expected"), CASTS, ids=[f"{c[0]} to {c[1]}" for c in CASTS])
 def test_a_rewritten_column_has_the_same_values(
     tmp_path: Path, before: str, after: str, values: list[Any], expected: list[Any]

@@ -329,6 +329,7 @@ def test_types_and_metrics_are_those_of_a_load(lake: Lake) -> None:
     assert footer.field("id").metadata[b"PARQUET:field_id"] == b"1"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", ["maintain.packed", "maintain.compacted", "maintain.expired", "maintain.removed"])
 def test_a_crash_changes_no_row(lake: Lake, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """The next load and the next maintenance go on; what the dead one left lying about is an orphan by then."""
@@ -384,6 +385,7 @@ STORIES: dict[str, list[tuple[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("steps", STORIES.values(), ids=STORIES)
 def test_no_row_changes(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]) -> None:
     check_rows(tmp_path_factory, steps)

@@ -139,6 +139,7 @@ OTHER = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SAME)
 def test_values_of_every_type_are_compared_exactly(tmp_path: Path, name: str) -> None:
     lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))

@@ -60,6 +60,7 @@ LOST: list[tuple[str, Any, int, list[int]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("load", "at", "ids"), [c[1:] for c in LOST], ids=[c[0] for c in LOST])
 def test_a_commit_whose_answer_is_lost_is_found(
     shop: Warehouse, proxy: Proxy, load: Any, at: int, ids: list[int]

@@ -52,6 +52,7 @@ PROMOTED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kept", "kind", "value", "rows", "invalid_values"), [c[1:] for c in PROMOTED], ids=[c[0] for c in PROMOTED]
 )

@@ -267,6 +267,7 @@ def test_comments_may_be_anything(database: Database, tmp_path: Path) -> None:
     assert shop.to.inspect([REF]).get(REF) == after
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["100%s", 'a"b', "x" * 63, "it's\\"])
 def test_tables_may_be_called_anything(database: Database, tmp_path: Path, name: str) -> None:
     shop = Warehouse(database, tmp_path)

@@ -89,6 +89,7 @@ OTHERS: list[tuple[str, str, bool]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("statement", "swaps"), [c[1:] for c in OTHERS], ids=[c[0] for c in OTHERS])
 def test_a_whole_load_keeps_what_others_made(shop: Warehouse, statement: str, swaps: bool) -> None:
     before, _ = oid(shop), shop.sql(statement)
@@ -330,6 +331,7 @@ INDEXES: list[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("another", [c[1] for c in INDEXES], ids=[c[0] for c in INDEXES])
 def test_twins_in_the_table_are_refused_whatever_its_index(shop: Warehouse, another: str) -> None:
     assert shop.merge({"id": 1, "name": "b"}).updated == 1

@@ -58,6 +58,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("change", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_one_step(tmp_path: Path, change: Any, expected: list[str]) -> None:
     to = Warehouse(tmp_path).to

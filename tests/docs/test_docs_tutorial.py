@@ -180,6 +180,7 @@ def play(text: str, terminal: Terminal) -> str:
     return made + text[at:]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_runs_and_shows_what_is_shown(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = ROOT / "docs" / "tutorial" / f"{name}.md"

@@ -77,6 +77,7 @@ def test_a_schema_is_renamed_and_a_table_is_moved(world: World) -> None:
     assert "table.removed" not in kinds(world, "applied", "open")
 
 
+@pytest.mark.sampled
 @shows(event=52)
 @pytest.mark.parametrize("kind", [MY, LITE])
 def test_only_the_order_of_columns_changes(make_world: MakeWorld, kind: str) -> None:
@@ -126,6 +127,7 @@ def test_what_changes_no_value(make_world: MakeWorld, kind: str, statement: str,
     assert world.rows("t") == [(1, 10, "é")]
 
 
+@pytest.mark.sampled
 @shows(event=54)
 @pytest.mark.parametrize("kind", [PG, MY])
 def test_labels_of_an_enum(make_world: MakeWorld, kind: str) -> None:
@@ -151,6 +153,7 @@ def test_labels_of_an_enum(make_world: MakeWorld, kind: str) -> None:
     assert world.reviews("open") == world.pauses() == world.differing() == {}
 
 
+@pytest.mark.sampled
 @shows(event=55)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_generated_column_is_read_like_others(make_world: MakeWorld, kind: str) -> None:

@@ -24,6 +24,7 @@ def tables(world: World, count: int) -> None:
         world.run(f"INSERT INTO t{number} (id) VALUES (1)")  # noqa: S608
 
 
+@pytest.mark.sampled
 @shows(event=42)
 @pytest.mark.parametrize(("kind", "detections"), [("postgres", 1), ("mysql", 2), ("sqlite", 2)])
 def test_a_removal_is_applied_after_so_many_detections(make_world: MakeWorld, kind: str, detections: int) -> None:
@@ -37,6 +38,7 @@ def test_a_removal_is_applied_after_so_many_detections(make_world: MakeWorld, ki
         assert ("a" in world.accepted("t0").by_name) == (number < detections)
 
 
+@pytest.mark.sampled
 @shows(event=65)
 @pytest.mark.parametrize("name", ["allow_all", "propagate_all", "block_all"])
 def test_a_mass_disappearance_applies_nothing_and_stops_the_connection(make_world: MakeWorld, name: str) -> None:
@@ -89,6 +91,7 @@ def test_lost_access_is_an_error_of_its_table_and_nothing_is_removed(world: Worl
     assert "table.removed" not in {r.kind for r in world.store.reviews.find("shop", ())}
 
 
+@pytest.mark.sampled
 @shows(trap=9, event=48)
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 def test_a_changed_key_pauses_its_table_alone(make_world: MakeWorld, kind: str) -> None:

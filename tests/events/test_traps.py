@@ -78,6 +78,7 @@ def test_no_table_takes_any_schema(world: World) -> None:
     assert world.rows("t") == [(1, None), (2, 20)]
 
 
+@pytest.mark.sampled
 @shows(trap=(4, 5), event=(41, 44))
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_not_null_column_and_a_rename_under_upserts(make_world: MakeWorld, kind: str) -> None:
@@ -123,6 +124,7 @@ def test_a_load_that_fails_leaves_no_newer_schema_than_the_destination_has(
 WORDS = ("select", "order", "user", "group", "table", "values", "from")
 
 
+@pytest.mark.sampled
 @shows(trap=7)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_reserved_words_are_names_like_others(make_world: MakeWorld, kind: str) -> None:
@@ -172,6 +174,7 @@ def test_a_cursor_that_goes_is_named_and_pauses_its_table_alone(
     assert found == {event or "cursor.removed"}
 
 
+@pytest.mark.sampled
 @shows(trap=10)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_an_empty_new_table_is_created(make_world: MakeWorld, kind: str) -> None:

@@ -19,6 +19,7 @@ def world(either: Followed) -> Followed:
     return either
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("history", [False, True])
 def test_rows_that_went_while_deletes_were_ignored_go(world: Followed, history: bool) -> None:
     world.destination = DESTINATIONS["duckdb"](world.folder)
@@ -46,6 +47,7 @@ def test_rows_of_a_quiet_table_become_versions(world: Followed) -> None:
     assert read == 0, "it is quiet again"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("column", ["v", "id"])
 def test_hashes_of_another_salt_are_made_anew(world: Followed, column: str) -> None:
     """Of a key, too: rows of the old hashes are deleted ones."""

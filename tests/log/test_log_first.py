@@ -17,6 +17,7 @@ SETUP = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("either", ["postgres", "mariadb"], indirect=True)
 def test_changes_come_and_nothing_else_is_read(either: Followed) -> None:
     world = either

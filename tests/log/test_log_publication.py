@@ -56,6 +56,7 @@ def test_what_a_publication_left_out_for_a_while_is_read(world: LogWorld, scope:
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scope", SCOPES)
 def test_what_the_product_and_the_server_do_by_themselves_costs_no_read(world: LogWorld, scope: str) -> None:
     """Tables that come, are taken in and go; and the catalog written anew, with rows that are old enough to freeze."""
@@ -75,6 +76,7 @@ def test_what_the_product_and_the_server_do_by_themselves_costs_no_read(world: L
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
 def test_columns_that_are_computed_otherwise(world: LogWorld, kind: str) -> None:
     """Values of a virtual one are other ones without any row, or any file, being written; the server forbids that in a

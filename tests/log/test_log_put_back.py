@@ -71,6 +71,7 @@ def world(server: Server, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     world.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("busy", [False, True], ids=["the log is shorter", "the log is longer"])
 def test_a_server_that_was_put_back_fails_its_tables(
     world: LogWorld, putting_back: Callable[[], Callable[[], None]], busy: bool

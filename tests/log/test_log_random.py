@@ -37,6 +37,7 @@ def changes_of(database: Database | MariaDatabase, seed: int, ddl: float) -> Cha
     return kind(database, seed, ddl)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("either", "seed"), SEEDS, indirect=["either"])
 def test_changes_beside_the_syncs(either: Followed, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = either

@@ -100,6 +100,7 @@ def test_no_state_loses_or_doubles_a_row_and_the_next_run_converges() -> None:
     assert max(Counter(s.held for s in found)) == RUNS
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", [Protocol(fenced=False), Protocol(atomic=False)], ids=["no fence", "cursor apart"])
 def test_each_part_is_needed(part: Protocol) -> None:
     assert any(broken(s) and all(w.phase == "idle" for w in s.workers) for s in part.explore())

@@ -82,6 +82,7 @@ KEPT = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "how"), KEPT, ids=[name for name, _ in KEPT])
 def test_what_something_needs_is_never_forgotten(store: Store, clock: Moved, name: str, how: dict[str, object]) -> None:
     needed = run(store, clock, **how)  # type: ignore[arg-type]

@@ -72,6 +72,7 @@ PATIENT: list[tuple[str, Answers, list[float], type[InstepError] | None]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("answers", "waits", "error"), [p[1:] for p in PATIENT], ids=[p[0] for p in PATIENT])
 def test_patience(answers: Answers, waits: list[float], error: type[InstepError] | None) -> None:
     slept: list[float] = []

@@ -433,6 +433,7 @@ SHOWN = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("shown", "trusted", "said"), SHOWN)
 def test_a_certificate_is_checked_before_anything_is_sent(
     certificates: Path, monkeypatch: pytest.MonkeyPatch, shown: str, trusted: str, said: str

@@ -152,6 +152,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "why"), REFUSED, ids=[w[0][0] for w in REFUSED])
 def test_what_has_no_remote_way_says_so_before_anything(
     words: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -76,6 +76,7 @@ CHECK_FIRST = "check their sources first: --detect"
 CHECKED = "(their sources were checked just now)"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("path", "detect", "told", "not_told"),
     [

@@ -39,6 +39,7 @@ def events(fleet: Fleet, type: str) -> Counter[str]:
     return Counter(e.connection for e in fleet.store.events.latest(limit=1000) if e.type == type)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", FORWARD)
 def test_forward(fleet: Callable[[int], Fleet], point: str) -> None:
     shop = fleet(4)
@@ -51,6 +52,7 @@ def test_forward(fleet: Callable[[int], Fleet], point: str) -> None:
     assert events(shop, "selection.changed") == dict.fromkeys(shop.names, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", BACK)
 def test_back(fleet: Callable[[int], Fleet], point: str) -> None:
     shop = fleet(4)

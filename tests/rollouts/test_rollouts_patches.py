@@ -194,6 +194,7 @@ NONE: list[Any] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", NONE, ids=str)
 def test_what_is_no_patch(fleet: Make, what: Any) -> None:
     shop = fleet(1)

@@ -61,6 +61,7 @@ def test_two(place, case, same, result):
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "sizes"), [("test_one", {3, 5}), ("test_two", {2, 3})])
 def test_values_of_a_fixture_are_an_axis_beside_those_of_a_mark(
     pytester: pytest.Pytester, name: str, sizes: set[int]
@@ -70,3 +71,29 @@ def test_values_of_a_fixture_are_an_axis_beside_those_of_a_mark(
     assert len(axes) == (2 if name == "test_one" else 3)
     assert {len(set(axis)) for axis in axes} == sizes
     assert samples.left_out(cases)
+
+
+DRAWN = """
+import pytest
+
+@pytest.fixture(params=["here", pytest.param("there", marks=pytest.mark.drawn(3))])
+def place(request):
+    return request.param
+
+@pytest.mark.parametrize("case", range(30))
+def test_one(place, case):
+    pass
+
+def test_two():
+    pass
+"""
+
+
+def test_of_drawn_cases_some_run_and_of_others_all(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    items, out = pytester.getitems(DRAWN), set()
+    for number in range(20):
+        monkeypatch.setattr(samples, "seed", lambda number=number: str(number))
+        left = samples.left_out(items)
+        assert 10 <= len(left) < 30
+        out.update(item.name for item in left)
+    assert out == {f"test_one[there-{n}]" for n in range(30)} or out == {f"test_one[{n}-there]" for n in range(30)}

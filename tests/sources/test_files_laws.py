@@ -113,6 +113,7 @@ def test_blocks_may_end_at_any_byte(rows: Rows, newline: str, block: int) -> Non
     assert (shape.rows, texts(found), lines(found)) == (len(rows), rows, list(range(2, len(rows) + 2)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 def test_a_line_end_in_a_value_stays_wherever_blocks_end(encoding: str) -> None:
     rows: Rows = [["é" * n + "\r\n" + "ü", "x"] for n in range(6)]

@@ -82,6 +82,7 @@ SENSITIVE = [
 INSENSITIVE = ["INSERT INTO t VALUES (1)", "CREATE INDEX i ON t (a)", "VACUUM ANALYZE t", "CREATE SEQUENCE s"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sql", SENSITIVE + INSENSITIVE)
 def test_the_fingerprint_moves_exactly_when_the_catalog_does(postgres: Database, sql: str) -> None:
     postgres.execute(

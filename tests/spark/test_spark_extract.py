@@ -232,6 +232,7 @@ class Bounded(RangeReader):
     limits: SourceLimits = field(default_factory=SourceLimits)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("limits", "most", "least"), [(SourceLimits(2), 1, 0.0), (SourceLimits(0, 400), 2, 1.5)])
 def test_limits_of_the_source_hold_over_all_tasks(
     spark_session: SparkSession, tmp_path: Path, limits: SourceLimits, most: int, least: float

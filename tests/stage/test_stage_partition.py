@@ -81,6 +81,7 @@ def _expected(kind: Any, transform: str, values: list[Any]) -> list[Any]:
     return [None if v is None else change(UUID(bytes=v) if isinstance(kind, types.UUIDType) else v) for v in stored]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())

@@ -157,6 +157,7 @@ def test_a_damaged_backup_changes_nothing(
     assert store.objects.get("source", "shop") is not None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["b.db", "b.jsonl"])
 def test_a_backup_of_a_former_version_is_brought_to_this_one(
     empty: Database, tmp_path: Path, later: tuple[str, str], name: str

@@ -21,6 +21,7 @@ def lost(store: Store, *, retryable: bool, kind: JobKind = "sync") -> str:
     return store.jobs.fail(job, FULL, retryable=retryable).status
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["sync", "backfill", "refresh"])
 @pytest.mark.parametrize(("retryable", "status"), [(False, "failed"), (True, "dead")])
 def test_a_job_that_was_given_up_is_a_trouble(

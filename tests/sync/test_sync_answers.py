@@ -19,6 +19,7 @@ def blocked(world: World) -> None:
         world.sync()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("status", ["approved", "rejected"])
 def test_the_rest_of_a_mass_removal_waits_for_its_own_answers(make_world: MakeWorld, status: str) -> None:
     world = make_world("sqlite", policy=preset("propagate_all"))
@@ -49,6 +50,7 @@ def test_a_pause_ends_when_policy_lets_in_what_it_had_held(make_world: MakeWorld
     assert world.store.pauses.active("shop") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("null", ["", "NOT NULL"])
 def test_an_approved_key_is_not_asked_again_for_what_policy_lets_in_beside(make_world: MakeWorld, null: str) -> None:
     world = make_world("sqlite")

@@ -131,6 +131,7 @@ def mixed(world: World, text: str) -> str:
     return text.replace("int32", "int64") if world.case.kind == "sqlite" else text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ALL)
 @shows(event=(41, 42, 44, 47))
 def test_what_a_sync_makes_of_changes(make_world: MakeWorld, kind: str) -> None:

@@ -80,6 +80,7 @@ def test_stop_pauses_the_connection(world: World) -> None:
     assert "collide" in world.pauses()[""]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["allow_all", "block_all", "approve"])
 def test_a_first_load_leaves_the_second_of_two_out(world: World, name: str) -> None:
     """Of a table whose own columns meet; the question stays open even where new columns are listed off."""
@@ -152,6 +153,7 @@ def test_a_system_column_s_name_is_prefixed_without_a_question(world: World) -> 
     assert told == ["names in public.t collide: _instep_id, _instep_id (_instep_id is stored as src__instep_id)"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 @shows(trap=7)
 def test_tables_that_meet(make_world: MakeWorld, kind: str) -> None:

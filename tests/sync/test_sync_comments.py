@@ -25,6 +25,7 @@ def comments(world: World) -> list[str | None]:
     return [table.comment, *(c.comment for c in table.columns if c.alias)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", DESTINATIONS)
 def test_comments_are_carried_over_and_followed(world: World, kind: str) -> None:
     world.destination = DESTINATIONS[kind](str(world.folder))

@@ -59,6 +59,7 @@ def drift(world: World, *statuses: Any) -> list[str]:
     return [r.summary for r in found if r.kind == "destination.drifted"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("edit", "said", "after"), [c[1:] for c in [*EDITS, *HARMLESS]],
                          ids=[c[0] for c in [*EDITS, *HARMLESS]])  # fmt: skip
 @shows(trap=15, event=68)

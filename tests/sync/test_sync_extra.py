@@ -97,6 +97,7 @@ def extra(world: World) -> dict[int, Any]:
     return {id: None if text is None else json.loads(text) for id, text in rows}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_values_are_kept_until_somebody_decides(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
@@ -140,6 +141,7 @@ def test_what_only_the_lake_has_is_kept(world: World) -> None:
     assert extra(world) == {1: {"a": 1}, 2: {"a": 2}, 3: None}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["rekey", "rebuild"])
 def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way: Any) -> None:
     from instep.sync.operations import set_key

@@ -44,6 +44,7 @@ def waiting(world: World) -> list[tuple[str, str]]:
     return [(b.scope, b.column) for b in world.store.backfills.waiting("shop")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sync_fills_what_it_has_let_in(make_world: MakeWorld, kind: str) -> None:
     world = begun(make_world(kind))
@@ -260,6 +261,7 @@ def lacking(world: World) -> list[str]:
     return [c.name for columns in world.store.loaded.of("shop").values() for c in columns if c.partial]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_column_that_is_not_filled_stays_on_record_until_it_is(make_world: MakeWorld, kind: str) -> None:
     world = begun(make_world(kind), backfill="none")
@@ -280,6 +282,7 @@ def test_a_column_that_is_not_filled_stays_on_record_until_it_is(make_world: Mak
     assert lacking(world) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fills", ["the policy", "a whole read"])
 def test_a_column_that_is_filled_is_not_on_record(make_world: MakeWorld, fills: str) -> None:
     world = begun(make_world("postgres"), backfill="column" if fills == "the policy" else "none")

@@ -34,6 +34,7 @@ def approved(world: World) -> None:
     assert report.status == "done", report
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 @shows(trap=17)
 def test_updates_between_seen_and_accepted_arrive(make_world: MakeWorld, kind: str) -> None:

@@ -55,6 +55,7 @@ def awkward(world: World) -> list[str]:
     return statements
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @shows(trap=10)
 def test_the_first_and_the_second_sync_leave_everything_equal(make_world: MakeWorld, kind: str) -> None:

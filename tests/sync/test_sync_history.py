@@ -29,6 +29,7 @@ def numbers(world: World) -> list[int]:
     return [len(versions(world.store, "shop", side)) for side in SIDES]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_each_side_has_its_own_versions(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)

@@ -78,6 +78,7 @@ COME_TRUE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("change", "gone", "come"), [case[1:] for case in COME_TRUE], ids=[c[0] for c in COME_TRUE])
 def test_what_was_told_comes_true(world: World, change: str, gone: set[str], come: set[str]) -> None:
     prepared(world, DROP, change)

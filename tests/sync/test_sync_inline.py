@@ -17,6 +17,7 @@ SETUP = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 def test_first_load_upsert_and_schema_change(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)

@@ -36,6 +36,7 @@ def two_tables(world: World) -> World:
     return world
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backfill", ["table", "column"])
 def test_a_backfill_that_is_asked_for_later_is_not_done_by_what_was_loaded_before(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, backfill: str

@@ -45,6 +45,7 @@ DROPS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "edit", "why"), DROPS, ids=[d[0] for d in DROPS])
 def test_what_policy_would_drop_is_kept(laid: World, name: str, edit: Any, why: str) -> None:
     edit(laid)

@@ -52,6 +52,7 @@ def steps(world: World) -> list[str]:
     return [s.text for s in world.preview().plan.steps]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_a_new_table_has_them_from_its_first_commit(make_world: MakeWorld, kind: str) -> None:
     world = begun(make_world(kind))

@@ -88,6 +88,7 @@ def equal(world: World) -> None:
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", MODES)
 def test_a_table_is_free_in_every_phase_of_a_sync(
     make_world: MakeWorld, mode: str, monkeypatch: pytest.MonkeyPatch
@@ -142,6 +143,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("rewrite", "phase"), PAIRS)
 def test_rows_that_are_written_anew_while_they_are_read_are_read_again(
     make_world: MakeWorld, rewrite: str, phase: str, monkeypatch: pytest.MonkeyPatch

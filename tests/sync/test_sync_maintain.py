@@ -140,6 +140,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     assert grown.destination.layout(("shop", "t")).deletes == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "status"), [("maintain", "partial"), ("forget", "failed")])
 def test_what_fails_is_the_end_of_its_run(
     grown: World, monkeypatch: pytest.MonkeyPatch, method: str, status: str

@@ -33,6 +33,7 @@ def begun(world: World, *statements: str) -> World:
     return world
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_pending_on_both_sides(make_world: MakeWorld, kind: str) -> None:
     world = begun(make_world(kind, policy=HOLD))
@@ -51,6 +52,7 @@ def test_pending_on_both_sides(make_world: MakeWorld, kind: str) -> None:
     assert world.preview().plan.steps == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_retained_and_let_in(make_world: MakeWorld, kind: str) -> None:
     world = begun(make_world(kind))
@@ -73,6 +75,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("statements", "old", "new", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
 def test_what_is_refused(world: World, statements: tuple[str, ...], old: str, new: str, why: str) -> None:
     begun(world, *statements)

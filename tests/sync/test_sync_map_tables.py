@@ -68,6 +68,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("statements", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
 def test_what_is_refused(make_world: MakeWorld, statements: tuple[str, ...], why: str) -> None:
     world = begun(make_world, "postgres", let_in=False, new=statements)
@@ -109,6 +110,7 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
 def test_a_wrong_pair_is_taken_back(make_world: MakeWorld, let_in: bool) -> None:
     world = begun(lambda kind: make_world(kind, engine="inline"), "sqlite", let_in=let_in)

@@ -37,6 +37,7 @@ def outlook(world: World, statements: list[str]) -> MigrationOutlook:
     return foresee(world.context, read_migration([("m.sql", ";\n".join(statements))], dialect_of(world.context)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "script"), [("sqlite", SCRIPT), ("postgres", [ALTERED[-1], *ALTERED[:-1]])])
 def test_it_is_what_a_detection_finds_then(make_world: MakeWorld, kind: str, script: list[str]) -> None:
     world = loaded(make_world, kind)

@@ -22,6 +22,7 @@ CURSORS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "engine"), [("postgres", "inline"), ("mysql", "inline"), pytest.param("postgres", "spark", marks=SPARK)]
 )
@@ -97,6 +98,7 @@ def test_upsert_by_cursor_sees_updates_and_deletes(make_world: MakeWorld, kind: 
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("deletes", ["soft", "hard", "ignore"])
 def test_whole_table_compare(world: World, deletes: str) -> None:
     world.settings["t"] = TableSettings(deletes=deletes)  # type: ignore[arg-type]
@@ -202,6 +204,7 @@ def test_a_policy_may_ask_for_the_backfill(world: World) -> None:
     assert world.store.backfills.waiting("shop") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["", "c"])
 def test_a_retained_column_keeps_its_values(world: World, name: str) -> None:
     world.settings["t"] = TableSettings(cursor=name or None)
@@ -331,6 +334,7 @@ def test_a_declared_key_of_any_type_is_counted(make_world: MakeWorld, native: tu
     assert "1 rows share it" in report.tables[0].error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
@@ -363,6 +367,7 @@ def test_rows_without_a_key_that_are_read_again_lose_what_was_dropped_and_it_is_
     assert world.rows("t", "c", "old") == [(1, "x"), (2, None), (2, None), (3, None)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("policy", "held"),
     [(preset("allow_all"), "review"), (preset("propagate_all"), "ignore"), (preset("approve"), "review")],

@@ -10,6 +10,7 @@ from instep.schema.selection.selection import Selection, patterns
 from sync_world import MakeWorld, preset
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("wanted", [{}, {"drop_retained": True}], ids=str)
 def test_a_wrong_name_is_refused_before_anything_is_accepted(make_world: MakeWorld, wanted: dict[str, bool]) -> None:
     world = make_world("sqlite", selection=Selection(exclude_tables=patterns(["*.hidden"])))

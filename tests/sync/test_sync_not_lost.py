@@ -52,6 +52,7 @@ def test_consent_to_lose_what_is_retained_is_no_decision(make_world: MakeWorld) 
     assert world.statuses(world.sync(drop_retained=True)) == {"t": "done"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("how", ["auto", "full_refresh"])
 def test_a_table_with_a_key_keeps_them(make_world: MakeWorld, how: str, full: bool) -> None:
@@ -94,6 +95,7 @@ def test_hashes_of_another_salt_are_made_anew(make_world: MakeWorld) -> None:
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("column", "settings"),
     [("v", TableSettings(history=True)), ("id", TableSettings(history=True)), ("id", cursor("u", deletes="ignore"))],

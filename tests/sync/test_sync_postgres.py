@@ -104,6 +104,7 @@ TYPES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("column", "kind", "expected"), TYPES)
 def test_a_wider_type_arrives(world: World, column: str, kind: str, expected: str) -> None:
     world.run(*SETUP)

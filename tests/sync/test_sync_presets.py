@@ -104,6 +104,7 @@ def test_a_preset(world: World, name: str) -> None:
         assert world.schema("c_added") == "id int32!"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["propagate_all", "propagate_columns"])
 def test_propagate_without_breaking_changes(world: World, name: str) -> None:
     at = PRESETS.index(name)
@@ -119,6 +120,7 @@ def test_propagate_without_breaking_changes(world: World, name: str) -> None:
     assert world.preview().plan.steps == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["approve", "block_all", "allow_all"])
 def test_everything_approved_lets_everything_in(world: World, name: str) -> None:
     world.policy = preset(name)
@@ -145,6 +147,7 @@ def test_everything_approved_lets_everything_in(world: World, name: str) -> None
     assert wanted == whole | since  # no sync has recorded how far c_added was read while its column waited
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["approve", "block_all", "allow_all"])
 def test_everything_rejected_keeps_everything_out(world: World, name: str) -> None:
     world.policy = preset(name)

@@ -57,6 +57,7 @@ KINDS = ["postgres", "sqlite"]
 SETTINGS = [("whole compare", {}), ("with a cursor", {"deletes": "ignore"})]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", [s[1] for s in SETTINGS], ids=[s[0] for s in SETTINGS])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_are_gone_at_the_source(make_world: MakeWorld, kind: str, settings: dict[str, Any]) -> None:

@@ -49,6 +49,7 @@ T = "CREATE TABLE t (id int PRIMARY KEY, note varchar(200))"
 FILL = "INSERT INTO t VALUES (1, 'ann@example.org')"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_new_column_is_held_for_its_name_or_its_data(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
@@ -177,6 +178,7 @@ RENAMES: list[tuple[str, Callable[[World], None]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "choose"), RENAMES, ids=[r[0] for r in RENAMES])
 def test_without_ids_a_covered_column_is_not_shown_under_another_name(
     make_world: MakeWorld, name: str, choose: Callable[[World], None]

@@ -86,6 +86,7 @@ ROWS: list[tuple[str, dict[str, str | None], list[Any], int]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("row", "after", "inserted"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
 def test_a_refused_row(held: HeldWorld, row: Any, after: Any, inserted: int) -> None:
     held.load({"id": 1, "a": "o"})

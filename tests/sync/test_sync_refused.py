@@ -66,6 +66,7 @@ def test_a_key_that_a_rule_lets_in_is_read_anew_at_once(make_world: MakeWorld) -
     assert world.rows("t", "id", "a", deleted=True) == NEW
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("decide", ["rejected", "ignore"])
 def test_a_key_that_stays_out_leaves_its_rows_alone(make_world: MakeWorld, decide: str) -> None:
     world = keyed(make_world, "sqlite")
@@ -80,6 +81,7 @@ def test_a_key_that_stays_out_leaves_its_rows_alone(make_world: MakeWorld, decid
     assert world.rows("t", "id", "a", deleted=True) == OLD
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", [TableSettings(), cursor("at")], ids=["whole table", "cursor"])
 def test_a_wider_key_that_is_held_stops_its_table_with_the_first_value_that_does_not_fit(
     world: World, settings: TableSettings
@@ -132,6 +134,7 @@ REPLACED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("old", "row", "new", "other"), REPLACED, ids=["array", "number", "bytes"])
 def test_a_table_replaced_by_one_with_another_type_loads(
     world: World, old: str, row: str, new: str, other: str

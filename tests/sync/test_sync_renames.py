@@ -40,6 +40,7 @@ def proposals(world: World) -> list[Review]:
     return [r for r in world.store.reviews.find("shop", ("open",)) if r.rule == PROPOSAL]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @shows(event=44)
 def test_a_rename_is_proposed_with_evidence_and_mapped(make_world: MakeWorld, kind: str) -> None:
@@ -69,6 +70,7 @@ def test_a_rename_is_proposed_with_evidence_and_mapped(make_world: MakeWorld, ki
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_lets_it_in_as_a_rename(make_world: MakeWorld, kind: str) -> None:
     world = renamed(filled(make_world(kind, policy=preset("allow_all", AUTO))))
@@ -96,6 +98,7 @@ NOT_LET_IN = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("options", "then", "threshold"), [c[1:] for c in NOT_LET_IN], ids=[c[0] for c in NOT_LET_IN])
 def test_what_no_rule_lets_in(
     make_world: MakeWorld, options: dict[str, object], then: tuple[str, ...], threshold: float
@@ -130,6 +133,7 @@ def test_a_proposal_keeps_the_old_column_where_policy_drops(make_world: MakeWorl
     assert world.accepted("t").by_name["customer_name"].retained
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset_name", ["block_all", "approve"])
 def test_presets_that_ask(make_world: MakeWorld, preset_name: str) -> None:
     world = make_world("sqlite")

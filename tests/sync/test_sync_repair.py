@@ -119,6 +119,7 @@ def test_damaged_rows_are_corrected_and_no_others(
     check_law(world, before, {3, 38, 20, 21, 22})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("into", ["iceberg", "delta", "duckdb"])
 def test_rows_that_share_a_key_are_left_to_a_whole_read(
     make_world: MakeWorld, request: pytest.FixtureRequest, into: str

@@ -65,6 +65,7 @@ def clear(world: World, *values: str) -> list[tuple[Any, ...]]:
     return [row for row in world.rows("t") if {str(v) for v in row} & set(values)]
 
 
+@pytest.mark.sampled
 @KINDS
 @pytest.mark.parametrize("backfill", ["column", "table"])
 def test_a_column_that_is_on_again_has_what_the_source_has(make_world: MakeWorld, kind: str, backfill: str) -> None:
@@ -120,6 +121,7 @@ def test_on_again_and_hashed_at_once(make_world: MakeWorld) -> None:
     assert clear(world, "a", "b", "c", "z") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rules", [(), (Rule(("column.widened", "column.retyped"), "review"),)], ids=["let in", "held"])
 def test_a_number_that_is_hashed_later(make_world: MakeWorld, rules: tuple[Rule, ...]) -> None:
     """Its type changes too, which policy decides: while that waits it is said, and nothing is left once it is in."""
@@ -160,6 +162,7 @@ class Lost(Inline):
         raise ReadError("the source is gone")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("then", [ALL, OFF], ids=["on", "off again"])
 def test_a_run_that_ends_early_forgets_nothing(make_world: MakeWorld, then: Selection) -> None:
     """The backfill stands from the planning on, whatever the file says meanwhile."""

@@ -55,6 +55,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", [c[1] for c in CASES], ids=[c[0] for c in CASES])
 def test_the_next_sync_reads_again_from_there(make_world: MakeWorld, how: How) -> None:
     world = make_world()
@@ -96,6 +97,7 @@ def test_the_schema_stays_and_values_are_found_by_field(world: World) -> None:
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("column", ["x", ""])
 def test_what_was_filled_since_is_filled_again(world: World, column: str) -> None:
     """The column was there, and its values came after the snapshot."""

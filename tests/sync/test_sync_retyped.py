@@ -44,6 +44,7 @@ def test_the_whole_table_is_read_again(make_world: MakeWorld, case: tuple[str, s
     assert counts(world.sync(), "t")[0] == 1, "only what the cursor finds from then on"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("native", "new"),
     [("int", "bigint"), ("varchar(9)", "text"), ("numeric(9,2)", "numeric(12,2)")],

@@ -183,6 +183,7 @@ def test_right_taken_while_it_is_read(world: World) -> None:
     assert staged(world) == [p for p in staged(world) if p.startswith("r-")][:1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 @shows(event=65)
 def test_a_mass_disappearance_stops_the_connection(make_world: MakeWorld, kind: str) -> None:
@@ -245,6 +246,7 @@ def test_approved_and_rejected_changes(world: World) -> None:
     assert world.rows("t", "id", "v", "a", "b") == [(1, 1, 1, 2)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 def test_an_unchanged_source_is_not_read_again_and_answers_the_same(make_world: MakeWorld, kind: str) -> None:
     from instep.sync.detection.detect import detect, look

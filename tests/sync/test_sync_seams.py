@@ -179,6 +179,7 @@ def test_a_table_is_not_mapped_to_one_that_shows_what_was_hashed(make_world: Mak
     assert world.rows("u") == before
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", ["", "ALTER TABLE t RENAME COLUMN name TO nick"], ids=["table", "column, then table"])
 def test_a_renamed_table_without_ids_shows_nothing_that_was_hashed(make_world: MakeWorld, first: str) -> None:
     world = make_world("sqlite")

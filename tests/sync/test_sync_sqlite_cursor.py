@@ -47,6 +47,7 @@ def test_rows_without_an_order_are_not_missed(make_world: MakeWorld, kind: str, 
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "values"), [w[1:] for w in ALIKE], ids=[w[0] for w in ALIKE])
 def test_rows_in_order_are_read_from_the_cursor_on(make_world: MakeWorld, kind: str, values: tuple[str, ...]) -> None:
     world = make_world("sqlite")

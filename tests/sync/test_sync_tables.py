@@ -16,6 +16,7 @@ def table(name: str, *rows: str, columns: str = "id int PRIMARY KEY, v int") -> 
     return (f"CREATE TABLE {name} ({columns})", *values)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 @shows(event=49)
 def test_tables_come_and_go(make_world: MakeWorld, kind: str) -> None:
@@ -111,6 +112,7 @@ def test_a_table_is_replaced_under_its_name(world: World) -> None:
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 def test_a_changed_key_pauses_its_table_until_approved_and_rebuilt(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)

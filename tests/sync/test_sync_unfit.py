@@ -93,6 +93,7 @@ FOUR = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", FOUR)
 def test_the_other_columns_of_its_table_take_theirs(make_world: MakeWorld, kind: str) -> None:
     """The one that keeps its type is asked again, with the reason, until it is answered otherwise."""

@@ -19,6 +19,7 @@ KEPT = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", [k[1] for k in KEPT], ids=[k[0] for k in KEPT])
 def test_rows_that_were_asked_to_stay_are_no_difference(make_world: MakeWorld, settings: TableSettings) -> None:
     world = make_world("sqlite")
@@ -66,6 +67,7 @@ DOUBLED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("change", "doubled", "said"), [d[1:] for d in DOUBLED], ids=[d[0] for d in DOUBLED])
 def test_rows_that_are_kept_hide_no_row_that_stands_twice(
     make_world: MakeWorld, change: str, doubled: list[int], said: tuple[str, ...]

@@ -142,6 +142,7 @@ class TestDetector:
             (said,) = store.events.latest(types=("detection.finished",))
             assert said.data["status"] == "failed"
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize(("attempts", "paused"), [(1, True), (3, False)])
     def test_a_propagation_that_fails_for_good_pauses(
         self, shop: Shop, monkeypatch: pytest.MonkeyPatch, attempts: int, paused: bool

@@ -114,6 +114,7 @@ def test_nobody_there_is_said(shop: Shop) -> None:
         queue.await_end(store, asked.id, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("patience", [60.0, 0.0], ids=["it ends by itself", "its lane is killed"])
 def test_cancelling_a_running_job(shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
     """Job and run end together, whether the lane could still say so or not."""

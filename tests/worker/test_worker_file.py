@@ -75,6 +75,7 @@ WRONG: list[tuple[str, Callable[[Shop], None], str]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("what", "spoil", "said"), WRONG, ids=[w[0] for w in WRONG])
 def test_what_is_not_taken_in(shop: Shop, what: str, spoil: Callable[[Shop], None], said: str) -> None:
     with open_project(shop.folder) as app:
