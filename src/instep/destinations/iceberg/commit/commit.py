@@ -29,6 +29,7 @@ from instep.destinations.iceberg.commit.position_deletes import Deletes, RowDelt
 from instep.destinations.iceberg.commit.producer import Append, Producer
 from instep.destinations.iceberg.commit.replace_files import Replaced, ReplaceFiles
 from instep.destinations.iceberg.commit.shard_table import ShardTable, let_go
+from instep.destinations.iceberg.metadata.applied import applied
 from instep.destinations.iceberg.metadata.layout import check_rows, check_writable
 from instep.destinations.iceberg.metadata.partition import carried
 from instep.destinations.iceberg.metadata.shards import SHARD, totals
@@ -45,7 +46,7 @@ class _Staged(Transaction):
     @property
     def table_metadata(self) -> TableMetadata:
         if self._made[0] != len(self._updates):
-            self._made = (len(self._updates), update_table_metadata(self._table.metadata, self._updates))
+            self._made = (len(self._updates), applied(self._table.metadata, self._updates))
         return self._made[1]
 
 

@@ -8,13 +8,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError
 
+from instep.destinations.iceberg.metadata.applied import applied
 from instep.destinations.iceberg.metadata.updates import no_metadata
 from instep.stage.files.pyiceberg_code import load_file_io
 
@@ -73,6 +75,23 @@ class SqliteCatalog(SqlCatalog):
             now = made
         location = now.metadata_location
         return CommitTableResponse(metadata=now.metadata, metadata_location=location)  # type: ignore[call-arg]
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        if current_table is None:
+            return super()._update_and_stage_table(None, table_identifier, requirements, updates)
+        now = current_table.metadata
+        for requirement in requirements:
+            requirement.validate(now)
+        made = applied(now, updates, current_table.metadata_location)
+        version = self._parse_metadata_version(current_table.metadata_location) + 1
+        place = load_location_provider(made.location, made.properties).new_table_metadata_file_location(version)
+        return StagedTable(table_identifier, made, place, self._load_file_io(made.properties, place), self)
 
     def _point(self, row: dict[str, str], now: str | None, to: str) -> None:
         try:
