@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 import pydantic
@@ -76,8 +77,7 @@ def _default(one: Field[Any]) -> Any:
 
 def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:
     for cls in reversed(record.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        assert isinstance(body, ast.ClassDef)
+        body = _classes(cls.__module__)[cls.__qualname__]
         for field, text in zip(body.body, body.body[1:], strict=False):
             if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
                 continue
@@ -87,3 +87,10 @@ def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:
                 and isinstance(text.value.value, str)
             ):
                 yield field.target.id, inspect.cleandoc(text.value.value)
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module by name. `inspect.getsource` would parse the module for each of them."""
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {one.name: one for one in body if isinstance(one, ast.ClassDef)}

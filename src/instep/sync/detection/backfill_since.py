@@ -55,10 +55,10 @@ def was_held(context: SyncContext, table: Table | None, change: Change) -> bool:
     )
 
 
-def noted(context: SyncContext, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The noted cursors (JSON) that a load of the table has to begin at or before, and the numbers of the backfills
-    that ask for it."""
-    waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope == "since" and b.table == table.ref]
+def noted(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the noted cursors (JSON) that a load of the table has to begin at or before, and the numbers of those of
+    the waiting `backfills` that ask for it."""
+    waiting = [b for b in backfills if b.scope == "since" and b.table == table.ref]
     if not waiting:
         return (), ()
     known = context.store.watermarks.of(context.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from instep.model import TableSettings
@@ -47,8 +47,16 @@ def with_key(table: Table, names: list[str | None]) -> Table:
 
 def settings_of(context: SyncContext, table: Table) -> TableSettings:
     """The settings of an accepted table, with where a chosen cursor begins."""
-    settings = context.settings(table)
-    choice = context.store.choices.of(context.name).get((table.ref, "cursor"))
+    return all_settings(context)(table)
+
+
+def all_settings(context: SyncContext) -> Callable[[Table], TableSettings]:
+    """Return `settings_of` for many tables: what was chosen is read once."""
+    chosen = context.store.choices.of(context.name)
+    return lambda table: _with_start(context.settings(table), chosen.get((table.ref, "cursor")))
+
+
+def _with_start(settings: TableSettings, choice: KeyChoice | None) -> TableSettings:
     if choice is None or not choice.start or settings.cursor is not None:
         return settings
     return replace(settings, start=choice.start)

@@ -17,12 +17,12 @@ from typing import Any
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
 from instep.errors import Blocked, InstepError, ProjectError
-from instep.model import Run
+from instep.model import Run, TableSettings
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangeLog, FollowedTable, LogRead, Logs, LogState, LogUnreadable
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.detection.chosen_keys import all_settings
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.table_load import Load
 from instep.sync.table_mode import choose
@@ -108,7 +108,8 @@ class Following:
 
     def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
         """Reads the log for those of these tables that follow it and are not stopped."""
-        mine = [r for r in reads if self._is_mine(r)]
+        settings = all_settings(self.context)
+        mine = [r for r in reads if _is_followed(r, settings(r.table))]
         for read in mine:
             if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
                 self.note(f"{read.table.path} is not syncing: when it continues, the whole table may have to be read")
@@ -152,12 +153,6 @@ class Following:
             if at and same and not self.log.fault(at):
                 found[read.source.ref] = at
         return found
-
-    def _is_mine(self, read: TableRead) -> bool:
-        try:
-            return choose(read.table, settings_of(self.context, read.table)).mode == "cdc"
-        except ProjectError:
-            return False
 
     def planned(self, load: Load, state: LoadState | None, *, whole: bool) -> Load:
         """The load of a table that follows the log: the rows that changed, or all. Raises InstepError if the log cannot
@@ -335,3 +330,10 @@ def _log(cursor: str) -> dict[str, Any] | None:
     """What a cursor says of the log, None if it is none of a log."""
     found: dict[str, Any] = json.loads(cursor) if cursor else {}
     return found.get("log")
+
+
+def _is_followed(read: TableRead, settings: TableSettings) -> bool:
+    try:
+        return choose(read.table, settings).mode == "cdc"
+    except ProjectError:
+        return False

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
-from instep.model import Run, TableRun
+from instep.model import Run, TableRun, TableSettings
+from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, ColumnWidened, DestinationDrifted, key
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
 from instep.schema.policy.policy import Decision
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import InvalidValue
+from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import noted
-from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.detection.chosen_keys import all_settings
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
@@ -108,7 +110,7 @@ class LoadPass:
                 continue
             on_invalid_value = self._on_invalid_value(load, actions.get(ref, "quarantine"))
             extra = extra_reads(on, read, extras.get(ref, ()))
-            copies = only_copies(self.context, read)
+            copies = only_copies(read, self.backfills)
             loads.append(
                 replace(
                     load, on_invalid_value=on_invalid_value, holds=holds.get(ref, {}), extra=extra, only_copies=copies
@@ -150,13 +152,11 @@ class LoadPass:
         context, ref = self.context, destination_ref(read.table, self.context.naming)
         context.destination.claim(ref, self.run.fence)
         state = context.destination.state(ref)
-        full, (cursors, serves) = full or self.wanted.full, noted(context, read.table)
+        full, (cursors, serves) = full or self.wanted.full, noted(context, read.table, self.backfills)
         if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
             full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now
             self.outcome.note(f"{read.table.path}: its first load is not on record, so the whole table is read")
-        load = plan_load(
-            number, read, ref, settings_of(context, read.table), state, self.snapshot, full=full, noted=cursors
-        )
+        load = plan_load(number, read, ref, self.settings(read.table), state, self.snapshot, full=full, noted=cursors)
         if isinstance(self.follow, Streaming):
             load = self.follow.planned(load, state, self.snapshot, rebuild=rebuild)
             return replace(load, folder=folder(self.run.id, self.attempt), read_at=self.read_at), state
@@ -172,6 +172,16 @@ class LoadPass:
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
         return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
+
+    @cached_property
+    def settings(self) -> Callable[[Table], TableSettings]:
+        """Return the settings of an accepted table, with where a chosen cursor begins."""
+        return all_settings(self.context)
+
+    @cached_property
+    def backfills(self) -> Sequence[Backfill]:
+        """The backfills that wait."""
+        return self.context.store.backfills.waiting(self.context.name)
 
     @cached_property
     def recorded(self) -> Collection[Ref]:

@@ -454,7 +454,7 @@ def _load(context: SyncContext, target: RepairTarget, run: Run, *, removes: bool
         on_invalid_value=said if said != "quarantine" else on_invalid_value_of(detection).get(ref, "quarantine"),
         holds=holds_of(context, detection).get(ref, {}),
         extra=extra_reads(sides_now(context).now, read, extras.get(ref, ())),
-        only_copies=only_copies(context, read),
+        only_copies=only_copies(read, context.store.backfills.waiting(context.name)),
         changed=ChangedKeys(()) if asks else None,
         read_at=int(run.started.timestamp() * 1_000_000),
     )

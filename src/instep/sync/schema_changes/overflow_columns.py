@@ -82,9 +82,11 @@ def waiting(context: SyncContext) -> list[Backfill]:
     return [b for b in context.store.backfills.waiting(context.name) if b.scope == EXTRA]
 
 
-def only_copies(context: SyncContext, read: TableRead) -> tuple[str, ...]:
-    """Columns of a table whose values are in its objects only and are still to be taken out."""
-    return tuple(b.column for b in waiting(context) if b.table == read.table.ref and not is_read(b, {b.table: read}))
+def only_copies(read: TableRead, backfills: Iterable[Backfill]) -> tuple[str, ...]:
+    """Return the columns of a table whose values are in its objects only and are still to be taken out, by the waiting
+    `backfills`."""
+    mine = (b for b in backfills if b.scope == EXTRA and b.table == read.table.ref)
+    return tuple(b.column for b in mine if not is_read(b, {b.table: read}))
 
 
 def is_read(backfill: Backfill, reads: Mapping[Ref, TableRead]) -> bool:

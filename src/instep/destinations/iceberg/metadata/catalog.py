@@ -359,6 +359,10 @@ class Lake:
         """The names of a namespace's tables; none for a namespace that does not exist."""
         from pyiceberg.exceptions import NoSuchNamespaceError
 
+        from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
+
+        if isinstance(self.catalog, SqliteCatalog):
+            return self.catalog.table_names(namespace)
         with _ignored(NoSuchNamespaceError):
             return [identifier[-1] for identifier in self.catalog.list_tables((namespace,))]
         return []

@@ -28,6 +28,10 @@ _POINTER = text(
     "WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name "
     "AND (iceberg_type IS NULL OR iceberg_type <> 'VIEW')"
 )
+_NAMES = text(
+    "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace "
+    "AND (iceberg_type IS NULL OR iceberg_type <> 'VIEW')"
+)
 _MOVE = text(
     "UPDATE iceberg_tables SET metadata_location = :to, previous_metadata_location = :now "
     "WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name AND metadata_location = :now"
@@ -57,6 +61,11 @@ class SqliteCatalog(SqlCatalog):
         metadata = self._metadata(location)
         io = self._load_file_io(metadata.properties, location)
         return Table((*Catalog.identifier_to_tuple(row["namespace"]), row["name"]), metadata, location, io, self)
+
+    def table_names(self, namespace: str) -> list[str]:
+        """Return the names of a namespace's tables; none for a namespace that does not exist."""
+        with self.engine.connect() as database:
+            return [*database.execute(_NAMES, {"catalog": self.name, "namespace": namespace}).scalars()]
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
