@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from instep.operations.kinds import ReviewStatus, RunKind, RunStatus
+from instep.operations.kinds import MemberStatus, ReviewStatus, RolloutStatus, RunKind, RunStatus
 
 if TYPE_CHECKING:
     from instep.schema.catalog.types import DataType
@@ -253,8 +253,6 @@ class DetectorState:
     error_at: datetime | None = None
 
 
-RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "done"]
-MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
 Fit = Literal["applies", "already", "conflict", "undecided"]
 
 

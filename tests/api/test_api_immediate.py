@@ -22,6 +22,7 @@ from instep.schema.catalog.types import parse
 from instep.server.immediate_routes import body_of
 from instep.server.requests import texts_of
 from instep.server.roles import NEEDS
+from instep.store.catalogs.discoveries import CachedDiscovery
 
 SPECS = pytest.mark.parametrize("spec", immediate_specs().values(), ids=immediate_specs())
 
@@ -29,7 +30,8 @@ SPECS = pytest.mark.parametrize("spec", immediate_specs().values(), ids=immediat
 @SPECS
 def test_its_path_names_fields_and_each_field_has_a_text(spec: ImmediateSpec) -> None:
     names, texts = {one.name for one in fields(spec.request)}, texts_of(spec.request)
-    assert {*re.findall(r"{(\w+)}", spec.path), spec.target, spec.match or spec.target} <= names
+    target = {spec.target} if " " not in spec.target else set()  # a text
+    assert {*re.findall(r"{(\w+)}", spec.path), *target, spec.match or "connection"} <= names | {"connection"}
     assert NEEDS[spec.route] == spec.role
     for name, hint in get_type_hints(spec.request, include_extras=True).items():
         assert leads_to(hint)
@@ -75,6 +77,36 @@ def a_backfill(api: Api) -> None:
     api.store.backfills.want("eu", item.ref, column="note", why="a test")
 
 
+ROLLOUT = {"selection": [{"verb": "off", "object": "main.orders"}], "group": {"matching": ["*"]}}
+
+
+def known_tables(api: Api) -> None:
+    """Let all connections have a table."""
+    for name in ("eu", "us"):
+        orders = Table("main", "orders", (Column("id", parse("int64"), nullable=False, key=1),))
+        api.store.accepted.add(name, Catalog.of([orders]), who="test", why="first")
+        api.store.discoveries.save(name, CachedDiscovery(Catalog.of([orders]), "f"))
+
+
+def a_rollout(api: Api, *steps: str) -> str:
+    """Return the id of a rollout over all connections, after these steps."""
+    known_tables(api)
+    id = str(api.call("POST", "/rollouts", body=ROLLOUT).json()["rollout"]["id"])
+    for step in steps:
+        assert api.call("POST", f"/rollouts/{id}/{step}", body={}).status_code == 200
+    return id
+
+
+def an_applied_rollout(api: Api) -> str:
+    """Return the id of a rollout whose first wave is done."""
+    id = a_rollout(api)
+    held = api.store.rollouts.claim(id, ("ready",))
+    api.store.rollouts.wave(held, 1)
+    api.store.rollouts.move(id, "eu", ("waiting",), "done", before={"switches": []})
+    api.store.rollouts.release(held, "ready")
+    return id
+
+
 def a_key(api: Api) -> str:
     """Return the id of a key that may be revoked."""
     return api_keys.create(api.store, "other", "viewer", "test").key.id
@@ -104,6 +136,16 @@ CASES = [
          {"name": "new", "role": "viewer", "groups": ["europe"]}),
     Case("rotate_key", {"key": a_key, "days": 3}, "key.rotate", "key", {"name": "other", "role": "viewer"}),
     Case("revoke_key", {"key": a_key}, "key.revoke", "key", {"name": "other"}),
+    Case("create_rollout", ROLLOUT, "rollout.create", "a new rollout", {"group": {"matching": ["*"]}},
+         before=known_tables),
+    Case("advance_rollout", {"rollout": a_rollout, "every": True}, "rollout.advance", "rollout", {"every": True}),
+    Case("resume_rollout", {"rollout": lambda api: a_rollout(api, "stop"), "accept": "x"}, "rollout.resume", "rollout",
+         {"every": False, "accept": "x"}),
+    Case("roll_back_rollout", {"rollout": an_applied_rollout, "wave": 1}, "rollout.rollback", "rollout",
+         {"wave": 1, "connections": []}),
+    Case("stop_rollout", {"rollout": a_rollout, "reason": "lunch"}, "rollout.stop", "rollout", {"reason": "lunch"}),
+    Case("skip_connections", {"rollout": a_rollout, "connections": ["us"], "reason": "it moves"}, "rollout.skip",
+         "rollout", {"connections": ["us"], "reason": "it moves"}),
     Case("resume", {"connection": "eu"}, "connection.resume", "eu", {"table": None},
          before=lambda api: api.store.pauses.pause("eu", "a test")),
 ]  # fmt: skip
@@ -149,7 +191,7 @@ def test_it_is_done_once_and_noted(api: Api, case: Case) -> None:
     assert (rehearsed.status_code, rehearsed.json()["dry_run"], entries(api, case)) == (200, True, [])
     told = [send(api, case, values, headers={"Idempotency-Key": "k"}) for _ in range(2)]
     assert [one.status_code for one in told] == [told[0].status_code] * 2
-    assert told[0].status_code in (200, 201), told[0].text
+    assert told[0].status_code in (200, 201, 202), told[0].text
     assert set(told[0].json()) == {one.name for one in fields(result_of(spec))}
     assert record(result_of(spec), told[0].json())
     [entry] = entries(api, case)
@@ -213,8 +255,7 @@ def test_a_server_answers_what_the_project_answers(case: Case, tmp_path: Path) -
             api = serve(app)
             values, spec = values_of(api, case), immediate_specs()[case.spec]
             if at == "here":
-                given = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-                request = spec.request(**given)
+                request = record(spec.request, values)
                 assert immediate_for(request) is spec
                 answers.append(LocalBackend(app, None, print).operations.perform(request))  # type: ignore[arg-type]
             else:
@@ -226,7 +267,7 @@ def test_a_server_answers_what_the_project_answers(case: Case, tmp_path: Path) -
 def steady(answer: Any) -> str:
     """Return an answer without its times, its ids and who has asked."""
     text = re.sub(r"datetime\.datetime\([^()]*\([^()]*\)\)|datetime\.datetime\([^()]*\)", "T", repr(answer))
-    return re.sub(r"\b[ckj]-[\w-]+|(who|decided_by|created_by|ended_by|stop|error|why|prefix)='[^']*'", "-", text)
+    return re.sub(r"\b[ckjw]-[\w-]+|(who|decided_by|created_by|ended_by|stop|error|why|prefix)='[^']*'", "-", text)
 
 
 @pytest.mark.parametrize("spec", [one for one in immediate_specs().values() if "{connection}" in one.route])

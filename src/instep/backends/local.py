@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
-from instep.backends.local_rollouts import LocalRollouts
 from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
+from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
 
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
     from instep.control.reviews import ChangeFilter
+    from instep.control.rollouts.waves import ConnectionGroup
     from instep.lineage.model import Model
     from instep.model import JobStatus, Review
     from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
     from instep.store.server.api_keys import ApiKey
     from instep.sync.schema_changes.answer import AnswerOutlook
+
+
+class _Rehearsed(Exception):
+    """Ends a rehearsal."""
 
 
 class LocalOperations:
@@ -47,10 +53,16 @@ class LocalOperations:
         operation: ReadOperation = work_of(spec_for(request))()
         return operation.read(self.app.sync_context(connection), request)
 
+    def rehearse(self, request: ImmediateRequest) -> Any:
+        with suppress(_Rehearsed), self.app.store.transaction():
+            done = self.perform(request)
+            raise _Rehearsed
+        return done
+
     def perform(self, request: ImmediateRequest) -> Any:
         spec = immediate_for(request)
         work: ImmediateWork = work_of(spec)()
-        context = self._write_context()
+        context = self.write_context()
         prepared = work.prepare(context, request)
         with self.app.store.transaction():
             result = work.execute(context, request, prepared)
@@ -64,7 +76,7 @@ class LocalOperations:
             raise_refused(requests, done)
         return done
 
-    def _write_context(self) -> WriteContext:
+    def write_context(self) -> WriteContext:
         from instep.bootstrap import user
         from instep.control.immediate.context import WriteContext
 
@@ -170,6 +182,9 @@ class LocalPlans:
         return impact_document(report(context, preview(context), models, change))
 
 
+_POLL = 0.5
+"""Seconds between two looks at a rollout that workers carry on."""
+_ALL = 2**31 - 1
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
 
@@ -188,7 +203,6 @@ class LocalBackend:
         self.rows = LocalRows(app, watch)
         self.operations = LocalOperations(app, watch)
         self.selections = LocalSelections(app)
-        self.rollouts = LocalRollouts(app, notify_user)
         self.policies = LocalPolicies(app)
         self.detectors = LocalDetectors(app)
         self.notices = LocalNotifications(app)
@@ -270,9 +284,49 @@ class LocalBackend:
         """Return the one answer of a query."""
         return work_of(query_for(query))().find(self._seen, query)
 
-    def items(self, query: Query, limit: int) -> list[Any]:
-        """Return at most `limit` items of the list that a query asks for."""
-        return list(work_of(query_for(query))().items(self._seen, query, None, limit))
+    def items(self, query: Query, limit: int | None = None) -> list[Any]:
+        """Return the items of the list that a query asks for, at most `limit`."""
+        return list(work_of(query_for(query))().items(self._seen, query, None, _ALL if limit is None else limit))
+
+    def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
+        """Detect changes of all connections of a group in this process."""
+        from instep.control.rollouts.create import detect_all
+        from instep.control.rollouts.waves import chosen
+        from instep.sync.in_process import InProcess
+
+        runs = InProcess(self.app.sync_context, self.app.engine)
+        return detect_all(runs, chosen(self.app.project, group), "create")
+
+    def carry_rollout(self, request: ImmediateRequest) -> None:
+        """Follow the workers, or carry the rollout on here. ConnectError if the last worker goes before the end."""
+        from instep.backends.rollout_steps import follow_step
+
+        if self.app.store.workers.live():
+            follow_step(self, request, self._notify, self._wait)
+        else:
+            self._carry_here(request)
+
+    def _wait(self) -> None:
+        if not self.app.store.workers.live():
+            raise ConnectError("the rollout's job waits, and no worker is left", hint="start one: `instep worker`")
+        time.sleep(_POLL)
+
+    def _carry_here(self, request: Any) -> None:
+        from instep.control.queries.rollouts import rollout_of
+        from instep.control.rollouts.create import patch_of
+        from instep.control.rollouts.flow import Rolling
+        from instep.control.rollouts.machine import member_line
+        from instep.control.rollouts.policies import ServedPolicies
+        from instep.control.rollouts.queued import withdraw
+        from instep.sync.in_process import InProcess
+
+        app, context = self.app, self.operations.write_context()
+        found = rollout_of(context, request.rollout)
+        withdraw(app.store, found.id, context.who)
+        patch = patch_of(found.what, app.project, app.store, ServedPolicies(app.objects))
+        runs = InProcess(app.sync_context, app.engine)
+        rolling = Rolling(app.store, patch, runs, context.who, lambda member: self._notify(member_line(member)))
+        work_of(immediate_for(request))().carry(rolling, request)
 
     @property
     def _seen(self) -> QueryContext:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from instep.bootstrap import App
-    from instep.control.selection.selections import SwitchedConnection, Verb
+    from instep.control.selection.selections import SwitchedConnection
+    from instep.operations.kinds import Verb
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
 

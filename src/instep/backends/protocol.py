@@ -14,19 +14,17 @@ if TYPE_CHECKING:
     from instep.control.detector import DetectorStatus
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
-    from instep.control.selection.selections import Verb
     from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
-    from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
+    from instep.model import Job, JobStatus, Review, Worker
     from instep.operations.everyday.sync import SyncRequest
-    from instep.operations.kinds import Answer
+    from instep.operations.kinds import Answer, Verb
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
     from instep.schema.changes.counts import Counts
     from instep.store.server.api_keys import ApiKey
-    from instep.store.work.rollouts import RolloutDraft
     from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import SyncReport
@@ -109,6 +107,10 @@ class OperationBackend(Protocol):
         """Do at once what needs no job; return the record that its specification names."""
         ...
 
+    def rehearse(self, request: ImmediateRequest) -> Any:
+        """Do all of it but keep nothing; return the record that its specification names."""
+        ...
+
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Do all of these at once, or none; return their records. Raises the error of what is refused."""
         ...
@@ -144,56 +146,6 @@ class SelectionBackend(Protocol):
     def switch(self, made: SelectionPreview) -> None:
         """Switch all objects of the preview, or none."""
         ...
-
-
-@dataclass(frozen=True)
-class RolloutRequest:
-    """A rollout that is wanted: one of `turns`, `change` (verdict and change) and `preset`. `gates` as a person writes
-    them."""
-
-    group: ConnectionGroup
-    turns: Sequence[tuple[Verb, str]] = ()
-    change: tuple[str, str] | None = None
-    preset: str = ""
-    sizes: tuple[str, ...] = ()
-    gates: Sequence[str] = ()
-    canary: tuple[str, ...] = ()
-
-
-class RolloutBackend(Protocol):
-    """Rollouts are named by their ids, or how these begin."""
-
-    def find(self) -> list[Rollout]:
-        """Newest first."""
-        ...
-
-    def get(self, id: str) -> Rollout: ...
-
-    def text(self, made: Rollout) -> str:
-        """Return a sentence on what is rolled out."""
-        ...
-
-    def members(self, id: str) -> list[Member]: ...
-
-    def detect(self, wanted: RolloutRequest) -> Mapping[str, str]:
-        """Looks at all sources; what went wrong, by connection."""
-        ...
-
-    def draft(self, wanted: RolloutRequest) -> tuple[RolloutDraft, str]:
-        """The compatibility table, and what is rolled out; touches nothing."""
-        ...
-
-    def create(self, wanted: RolloutRequest) -> Rollout: ...
-
-    def advance(self, id: str, *, every: bool) -> Rollout: ...
-
-    def resume(self, id: str, *, every: bool, accept: str) -> Rollout: ...
-
-    def roll_back(self, id: str, *, wave: int, connections: Sequence[str]) -> Rollout: ...
-
-    def stop(self, id: str, reason: str) -> Rollout: ...
-
-    def skip(self, id: str, connections: Sequence[str], reason: str) -> Rollout: ...
 
 
 class PolicyBackend(Protocol):
@@ -302,9 +254,6 @@ class Backend(Protocol):
     def selections(self) -> SelectionBackend: ...
 
     @property
-    def rollouts(self) -> RolloutBackend: ...
-
-    @property
     def policies(self) -> PolicyBackend: ...
 
     @property
@@ -347,8 +296,17 @@ class Backend(Protocol):
         """Return the one answer of a query. Raises NotFound for an object that is not there."""
         ...
 
-    def items(self, query: Query, limit: int) -> list[Any]:
-        """Return at most `limit` items of the list that a query asks for."""
+    def items(self, query: Query, limit: int | None = None) -> list[Any]:
+        """Return the items of the list that a query asks for, at most `limit`."""
+        ...
+
+    def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
+        """Detect changes of all connections of a group; return what went wrong, by connection."""
+        ...
+
+    def carry_rollout(self, request: ImmediateRequest) -> None:
+        """Have a rollout carried on by one step until it waits again: by a worker, or where none is, in this
+        process."""
         ...
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:

@@ -14,13 +14,14 @@ from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
-from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
+from instep.backends.rollout_steps import follow_step
 from instep.control.detector import DetectorStatus, patch
 from instep.control.reviews import ChangeFilter, selected
+from instep.control.rollouts.waves import ConnectionGroup, among
 from instep.errors import Blocked, InstepError, NotFound, ProjectError
-from instep.model import Job, JobStatus, Member, Review, Worker
+from instep.model import Job, JobStatus, Review, Worker
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.schemas import GetSchema
 from instep.operations.registry import immediate_for, query_for, result_of, spec_for
@@ -68,6 +69,9 @@ class RemoteOperations:
     def perform(self, request: ImmediateRequest) -> Any:
         return self._send(request)
 
+    def rehearse(self, request: ImmediateRequest) -> Any:
+        return self._send(request, rehearsed=True)
+
     def _send(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec, path, body = _address(request, immediate_for(request))
         client = self.works.client
@@ -77,7 +81,7 @@ class RemoteOperations:
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Rehearse all before any is done: each is a request of its own."""
-        raise_refused(requests, [self._send(one, rehearsed=True) for one in requests])
+        raise_refused(requests, [self.rehearse(one) for one in requests])
         done = [self._send(one) for one in requests]
         raise_refused(requests, done)
         return done
@@ -168,24 +172,23 @@ _NAMED = 20
 
 
 class RemoteBackend:
-    """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters, `told`
-    what became of a connection of a rollout. `folder`: where lock files are."""
+    """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters.
+    `folder`: where lock files are."""
 
     def __init__(
         self,
         client: Client,
         follower: Follower,
         say: Callable[[str], None],
-        told: Callable[[Member], None],
         folder: Path,
     ) -> None:
         self._api, self._follower, self.folder = client, follower, folder
+        self._notify = say
         self._works = works = Works(client, follower, say)
         self.planning = RemotePlans(works, self._review)
         self.rows = RemoteRows(works, self.report)
         self.operations = RemoteOperations(works)
         self.selections = RemoteSelections(client)
-        self.rollouts = RemoteRollouts(works, told, say)
         self.policies = RemotePolicies(client)
         self.detectors = RemoteDetectors(client)
         self.notices = RemoteNotifications(client)
@@ -291,9 +294,27 @@ class RemoteBackend:
         spec, path, parameters = _address(query, query_for(query))
         return record(result_of(spec), self._api.get(path, **parameters))
 
-    def items(self, query: Query, limit: int) -> list[Any]:
-        """Return at most `limit` items of the list that a query asks for."""
+    def items(self, query: Query, limit: int | None = None) -> list[Any]:
+        """Return the items of the list that a query asks for, at most `limit`."""
         return list(self._each(query, limit))
+
+    def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
+        """Put all detections into the queue at once, then wait for one after the other."""
+        failed: dict[str, str] = {}
+        listed = self._api.pages("/connections")
+        names = among(group, [(one["name"], one["destination"], one["tags"]) for one in listed])
+        jobs = {name: self._works.begin(name, "detect", {"why": "rollout"})["id"] for name in names}
+        for name, job in jobs.items():
+            try:
+                self._follower.done(job)
+            except InstepError as error:
+                failed[name] = error.message
+        return failed
+
+    def carry_rollout(self, request: ImmediateRequest) -> None:
+        """Follow the worker that carries the rollout on."""
+        waits = self._follower.waits()
+        follow_step(self, request, self._notify, lambda: self._follower.sleep(next(waits)))
 
     def _each(self, query: Query, limit: int | None = None) -> Iterator[Any]:
         spec, path, parameters = _address(query, query_for(query))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import SelectionPreview, SelectionStep
-from instep.control.selection.selections import Verb
+from instep.operations.kinds import Verb
 
 if TYPE_CHECKING:
     from instep.project.files.policy_files import SampleCase

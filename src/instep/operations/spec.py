@@ -266,11 +266,14 @@ class ImmediateSpec:
     audit: str
     """What the audit log calls it; names in braces are fields of the request."""
     target: str
-    """The field of the request that the audit log names as its target; without a value it is all connections."""
+    """The field of the request that the audit log names as its target; without a value it is all connections. A text
+    that is no field is the target itself."""
     match: str = ""
     """The field that names the object whose ETag If-Match is compared with; "": If-Match is refused."""
     status: int = 200
     """The HTTP status of the answer; a rehearsal is answered 200."""
+    fresh: str = ""
+    """The field of the answer that is false where it was under way before, which is answered 200."""
     told_once: str = ""
     """The field of the answer that holds a secret: null in a rehearsal, and when the request is sent again."""
     whole: bool = False
@@ -280,7 +283,7 @@ class ImmediateSpec:
 
     def noted(self, request: ImmediateRequest) -> tuple[str, str]:
         """Return the action and the target that the audit log has of a request."""
-        return self.audit.format(**vars(request)), getattr(request, self.target) or "all connections"
+        return self.audit.format(**vars(request)), getattr(request, self.target, self.target) or "all connections"
 
     @property
     def path(self) -> str:
@@ -291,7 +294,9 @@ class ImmediateSpec:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Options):
+        return value.options()
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _typed(value: Any, hint: Any) -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-Leads = Literal["name", "setting", "consent", "reason"]
+Leads = Literal["name", "setting", "consent", "reason", "parts"]
 """A `name` is looked up; a `setting` chooses among what the product does; a `consent` says what may be lost; a `reason`
-is a text for people."""
+is a text for people; `parts` have fields of their own."""
 
 
 @dataclass(frozen=True)
@@ -100,5 +100,7 @@ def _marks(annotation: Any) -> Iterator[Leads]:
         yield from (mark for one in arguments if one is not NoneType for mark in _marks(one))
     elif origin is tuple:
         yield from _marks(arguments[0])
+    elif is_dataclass(annotation):
+        yield "parts"
     elif origin is Literal or annotation in _PLAIN:
         yield "setting"

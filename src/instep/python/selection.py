@@ -11,7 +11,7 @@ from instep.python.results import Records
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend, SelectionStep
     from instep.control.selection.listing import Listed
-    from instep.control.selection.selections import Verb
+    from instep.operations.kinds import Verb
 
 
 class Selection:

@@ -36,7 +36,6 @@ from instep.server.routes import (
     quarantine,
     queue,
     resources,
-    rollouts,
     selections,
     settings,
     status,
@@ -79,7 +78,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 _ROOMS = (
     health, connections, detectors, settings, jobs, policies, resources, channels, events,
-    quarantine, keys, queue, status, rollouts, selections, operation_routes, immediate_routes,
+    quarantine, keys, queue, status, selections, operation_routes, immediate_routes,
     query_routes,
 )  # fmt: skip
 ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)

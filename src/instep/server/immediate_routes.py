@@ -21,9 +21,11 @@ from starlette.responses import Response
 from instep.control.immediate.context import WriteContext
 from instep.control.pauses import ActivePause
 from instep.control.queries.changes import ChangeLookup
+from instep.control.queries.rollouts import RolloutLookup, rollout_of
 from instep.control.queries.work import JobDetails
 from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
+from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
 from instep.operations.registry import immediate_specs, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork
@@ -32,7 +34,7 @@ from instep.server.connection_views import PauseOut, whole
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
 from instep.server.query_routes import context_of
-from instep.server.requests import Requested, request_model, texts_of
+from instep.server.requests import Requested, record_of, request_model, texts_of
 from instep.server.responses import REHEARSED, router
 from instep.server.roles import Need, again
 from instep.server.routes.keys import KeyOut, key_document
@@ -50,6 +52,7 @@ _AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]
     "connection": whole,
     "change": lambda the, who, id: jsonable_encoder(ChangeLookup().find(context_of(the, who), GetChange(id))),
     "key": lambda the, who, id: key_document(the, id),
+    "rollout": lambda the, who, id: jsonable_encoder(RolloutLookup().find(context_of(the, who), GetRollout(id))),
 }
 """The document of an object as it is read, by the field that names the object."""
 _CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
@@ -86,18 +89,19 @@ def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
     made.__name__, made.__doc__ = spec.name, spec.request.__doc__
     method, _, path = spec.route.partition(" ")
     response = _response_model(spec)
-    more: Any = {200: {"model": response, "description": REHEARSED}} if spec.status != 200 else {}
+    text = f"It was under way before this request. {REHEARSED}" if spec.fresh else REHEARSED
+    more: Any = {200: {"model": response, "description": text}} if spec.status != 200 else {}
     routes.add_api_route(
         path, made, methods=[method], status_code=spec.status, response_model=response, responses=more, name=spec.name
     )
 
 
 def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: Requested | None) -> ImmediateRequest:
-    given = {name: getattr(body, name) for name in type(body).model_fields} if body is not None else {}
     try:
-        return record(**in_path, **given)
+        found: ImmediateRequest = record(**in_path) if body is None else record_of(body, **in_path)
     except ValueError as error:  # fields that do not go together
         raise RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": str(error)}]) from None
+    return found
 
 
 def _perform(
@@ -109,6 +113,8 @@ def _perform(
     if (check := _CHECKS.get(spec.name)) is not None:
         check(the, who, request)
     context = WriteContext(the.project, lambda: the.store, the.names(who), lambda one: the.sees(who, one), who=who.who)
+    if (rollout := getattr(request, "rollout", None)) is not None:
+        rollout_of(context, rollout)
     work: ImmediateWork = work_of(spec)()
     prepared = None if writes.repeated() else work.prepare(context, request)
 
@@ -118,7 +124,8 @@ def _perform(
         result = work.execute(context, request, prepared)
         body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
         again = {**body, spec.told_once: None} if spec.told_once else body
-        return WriteAnswer(again if writes.dry_run else body, spec.status, work.detail(request, result), kept=again)
+        status = 200 if spec.fresh and not body[spec.fresh] else spec.status
+        return WriteAnswer(again if writes.dry_run else body, status, work.detail(request, result), kept=again)
 
     return writes.run(*spec.noted(request), do)
 

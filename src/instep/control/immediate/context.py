@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from instep.control.queries.context import QueryContext
+from instep.control.resources.resources import Resources
 
 
 @dataclass(frozen=True)
@@ -16,3 +17,8 @@ class WriteContext(QueryContext):
     """Who asks, as the store notes it."""
     decide_anew: Callable[[str], None] | None = None
     """Decide by the policy of today about what was found last of a connection; None where only a worker may."""
+
+    @property
+    def resources(self) -> Resources:
+        """The managed resources: the file's sections, and those of the server's store."""
+        return Resources(self.project, self.store)

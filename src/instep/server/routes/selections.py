@@ -9,7 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from instep.control.queries.policy import SelectionListing
-from instep.control.selection.selections import Verb, place_of, switch, wanted
+from instep.control.selection.selections import place_of, switch, wanted
+from instep.operations.kinds import Verb
 from instep.server.access import CallerDep, ServerDep
 from instep.server.models import DryRunResult, RequestModel, ResponseModel
 from instep.server.responses import ConnectionName, router

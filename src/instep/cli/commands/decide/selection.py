@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from instep.backends.protocol import SelectionPreview, SelectionStep
     from instep.cli.screen import Screen
     from instep.control.selection.listing import Listed
-    from instep.control.selection.selections import Verb
+    from instep.operations.kinds import Verb
 
 selection = typer.Typer(
     help="Select the tables and columns that are replicated; hash columns.",
