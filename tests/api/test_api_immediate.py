@@ -12,14 +12,17 @@ import pytest
 from api_world import Api, project, recorded, serve
 
 from instep.backends.decode import record
+from instep.bootstrap.app import opens
+from instep.control import detector
 from instep.control.resources import api_keys
 from instep.control.resources.api_keys import ROLES
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
 from instep.operations.spec import ImmediateSpec, ImmediateWork
 from instep.operations.values import leads_to
+from instep.project.served import served
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.server.immediate_routes import body_of
+from instep.server.immediate_routes import AS_READ, body_of
 from instep.server.requests import texts_of
 from instep.server.roles import NEEDS
 from instep.store.catalogs.discoveries import CachedDiscovery
@@ -31,7 +34,8 @@ SPECS = pytest.mark.parametrize("spec", immediate_specs().values(), ids=immediat
 def test_its_path_names_fields_and_each_field_has_a_text(spec: ImmediateSpec) -> None:
     names, texts = {one.name for one in fields(spec.request)}, texts_of(spec.request)
     target = {spec.target} if " " not in spec.target else set()  # a text
-    assert {*re.findall(r"{(\w+)}", spec.path), *target, spec.match or "connection"} <= names | {"connection"}
+    assert {*re.findall(r"{(\w+)}", spec.path), *target} <= names
+    assert spec.match in {"", *AS_READ}
     assert NEEDS[spec.route] == spec.role
     for name, hint in get_type_hints(spec.request, include_extras=True).items():
         assert leads_to(hint)
@@ -78,6 +82,14 @@ def a_backfill(api: Api) -> None:
 
 
 ROLLOUT = {"selection": [{"verb": "off", "object": "main.orders"}], "group": {"matching": ["*"]}}
+
+
+def a_served_connection(api: Api) -> str:
+    """Return the name of a connection that the server keeps."""
+    spec = {"source": "db", "destination": "lake", "tags": ["europe"]}
+    api.app.objects.put("connection", "served", spec, who="test")
+    api.app.project = served(api.app.project, api.store.objects, opens(api.store.secrets))
+    return "served"
 
 
 def known_tables(api: Api) -> None:
@@ -136,6 +148,10 @@ CASES = [
          {"name": "new", "role": "viewer", "groups": ["europe"]}),
     Case("rotate_key", {"key": a_key, "days": 3}, "key.rotate", "key", {"name": "other", "role": "viewer"}),
     Case("revoke_key", {"key": a_key}, "key.revoke", "key", {"name": "other"}),
+    Case("enable_detector", {"connection": "eu", "why": "resolved"}, "detector.enable", "eu", {"why": "resolved"},
+         before=lambda api: detector.switch_off(api.store, "eu", "a test")),
+    Case("set_detector_options", {"connection": a_served_connection, "values": {"frequency": 1800}}, "detector.set",
+         "connection", {"options": ["frequency"], "table": ""}),
     Case("create_rollout", ROLLOUT, "rollout.create", "a new rollout", {"group": {"matching": ["*"]}},
          before=known_tables),
     Case("advance_rollout", {"rollout": a_rollout, "every": True}, "rollout.advance", "rollout", {"every": True}),

@@ -19,6 +19,7 @@ from instep.control.queries.context import QueryContext
 from instep.events import ChangeSnoozed
 from instep.model import Member
 from instep.operations.queries.changes import GetChange, ListChanges
+from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.govern import CheckAudit, GetDelivery, ListAudit, ListDeliveries
 from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
 from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection
@@ -88,6 +89,7 @@ def asked(api: Api) -> Iterator[Query]:
     yield ExplainDecision("eu", "main.item.note", "column.removed")
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
+    yield GetDetector("eu")
     yield ListRollouts(status=("ready",))
     yield GetRollout(store.rollouts.find()[0].id)
     yield ListRolloutConnections(store.rollouts.find()[0].id)

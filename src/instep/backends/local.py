@@ -20,7 +20,6 @@ from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Que
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
     from instep.bootstrap import App
-    from instep.control.detector import DetectorStatus
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
     from instep.control.reviews import ChangeFilter
@@ -110,30 +109,6 @@ class LocalNotifications:
         return try_channel(self.app.channel(channel), channel, utc_now())
 
 
-class LocalDetectors:
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    def standing(self, connection: str) -> DetectorStatus:
-        from instep.control.detector import standing
-
-        return standing(self.app.store, self.app.project, connection)
-
-    def enable(self, connection: str) -> bool:
-        from instep.bootstrap import user
-        from instep.control.detector import switch_on
-
-        return switch_on(self.app.store, connection, user())
-
-    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
-        from instep.bootstrap import user
-        from instep.control.detector import patch
-        from instep.control.resources.resources import merged
-
-        spec = self.app.objects.get("connection", connection).spec
-        self.app.objects.put("connection", connection, merged(spec, patch(spec, options, table)), who=user())
-
-
 class LocalPlans:
     def __init__(self, app: App) -> None:
         self.app = app
@@ -204,7 +179,6 @@ class LocalBackend:
         self.operations = LocalOperations(app, watch)
         self.selections = LocalSelections(app)
         self.policies = LocalPolicies(app)
-        self.detectors = LocalDetectors(app)
         self.notices = LocalNotifications(app)
 
     def __enter__(self) -> Self:

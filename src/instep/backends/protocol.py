@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from instep.control.detector import DetectorStatus
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.destinations.facets import Savepoint
@@ -164,18 +163,6 @@ class PolicyBackend(Protocol):
         ...
 
 
-class DetectorBackend(Protocol):
-    def standing(self, connection: str) -> DetectorStatus: ...
-
-    def enable(self, connection: str) -> bool:
-        """False if it had not switched itself off."""
-        ...
-
-    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
-        """Options by their long names, of a table's pattern or ("") of the source as a whole; None takes one away."""
-        ...
-
-
 class NotificationBackend(Protocol):
     def test(self, channel: str) -> int:
         """Sends a test message at once; the receiver's answer, 0 where the channel has none."""
@@ -255,9 +242,6 @@ class Backend(Protocol):
 
     @property
     def policies(self) -> PolicyBackend: ...
-
-    @property
-    def detectors(self) -> DetectorBackend: ...
 
     @property
     def notices(self) -> NotificationBackend: ...

@@ -17,7 +17,6 @@ from instep.backends.remote_jobs import Follower, Works, error_of, report_of
 from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.backends.rollout_steps import follow_step
-from instep.control.detector import DetectorStatus, patch
 from instep.control.reviews import ChangeFilter, selected
 from instep.control.rollouts.waves import ConnectionGroup, among
 from instep.errors import Blocked, InstepError, NotFound, ProjectError
@@ -100,29 +99,6 @@ class RemoteNotifications:
 
 
 @dataclass(frozen=True)
-class RemoteDetectors:
-    client: Client
-
-    def standing(self, connection: str) -> DetectorStatus:
-        found = dict(self.client.get(f"/connections/{part(connection)}/detector"))
-        disabled = found.pop("internal_disabled_detect_schema_changes")
-        jobs = {"job": self._job(found.pop("current")), "last": self._job(found.pop("last"))}
-        return record(DetectorStatus, {**found, **jobs, "internal_disabled": disabled})
-
-    def _job(self, told: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """The whole job of a detection."""
-        return dict(self.client.get(f"/queue/{part(told['job'])}")) if told else None
-
-    def enable(self, connection: str) -> bool:
-        return bool(self.client.post(f"/connections/{part(connection)}/detector/enable", {})["changed"])
-
-    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
-        path = f"/connections/{part(connection)}/settings"
-        found, tag = self.client.read(path)
-        self.client.patch(path, {"spec": patch(found["spec"], options, table)}, tag)
-
-
-@dataclass(frozen=True)
 class RemotePlans:
     """`change` finds a change by its id, or how that begins."""
 
@@ -190,7 +166,6 @@ class RemoteBackend:
         self.operations = RemoteOperations(works)
         self.selections = RemoteSelections(client)
         self.policies = RemotePolicies(client)
-        self.detectors = RemoteDetectors(client)
         self.notices = RemoteNotifications(client)
 
     def __enter__(self) -> Self:

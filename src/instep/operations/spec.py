@@ -269,7 +269,7 @@ class ImmediateSpec:
     """The field of the request that the audit log names as its target; without a value it is all connections. A text
     that is no field is the target itself."""
     match: str = ""
-    """The field that names the object whose ETag If-Match is compared with; "": If-Match is refused."""
+    """The document whose ETag If-Match is compared with, as `server.immediate_routes` names it; "": it is refused."""
     status: int = 200
     """The HTTP status of the answer; a rehearsal is answered 200."""
     fresh: str = ""

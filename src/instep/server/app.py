@@ -27,7 +27,6 @@ from instep.server.roles import NEEDS, OPEN, PREFIX
 from instep.server.routes import (
     channels,
     connections,
-    detectors,
     events,
     health,
     jobs,
@@ -77,7 +76,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 _ROOMS = (
-    health, connections, detectors, settings, jobs, policies, resources, channels, events,
+    health, connections, settings, jobs, policies, resources, channels, events,
     quarantine, keys, queue, status, selections, operation_routes, immediate_routes,
     query_routes,
 )  # fmt: skip

@@ -29,7 +29,7 @@ from instep.server.fivetran_api import (
 )
 from instep.server.immediate_routes import body_of
 from instep.server.requests import parts_of, request_model
-from instep.server.routes import detectors, policies, quarantine, selections
+from instep.server.routes import policies, quarantine, selections
 
 SPEC = "the object's keys, above"
 TOLD = "stored and returned; it has no effect"
@@ -130,7 +130,6 @@ OWN: Mapping[type[BaseModel], Words] = {
     resources.NewObject: _each(spec="spec", name="name tags"),
     resources.ObjectWhole: _each(spec="spec", name="tags"),
     resources.ObjectChange: _each(spec="spec", name="tags"),
-    detectors.EnableDetectorRequest: _each(reason="why"),
     policies.Cases: _each(name="cases"),
     policies.Another: _each(name="name", spec="policy", setting="since"),
     quarantine.Matching: _each(name="table key"),

@@ -1,6 +1,6 @@
 """The routes of operations that are done at once: path, role, body and answer are those of the specification.
 
-What If-Match is compared with stands in `_AS_READ`, which has a function for each kind of object that is read with an
+What If-Match is compared with stands in `AS_READ`, which has a function for each document that is read with an
 ETag; what else a key has to be allowed in `_CHECKS`.
 """
 
@@ -20,15 +20,15 @@ from starlette.responses import Response
 
 from instep.control.immediate.context import WriteContext
 from instep.control.pauses import ActivePause
-from instep.control.queries.changes import ChangeLookup
-from instep.control.queries.rollouts import RolloutLookup, rollout_of
+from instep.control.queries.rollouts import rollout_of
 from instep.control.queries.work import JobDetails
 from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
+from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
-from instep.operations.registry import immediate_specs, result_of, work_of
-from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork
+from instep.operations.registry import immediate_specs, query_for, result_of, work_of
+from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork, Query
 from instep.server.access import CallerDep, ServerDep, check_role
 from instep.server.connection_views import PauseOut, whole
 from instep.server.context import Caller, ServerContext
@@ -48,13 +48,25 @@ def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> N
     check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
 
 
-_AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]] = {
-    "connection": whole,
-    "change": lambda the, who, id: jsonable_encoder(ChangeLookup().find(context_of(the, who), GetChange(id))),
-    "key": lambda the, who, id: key_document(the, id),
-    "rollout": lambda the, who, id: jsonable_encoder(RolloutLookup().find(context_of(the, who), GetRollout(id))),
+def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
+    """Return what reads the document that a query answers about the object of a request."""
+
+    def read(the: ServerContext, who: Caller, request: Any) -> Mapping[str, Any]:
+        asked = query(request)
+        found: Mapping[str, Any] = jsonable_encoder(work_of(query_for(asked))().find(context_of(the, who), asked))
+        return found
+
+    return read
+
+
+AS_READ: Mapping[str, Callable[[ServerContext, Caller, Any], Mapping[str, Any]]] = {
+    "connection": lambda the, who, request: whole(the, who, request.connection),
+    "change": _found(lambda request: GetChange(request.change)),
+    "key": lambda the, who, request: key_document(the, request.key),
+    "rollout": _found(lambda request: GetRollout(request.rollout)),
+    "detector": _found(lambda request: GetDetector(request.connection)),
 }
-"""The document of an object as it is read, by the field that names the object."""
+"""The document that If-Match is compared with, as it is read, by the name that a specification has for it."""
 _CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
 """What else a key has to be allowed for a request."""
 _SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut, ApiKey: KeyOut}
@@ -120,7 +132,7 @@ def _perform(
 
     def do() -> WriteAnswer:
         if spec.match:
-            writes.check(_AS_READ[spec.match](the, who, getattr(request, spec.match)))
+            writes.check(AS_READ[spec.match](the, who, request))
         result = work.execute(context, request, prepared)
         body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
         again = {**body, spec.told_once: None} if spec.told_once else body

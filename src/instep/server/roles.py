@@ -33,8 +33,6 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/settings": "viewer",
     "PUT /connections/{connection}/settings": "approver",
     "PATCH /connections/{connection}/settings": "approver",
-    "GET /connections/{connection}/detector": "viewer",
-    "POST /connections/{connection}/detector/enable": "operator",
     "POST /connections/{connection}/policy/test": "viewer",
     "POST /connections/{connection}/policy/simulation": "viewer",
     "GET /connections/{connection}/backfills/estimate": "viewer",
