@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from instep.operations.immediate.changes import AnswerChangesRequest, SnoozeChangeRequest
-from instep.operations.queries.changes import GetChange
 from instep.operations.registry import immediate_for, work_of
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *,
     Raises Conflict for one that was answered or superseded meanwhile.
     """
     ids = tuple(review.id for review in found)
-    backend.operations.perform_all([AnswerChangesRequest(answer=answer, hash=hashed, ids=ids)])
-    return [backend.query(GetChange(id)) for id in ids]
+    [done] = backend.operations.perform_all([AnswerChangesRequest(answer=answer, hash=hashed, ids=ids)])
+    return [one.change for one in done.items]
 
 
 def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> list[Review]:
