@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
+from instep.backends.local_policies import LocalPolicies
 from instep.backends.local_rows import LocalRows
-from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
@@ -177,7 +177,6 @@ class LocalBackend:
         self.planning = LocalPlans(app)
         self.rows = LocalRows(app, watch)
         self.operations = LocalOperations(app, watch)
-        self.selections = LocalSelections(app)
         self.policies = LocalPolicies(app)
         self.notices = LocalNotifications(app)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Review, Worker
     from instep.operations.everyday.sync import SyncRequest
-    from instep.operations.kinds import Answer, Verb
+    from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
@@ -115,38 +115,6 @@ class OperationBackend(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class SelectionStep:
-    """The effect of switching one object. `changed` is false where it is already so; `lines` are the consequences, for
-    people."""
-
-    object: str
-    changed: bool
-    lines: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SelectionPreview:
-    """Switches that were prepared. Only the backend that has prepared them reads `made`."""
-
-    connection: str
-    verb: Verb
-    objects: Sequence[SelectionStep]
-    made: Any = field(default=None, repr=False)
-
-
-class SelectionBackend(Protocol):
-    def switching(
-        self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
-    ) -> SelectionPreview:
-        """Preview the switch of objects, named by paths and by patterns of tables and columns."""
-        ...
-
-    def switch(self, made: SelectionPreview) -> None:
-        """Switch all objects of the preview, or none."""
-        ...
-
-
 class PolicyBackend(Protocol):
     """All answers are documents of `control.policy_documents`."""
 
@@ -236,9 +204,6 @@ class Backend(Protocol):
 
     @property
     def operations(self) -> OperationBackend: ...
-
-    @property
-    def selections(self) -> SelectionBackend: ...
 
     @property
     def policies(self) -> PolicyBackend: ...

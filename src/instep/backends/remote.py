@@ -14,8 +14,8 @@ from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
+from instep.backends.remote_policies import RemotePolicies
 from instep.backends.remote_rows import RemoteRows
-from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.backends.rollout_steps import follow_step
 from instep.control.reviews import ChangeFilter, selected
 from instep.control.rollouts.waves import ConnectionGroup, among
@@ -164,7 +164,6 @@ class RemoteBackend:
         self.planning = RemotePlans(works, self._review)
         self.rows = RemoteRows(works, self.report)
         self.operations = RemoteOperations(works)
-        self.selections = RemoteSelections(client)
         self.policies = RemotePolicies(client)
         self.notices = RemoteNotifications(client)
 

@@ -35,7 +35,6 @@ from instep.server.routes import (
     quarantine,
     queue,
     resources,
-    selections,
     settings,
     status,
 )
@@ -77,7 +76,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 _ROOMS = (
     health, connections, settings, jobs, policies, resources, channels, events,
-    quarantine, keys, queue, status, selections, operation_routes, immediate_routes,
+    quarantine, keys, queue, status, operation_routes, immediate_routes,
     query_routes,
 )  # fmt: skip
 ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)

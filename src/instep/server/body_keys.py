@@ -29,7 +29,7 @@ from instep.server.fivetran_api import (
 )
 from instep.server.immediate_routes import body_of
 from instep.server.requests import parts_of, request_model
-from instep.server.routes import policies, quarantine, selections
+from instep.server.routes import policies, quarantine
 
 SPEC = "the object's keys, above"
 TOLD = "stored and returned; it has no effect"
@@ -133,7 +133,6 @@ OWN: Mapping[type[BaseModel], Words] = {
     policies.Cases: _each(name="cases"),
     policies.Another: _each(name="name", spec="policy", setting="since"),
     quarantine.Matching: _each(name="table key"),
-    selections.SwitchRequest: _each(setting="verb", name="objects matching"),
     **{
         request_model(spec.request): _of_record(spec.request)
         for spec in specs().values()

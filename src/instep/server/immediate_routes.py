@@ -7,7 +7,7 @@ ETag; what else a key has to be allowed in `_CHECKS`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from inspect import Parameter, Signature
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -25,6 +25,7 @@ from instep.control.queries.work import JobDetails
 from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
 from instep.operations.queries.detectors import GetDetector
+from instep.operations.queries.policy import GetSelection
 from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
 from instep.operations.registry import immediate_specs, query_for, result_of, work_of
@@ -59,14 +60,20 @@ def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, An
     return read
 
 
-AS_READ: Mapping[str, Callable[[ServerContext, Caller, Any], Mapping[str, Any]]] = {
-    "connection": lambda the, who, request: whole(the, who, request.connection),
-    "change": _found(lambda request: GetChange(request.change)),
-    "key": lambda the, who, request: key_document(the, request.key),
-    "rollout": _found(lambda request: GetRollout(request.rollout)),
-    "detector": _found(lambda request: GetDetector(request.connection)),
+Read = Callable[[ServerContext, Caller, Any], Mapping[str, Any]]
+AS_READ: Mapping[str, Sequence[Read]] = {
+    "connection": (lambda the, who, request: whole(the, who, request.connection),),
+    "change": (_found(lambda request: GetChange(request.change)),),
+    "key": (lambda the, who, request: key_document(the, request.key),),
+    "rollout": (_found(lambda request: GetRollout(request.rollout)),),
+    "detector": (_found(lambda request: GetDetector(request.connection)),),
+    "selection": (
+        _found(lambda request: GetSelection(request.connection, columns=False)),
+        _found(lambda request: GetSelection(request.connection, columns=True)),
+    ),
 }
-"""The document that If-Match is compared with, as it is read, by the name that a specification has for it."""
+"""The document that If-Match is compared with, in each way that it may be read, by the name that a specification has
+for it."""
 _CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
 """What else a key has to be allowed for a request."""
 _SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut, ApiKey: KeyOut}
@@ -132,7 +139,7 @@ def _perform(
 
     def do() -> WriteAnswer:
         if spec.match:
-            writes.check(AS_READ[spec.match](the, who, request))
+            writes.check(*(() if writes.match is None else (read(the, who, request) for read in AS_READ[spec.match])))
         result = work.execute(context, request, prepared)
         body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
         again = {**body, spec.told_once: None} if spec.told_once else body

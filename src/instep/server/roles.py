@@ -36,7 +36,6 @@ NEEDS: Mapping[str, Role] = {
     "POST /connections/{connection}/policy/test": "viewer",
     "POST /connections/{connection}/policy/simulation": "viewer",
     "GET /connections/{connection}/backfills/estimate": "viewer",
-    "POST /connections/{connection}/selection": "approver",
     "GET /connections/{connection}/quarantine": "operator",
     "POST /connections/{connection}/quarantine/matches": "approver",
     **_objects("sources", "admin"),
