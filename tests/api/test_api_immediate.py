@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from api_world import Api, project, recorded, serve
+from api_world import PROJECT, Api, project, recorded, serve
+from sqlalchemy import insert
 
 from instep.backends.decode import record
 from instep.bootstrap.app import opens
 from instep.control import detector
+from instep.control.immediate import notifications
 from instep.control.resources import api_keys
 from instep.control.resources.api_keys import ROLES
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
@@ -26,6 +28,7 @@ from instep.server.immediate_routes import AS_READ, body_of
 from instep.server.requests import texts_of
 from instep.server.roles import NEEDS
 from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.tables.notices import deliveries
 
 SPECS = pytest.mark.parametrize("spec", immediate_specs().values(), ids=immediate_specs())
 
@@ -92,6 +95,16 @@ def a_served_connection(api: Api) -> str:
     return "served"
 
 
+def a_dead_delivery(api: Api) -> int:
+    """Return the number of a delivery that was given up."""
+    with api.store._db.write() as transaction:
+        now = api.store.api_keys.now()
+        row = {"channel": "ops", "notices": 1, "status": "dead", "created": now, "due": now, "ended": now}
+        row |= {"id": "m-1", "batch": "", "urgent": False}
+        made = transaction.execute(insert(deliveries).values(**row))
+    return int(made.inserted_primary_key[0])
+
+
 def known_tables(api: Api) -> None:
     """Let all connections have a table."""
     for name in ("eu", "us"):
@@ -151,6 +164,10 @@ CASES = [
     Case("switch_selection", {"connection": "eu", "verb": "off", "objects": ["main.orders"]}, "connection.selection",
          "eu", {"verb": "off", "objects": ["main.orders"], "matching": [], "turned": ["main.orders"]},
          before=known_tables),
+    Case("test_channel", {"name": "ops"}, "channel.test", "name", {"code": 204}),
+    Case("open_channel", {"name": "ops"}, "channel.open", "name",
+         before=lambda api: api.store.outbox.close("ops", "x")),
+    Case("retry_delivery", {"delivery": a_dead_delivery}, "delivery.retry", "delivery", {"channel": "ops"}),
     Case("enable_detector", {"connection": "eu", "why": "resolved"}, "detector.enable", "eu", {"why": "resolved"},
          before=lambda api: detector.switch_off(api.store, "eu", "a test")),
     Case("set_detector_options", {"connection": a_served_connection, "values": {"frequency": 1800}}, "detector.set",
@@ -173,9 +190,20 @@ EACH = pytest.mark.parametrize("case", ONE_EACH, ids=[one.spec for one in ONE_EA
 ALL = pytest.mark.parametrize("case", CASES, ids=[f"{one.spec}-{n}" for n, one in enumerate(CASES)])
 
 
+WITH_CHANNEL = PROJECT + "channels: {ops: {type: webhook, url: '${env:OPS_URL}', secret: '${env:OPS}'}}\n"
+
+
+@pytest.fixture(autouse=True)
+def receiver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each channel answer without a request."""
+    monkeypatch.setenv("OPS", "whsec_" + "x" * 32)
+    monkeypatch.setenv("OPS_URL", "https://example.com/x")
+    monkeypatch.setattr(notifications, "try_channel", lambda *given: 204)
+
+
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    with project(tmp_path) as app:
+    with project(tmp_path, WITH_CHANNEL) as app:
         yield serve(app)
 
 
@@ -215,7 +243,7 @@ def test_it_is_done_once_and_noted(api: Api, case: Case) -> None:
     assert record(result_of(spec), told[0].json())
     [entry] = entries(api, case)
     assert (entry.target, {k: v for k, v in entry.detail.items() if k in case.detail}) == (
-        values.get(case.target, case.target), dict(case.detail),
+        str(values.get(case.target, case.target)), dict(case.detail),
     )  # fmt: skip
 
 
@@ -270,7 +298,7 @@ def test_a_server_answers_what_the_project_answers(case: Case, tmp_path: Path) -
     answers = []
     for at in ("here", "there"):
         (tmp_path / at).mkdir()
-        with project(tmp_path / at) as app:
+        with project(tmp_path / at, WITH_CHANNEL) as app:
             api = serve(app)
             values, spec = values_of(api, case), immediate_specs()[case.spec]
             if at == "here":

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
@@ -54,14 +54,17 @@ class LocalOperations:
 
     def rehearse(self, request: ImmediateRequest) -> Any:
         with suppress(_Rehearsed), self.app.store.transaction():
-            done = self.perform(request)
+            done = self._perform(request, rehearsed=True)
             raise _Rehearsed
         return done
 
     def perform(self, request: ImmediateRequest) -> Any:
+        return self._perform(request)
+
+    def _perform(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec = immediate_for(request)
         work: ImmediateWork = work_of(spec)()
-        context = self.write_context()
+        context = replace(self.write_context(), rehearsed=rehearsed)
         prepared = work.prepare(context, request)
         with self.app.store.transaction():
             result = work.execute(context, request, prepared)
@@ -79,7 +82,13 @@ class LocalOperations:
         from instep.bootstrap import user
         from instep.control.immediate.context import WriteContext
 
-        return WriteContext(self.app.project, lambda: self.app.store, who=user(), decide_anew=self._decide_anew)
+        return WriteContext(
+            self.app.project,
+            lambda: self.app.store,
+            who=user(),
+            decide_anew=self._decide_anew,
+            open_channel=self.app.channel,
+        )
 
     def _decide_anew(self, connection: str) -> None:
         from instep.sync.detection.pause import decide_anew
@@ -96,17 +105,6 @@ class LocalOperations:
         work.engine = self.app.engine(connection)
         with self.watch() as work.progress:
             yield work
-
-
-class LocalNotifications:
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    def test(self, channel: str) -> int:
-        from instep.notify.trial import try_channel
-        from instep.store.store import utc_now
-
-        return try_channel(self.app.channel(channel), channel, utc_now())
 
 
 class LocalPlans:
@@ -178,7 +176,6 @@ class LocalBackend:
         self.rows = LocalRows(app, watch)
         self.operations = LocalOperations(app, watch)
         self.policies = LocalPolicies(app)
-        self.notices = LocalNotifications(app)
 
     def __enter__(self) -> Self:
         self.app.__enter__()

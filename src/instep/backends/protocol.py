@@ -131,12 +131,6 @@ class PolicyBackend(Protocol):
         ...
 
 
-class NotificationBackend(Protocol):
-    def test(self, channel: str) -> int:
-        """Sends a test message at once; the receiver's answer, 0 where the channel has none."""
-        ...
-
-
 Ref = tuple[str, str]
 
 
@@ -207,9 +201,6 @@ class Backend(Protocol):
 
     @property
     def policies(self) -> PolicyBackend: ...
-
-    @property
-    def notices(self) -> NotificationBackend: ...
 
     def __enter__(self) -> Self: ...
 

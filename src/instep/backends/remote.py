@@ -91,14 +91,6 @@ class RemoteOperations:
 
 
 @dataclass(frozen=True)
-class RemoteNotifications:
-    client: Client
-
-    def test(self, channel: str) -> int:
-        return int(self.client.post(f"/channels/{part(channel)}/test", {})["code"])
-
-
-@dataclass(frozen=True)
 class RemotePlans:
     """`change` finds a change by its id, or how that begins."""
 
@@ -165,7 +157,6 @@ class RemoteBackend:
         self.rows = RemoteRows(works, self.report)
         self.operations = RemoteOperations(works)
         self.policies = RemotePolicies(client)
-        self.notices = RemoteNotifications(client)
 
     def __enter__(self) -> Self:
         return self

@@ -283,7 +283,8 @@ class ImmediateSpec:
 
     def noted(self, request: ImmediateRequest) -> tuple[str, str]:
         """Return the action and the target that the audit log has of a request."""
-        return self.audit.format(**vars(request)), getattr(request, self.target, self.target) or "all connections"
+        target = getattr(request, self.target, self.target)
+        return self.audit.format(**vars(request)), str(target or "all connections")
 
     @property
     def path(self) -> str:

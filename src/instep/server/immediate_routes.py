@@ -25,11 +25,13 @@ from instep.control.queries.work import JobDetails
 from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
 from instep.operations.queries.detectors import GetDetector
+from instep.operations.queries.govern import GetDelivery
 from instep.operations.queries.policy import GetSelection
 from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
 from instep.operations.registry import immediate_specs, query_for, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork, Query
+from instep.server import resources
 from instep.server.access import CallerDep, ServerDep, check_role
 from instep.server.connection_views import PauseOut, whole
 from instep.server.context import Caller, ServerContext
@@ -47,6 +49,11 @@ def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> N
     """Problem 403 for who may not ask for what the job does: trying it again takes the same role."""
     job = JobDetails().find(context_of(the, who), GetQueuedJob(request.job))
     check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
+
+
+def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
+    """Problem 404 for a channel that is not there, or that none of the key's connections uses."""
+    resources.known(the, who, "channel", request.name)
 
 
 def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
@@ -67,6 +74,7 @@ AS_READ: Mapping[str, Sequence[Read]] = {
     "key": (lambda the, who, request: key_document(the, request.key),),
     "rollout": (_found(lambda request: GetRollout(request.rollout)),),
     "detector": (_found(lambda request: GetDetector(request.connection)),),
+    "delivery": (_found(lambda request: GetDelivery(request.delivery)),),
     "selection": (
         _found(lambda request: GetSelection(request.connection, columns=False)),
         _found(lambda request: GetSelection(request.connection, columns=True)),
@@ -74,7 +82,11 @@ AS_READ: Mapping[str, Sequence[Read]] = {
 }
 """The document that If-Match is compared with, in each way that it may be read, by the name that a specification has
 for it."""
-_CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
+_CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {
+    "retry_job": _check_retry,
+    "test_channel": _check_channel,
+    "open_channel": _check_channel,
+}
 """What else a key has to be allowed for a request."""
 _SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut, ApiKey: KeyOut}
 """How records are shown that are read by a route of their own, too."""
@@ -131,7 +143,15 @@ def _perform(
         the.connection(who, connection)
     if (check := _CHECKS.get(spec.name)) is not None:
         check(the, who, request)
-    context = WriteContext(the.project, lambda: the.store, the.names(who), lambda one: the.sees(who, one), who=who.who)
+    context = WriteContext(
+        the.project,
+        lambda: the.store,
+        the.names(who),
+        lambda one: the.sees(who, one),
+        who=who.who,
+        open_channel=the.app.channel,
+        rehearsed=writes.dry_run,
+    )
     if (rollout := getattr(request, "rollout", None)) is not None:
         rollout_of(context, rollout)
     work: ImmediateWork = work_of(spec)()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from instep.control.queries.context import QueryContext
 from instep.control.resources.resources import Resources
+
+if TYPE_CHECKING:
+    from instep.notify.channel import Channel
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,10 @@ class WriteContext(QueryContext):
     """Who asks, as the store notes it."""
     decide_anew: Callable[[str], None] | None = None
     """Decide by the policy of today about what was found last of a connection; None where only a worker may."""
+    open_channel: Callable[[str], Channel] | None = None
+    """Open a channel that messages are sent to."""
+    rehearsed: bool = False
+    """Whether nothing of it is kept: then nothing may be sent, either."""
 
     @property
     def resources(self) -> Resources:
