@@ -22,6 +22,7 @@ from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.govern import CheckAudit, GetDelivery, ListAudit, ListDeliveries
 from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
+from instep.operations.queries.keys import GetKey, GetMe, ListKeys
 from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection
 from instep.operations.queries.rollouts import GetRollout, ListRolloutConnections, ListRollouts
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, GetVersion, ListVersions
@@ -89,6 +90,8 @@ def asked(api: Api) -> Iterator[Query]:
     yield ExplainDecision("eu", "main.item.note", "column.removed")
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
+    yield ListKeys()
+    yield GetKey(store.api_keys.page()[0].id)
     yield GetDetector("eu")
     yield ListRollouts(status=("ready",))
     yield GetRollout(store.rollouts.find()[0].id)
@@ -117,7 +120,7 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
             assert told == jsonable_encoder(found), spec.name
             assert kind is dict or record(kind, told) == found, spec.name
     left = {spec.query for spec in query_specs().values()} - seen
-    assert left == {GetPlan, GetQueuedJob, GetDelivery}, "tested by their own routes"
+    assert left == {GetPlan, GetQueuedJob, GetDelivery, GetMe}, "tested by their own routes"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/openapi.json", "/v1/openapi.json"])

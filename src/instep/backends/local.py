@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from instep.backends.answers import raise_refused
 from instep.backends.local_policies import LocalPolicies
 from instep.backends.local_rows import LocalRows
-from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
+from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Queue, Ref
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from instep.model import JobStatus, Review
     from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
-    from instep.store.server.api_keys import ApiKey
     from instep.sync.schema_changes.answer import AnswerOutlook
 
 
@@ -315,12 +314,6 @@ class LocalBackend:
         jobs = self.app.store.jobs
         found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
         return Queue(found, jobs.counts(), self.app.store.workers.live())
-
-    def keys(self) -> Keys:
-        return Keys(self.app.store.api_keys.page(limit=10_000), self.app.store.api_keys.now())
-
-    def key(self, id: str) -> ApiKey:
-        return self.app.store.api_keys.get(id)
 
 
 def entry_document(table: str, entry: Any) -> dict[str, Any]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
     from instep.schema.changes.counts import Counts
-    from instep.store.server.api_keys import ApiKey
     from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import SyncReport
@@ -167,14 +166,6 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Keys:
-    """`now`: the clock that their ends go by."""
-
-    keys: Sequence[ApiKey]
-    now: datetime
-
-
-@dataclass(frozen=True)
 class QuarantineEntries:
     """`entries` as documents, oldest first within a table; `unreadable` files."""
 
@@ -254,7 +245,3 @@ class Backend(Protocol):
         ...
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...
-
-    def keys(self) -> Keys: ...
-
-    def key(self, id: str) -> ApiKey: ...

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from instep.backends.answers import raise_refused
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
-from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
+from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Queue, Ref
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
 from instep.backends.remote_policies import RemotePolicies
 from instep.backends.remote_rows import RemoteRows
@@ -37,7 +37,6 @@ from instep.operations.spec import (
 from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
-from instep.store.server.api_keys import ApiKey
 from instep.sync.progress import SyncReport
 
 if TYPE_CHECKING:
@@ -300,12 +299,6 @@ class RemoteBackend:
         first = self._api.get("/queue", **asked, limit=1)
         jobs = tuple(record(Job, one) for one in self._api.pages("/queue", limit, **asked))
         return Queue(jobs, first["counts"], tuple(record(Worker, one) for one in first["workers"]))
-
-    def keys(self) -> Keys:
-        return Keys(tuple(record(ApiKey, one) for one in self._api.pages("/keys")), datetime.now(UTC))
-
-    def key(self, id: str) -> ApiKey:
-        return record(ApiKey, self._api.get(f"/keys/{part(id)}"))
 
 
 def _waits(review: Review) -> bool:

@@ -30,7 +30,6 @@ from instep.server.routes import (
     events,
     health,
     jobs,
-    keys,
     policies,
     quarantine,
     queue,
@@ -76,7 +75,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 _ROOMS = (
     health, connections, settings, jobs, policies, resources, channels, events,
-    quarantine, keys, queue, status, operation_routes, immediate_routes,
+    quarantine, queue, status, operation_routes, immediate_routes,
     query_routes,
 )  # fmt: skip
 ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)

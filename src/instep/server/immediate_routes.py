@@ -26,6 +26,7 @@ from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
 from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.govern import GetDelivery
+from instep.operations.queries.keys import GetKey
 from instep.operations.queries.policy import GetSelection
 from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
@@ -40,9 +41,7 @@ from instep.server.query_routes import context_of
 from instep.server.requests import Requested, record_of, request_model, texts_of
 from instep.server.responses import REHEARSED, router
 from instep.server.roles import Need, again
-from instep.server.routes.keys import KeyOut, key_document
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
-from instep.store.server.api_keys import ApiKey
 
 
 def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
@@ -71,7 +70,7 @@ Read = Callable[[ServerContext, Caller, Any], Mapping[str, Any]]
 AS_READ: Mapping[str, Sequence[Read]] = {
     "connection": (lambda the, who, request: whole(the, who, request.connection),),
     "change": (_found(lambda request: GetChange(request.change)),),
-    "key": (lambda the, who, request: key_document(the, request.key),),
+    "key": (_found(lambda request: GetKey(request.key)),),
     "rollout": (_found(lambda request: GetRollout(request.rollout)),),
     "detector": (_found(lambda request: GetDetector(request.connection)),),
     "delivery": (_found(lambda request: GetDelivery(request.delivery)),),
@@ -88,7 +87,7 @@ _CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {
     "open_channel": _check_channel,
 }
 """What else a key has to be allowed for a request."""
-_SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut, ApiKey: KeyOut}
+_SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut}
 """How records are shown that are read by a route of their own, too."""
 
 

@@ -13,6 +13,7 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse
 
 from instep.control.queries.context import QueryContext
 from instep.operations.registry import query_specs, result_of, work_of
@@ -29,7 +30,7 @@ from instep.server.writes import tagged
 def context_of(server: ServerContext, caller: Caller) -> QueryContext:
     """Return what this caller's queries may read."""
     return QueryContext(
-        server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one)
+        server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one), caller.key
     )
 
 
@@ -37,7 +38,7 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
     in_path = tuple(re.findall(r"{(\w+)}", spec.path))
     types, texts = get_type_hints(spec.query, include_extras=True), texts_of(spec.query)
     model = parameters_model(spec.query, PageParameters if spec.paged else QueryParameters, in_path)
-    answer: Any = result_of(spec)
+    item: Any = result_of(spec)
 
     def endpoint(request: HttpRequest, the: ServerDep, who: CallerDep, **given: Any) -> Any:
         query = _query(spec.query, {one: given[one] for one in in_path}, given["parameters"])
@@ -47,7 +48,8 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
             return tagged(request, jsonable_encoder(work.find(context, query)))
         page = given["parameters"]
         found = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
-        return paged(found, page.limit, work.place, lambda one: one)
+        answer = paged(found, page.limit, work.place, lambda one: one)
+        return JSONResponse(jsonable_encoder(answer), headers=dict(request.state.limit_headers))
 
     own = [
         Parameter(one, Parameter.KEYWORD_ONLY, annotation=Annotated[types[one], Path(description=texts[one])])
@@ -58,7 +60,7 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
     made: Callable[..., Any] = endpoint
     made.__signature__ = Signature([*common, *own])  # type: ignore[attr-defined]
     made.__name__, made.__doc__ = spec.name, spec.query.__doc__
-    response: Any = Page[answer] if spec.paged else answer
+    response: Any = Page[item] if spec.paged else item
     routes.add_api_route(spec.path, made, methods=["GET"], response_model=response, name=spec.name)
 
 

@@ -25,7 +25,6 @@ def _object_writes(plural: str) -> Iterator[str]:
 
 
 NEEDS: Mapping[str, Role] = {
-    "GET /me": "viewer",
     "GET /metrics": "viewer",
     "GET /connections": "viewer",
     "GET /connections/{connection}": "viewer",
@@ -48,8 +47,6 @@ NEEDS: Mapping[str, Role] = {
     "GET /status": "viewer",
     "GET /connections/{connection}/status": "viewer",
     "GET /events/stream": "viewer",
-    "GET /keys": "admin",
-    "GET /keys/{key}": "admin",
     **{spec.route: spec.role for spec in specs().values()},
     **{spec.route: spec.role for spec in query_specs().values()},
     **{spec.route: spec.role for spec in immediate_specs().values()},
@@ -73,8 +70,6 @@ OPEN = frozenset(
 WHOLE = frozenset(
     {
         "GET /metrics",
-        "GET /keys",
-        "GET /keys/{key}",
         "POST /connections",
         *(spec.route for spec in query_specs().values() if spec.whole),
         *(spec.route for spec in immediate_specs().values() if spec.whole),

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from instep.errors import InstepError, NotFound
 from instep.project.project import Project
+from instep.store.server.api_keys import ApiKey
 from instep.store.store import Store
 
 
@@ -39,6 +40,8 @@ class QueryContext:
     """The names of these connections; None for all, also those that are not in the project any more."""
     sees: Callable[[str], bool] = lambda _: True
     """Whether the asker may see a connection."""
+    key: ApiKey | None = None
+    """The asker's API key; None at the project."""
 
     @property
     def store(self) -> Store:
