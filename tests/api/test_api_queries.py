@@ -26,7 +26,7 @@ from instep.operations.queries.keys import GetKey, GetMe, ListKeys
 from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection
 from instep.operations.queries.rollouts import GetRollout, ListRolloutConnections, ListRollouts
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, GetVersion, ListVersions
-from instep.operations.queries.work import GetQueuedJob, ListBackfills
+from instep.operations.queries.work import GetQueuedJob, ListBackfills, ListQueue
 from instep.operations.registry import query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.operations.values import leads_to
@@ -68,6 +68,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         app.store.events.add(ChangeSnoozed("eu", "c-1", "ann", "2999-01-01"))
         app.store.audit.add("ann", "key.create", "k", {"role": "admin"})
         recorded(app.store, "eu", "other", "third")
+        app.store.jobs.enqueue("eu", "detect", why="a test")
         members, what = (Member("", "eu", 1, "waiting", "applies"),), {"selection": [["off", "main.item"]]}
         app.store.rollouts.add(RolloutDraft(what, {"names": ["eu"]}, ("rest",), {}, members, "ann"))
         yield serve(app)
@@ -91,6 +92,7 @@ def asked(api: Api) -> Iterator[Query]:
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
     yield ListKeys()
+    yield ListQueue(connection="eu")
     yield GetKey(store.api_keys.page()[0].id)
     yield GetDetector("eu")
     yield ListRollouts(status=("ready",))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from instep.backends.answers import raise_refused
 from instep.backends.local_policies import LocalPolicies
 from instep.backends.local_rows import LocalRows
-from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Queue, Ref
+from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.lineage.model import Model
-    from instep.model import JobStatus, Review
+    from instep.model import Review
     from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
     from instep.sync.schema_changes.answer import AnswerOutlook
@@ -257,6 +257,10 @@ class LocalBackend:
         """Return the items of the list that a query asks for, at most `limit`."""
         return list(work_of(query_for(query))().items(self._seen, query, None, _ALL if limit is None else limit))
 
+    def beside(self, query: Query) -> Any:
+        """Return the record of what a list has beside its items."""
+        return work_of(query_for(query))().beside(self._seen, query)
+
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Detect changes of all connections of a group in this process."""
         from instep.control.rollouts.create import detect_all
@@ -309,11 +313,6 @@ class LocalBackend:
         found = list(holdings(self.app.sync_context(connection), [table] if table else []))
         entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
         return QuarantineEntries(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
-
-    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
-        jobs = self.app.store.jobs
-        found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
-        return Queue(found, jobs.counts(), self.app.store.workers.live())
 
 
 def entry_document(table: str, entry: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
-    from instep.model import Job, JobStatus, Review, Worker
+    from instep.model import Review
     from instep.operations.everyday.sync import SyncRequest
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
@@ -157,15 +157,6 @@ class ChangeDetails:
 
 
 @dataclass(frozen=True)
-class Queue:
-    """Jobs, newest first, without what they have answered; how many there are of each status; who works."""
-
-    jobs: Sequence[Job]
-    counts: Mapping[JobStatus, int]
-    workers: Sequence[Worker]
-
-
-@dataclass(frozen=True)
 class QuarantineEntries:
     """`entries` as documents, oldest first within a table; `unreadable` files."""
 
@@ -231,6 +222,10 @@ class Backend(Protocol):
         """Return the items of the list that a query asks for, at most `limit`."""
         ...
 
+    def beside(self, query: Query) -> Any:
+        """Return the record of what a list has beside its items."""
+        ...
+
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Detect changes of all connections of a group; return what went wrong, by connection."""
         ...
@@ -243,5 +238,3 @@ class Backend(Protocol):
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         """All entries, settled ones too."""
         ...
-
-    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from instep.backends.answers import raise_refused
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
-from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Queue, Ref
+from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
 from instep.backends.remote_policies import RemotePolicies
 from instep.backends.remote_rows import RemoteRows
@@ -20,10 +20,10 @@ from instep.backends.rollout_steps import follow_step
 from instep.control.reviews import ChangeFilter, selected
 from instep.control.rollouts.waves import ConnectionGroup, among
 from instep.errors import Blocked, InstepError, NotFound, ProjectError
-from instep.model import Job, JobStatus, Review, Worker
+from instep.model import Review
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.schemas import GetSchema
-from instep.operations.registry import immediate_for, query_for, result_of, spec_for
+from instep.operations.registry import beside_of, immediate_for, query_for, result_of, spec_for
 from instep.operations.spec import (
     ImmediateRequest,
     ImmediateSpec,
@@ -262,6 +262,11 @@ class RemoteBackend:
         """Return the items of the list that a query asks for, at most `limit`."""
         return list(self._each(query, limit))
 
+    def beside(self, query: Query) -> Any:
+        """Return the record of what the first page of a list has beside its items."""
+        spec, path, parameters = _address(query, query_for(query))
+        return record(beside_of(spec), self._api.get(path, **parameters, limit=1))
+
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Put all detections into the queue at once, then wait for one after the other."""
         failed: dict[str, str] = {}
@@ -292,13 +297,6 @@ class RemoteBackend:
         broken = list(first["unreadable"])
         entries = self._api.pages(path, table=table, all=True)
         return QuarantineEntries([moments(one, TIMES) for one in entries], broken)
-
-    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
-        """Jobs of the pages; counts and workers of the first one."""
-        asked: dict[str, Any] = {"status": list(statuses), "connection": connection}
-        first = self._api.get("/queue", **asked, limit=1)
-        jobs = tuple(record(Job, one) for one in self._api.pages("/queue", limit, **asked))
-        return Queue(jobs, first["counts"], tuple(record(Worker, one) for one in first["workers"]))
 
 
 def _waits(review: Review) -> bool:

@@ -20,3 +20,4 @@ Verb = Literal["on", "off", "hash", "unhash"]
 RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "done"]
 MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
 """How far a connection of a rollout is."""
+JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]

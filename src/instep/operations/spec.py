@@ -196,6 +196,10 @@ class QueryWork:
         """Return where an item stands in the list: behind it the next page begins."""
         raise NotImplementedError
 
+    def beside(self, context: Any, query: Any) -> Any:
+        """Return the record that the specification names as `beside`: what each page has beside its items."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class QuerySpec:
@@ -215,6 +219,8 @@ class QuerySpec:
     """The class of its `QueryWork`, as `module:name`."""
     paged: bool = False
     """Whether the answer is a list, which comes page by page."""
+    beside: str = ""
+    """The record of what each page has beside its items, as `module:name`; "" for nothing."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
 

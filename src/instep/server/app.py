@@ -32,7 +32,6 @@ from instep.server.routes import (
     jobs,
     policies,
     quarantine,
-    queue,
     resources,
     settings,
     status,
@@ -75,7 +74,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 _ROOMS = (
     health, connections, settings, jobs, policies, resources, channels, events,
-    quarantine, queue, status, operation_routes, immediate_routes,
+    quarantine, status, operation_routes, immediate_routes,
     query_routes,
 )  # fmt: skip
 ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)

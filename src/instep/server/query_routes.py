@@ -11,12 +11,12 @@ from fastapi import APIRouter, Path
 from fastapi import Query as InQuery
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 
 from instep.control.queries.context import QueryContext
-from instep.operations.registry import query_specs, result_of, work_of
+from instep.operations.registry import beside_of, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, ServerContext
@@ -49,6 +49,8 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
         page = given["parameters"]
         found = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
         answer = paged(found, page.limit, work.place, lambda one: one)
+        if spec.beside:
+            answer |= vars(work.beside(context, query))
         return JSONResponse(jsonable_encoder(answer), headers=dict(request.state.limit_headers))
 
     own = [
@@ -60,11 +62,21 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
     made: Callable[..., Any] = endpoint
     made.__signature__ = Signature([*common, *own])  # type: ignore[attr-defined]
     made.__name__, made.__doc__ = spec.name, spec.query.__doc__
-    response: Any = Page[item] if spec.paged else item
+    response: Any = _page(spec) if spec.paged else item
     routes.add_api_route(spec.path, made, methods=["GET"], response_model=response, name=spec.name)
 
 
 _COMMON = {"request": HttpRequest, "the": ServerDep, "who": CallerDep}
+
+
+def _page(spec: QuerySpec) -> Any:
+    """Return the description of a page: its items, and what it has beside them."""
+    page: Any = Page.__class_getitem__(result_of(spec))
+    if (beside := beside_of(spec)) is None:
+        return page
+    hints, texts = get_type_hints(beside, include_extras=True), texts_of(beside)
+    more: dict[str, Any] = {name: (hint, Field(description=texts.get(name))) for name, hint in hints.items()}
+    return create_model(f"{spec.query.__name__}Page", __base__=page, __doc__=beside.__doc__, **more)
 
 
 def _query(record: type[Query], in_path: dict[str, Any], parameters: BaseModel) -> Query:

@@ -43,7 +43,6 @@ NEEDS: Mapping[str, Role] = {
     **_objects("channels", "admin"),
     "GET /channels/{name}/state": "viewer",
     "GET /jobs/{job}": "viewer",
-    "GET /queue": "viewer",
     "GET /status": "viewer",
     "GET /connections/{connection}/status": "viewer",
     "GET /events/stream": "viewer",
