@@ -292,10 +292,10 @@ def test_if_match_is_checked_where_there_is_something_to_compare_it_with(api: Ap
 
 
 @EACH
-def test_a_server_answers_what_the_project_answers(case: Case, tmp_path: Path) -> None:
+def test_a_server_answers_and_notes_what_the_project_does(case: Case, tmp_path: Path) -> None:
     from instep.backends.local import LocalBackend
 
-    answers = []
+    answers, noted = [], []
     for at in ("here", "there"):
         (tmp_path / at).mkdir()
         with project(tmp_path / at, WITH_CHANNEL) as app:
@@ -307,6 +307,8 @@ def test_a_server_answers_what_the_project_answers(case: Case, tmp_path: Path) -
                 answers.append(LocalBackend(app, None, print).operations.perform(request))  # type: ignore[arg-type]
             else:
                 answers.append(record(result_of(spec), send(api, case, values).json()))
+            noted += [(one.action, steady(one.target), steady(one.detail)) for one in entries(api, case)]
+    assert noted[0] == noted[1], "what is done at the project is audited, too"
     assert type(answers[0]) is type(answers[1])
     assert steady(answers[0]) == steady(answers[1])
 

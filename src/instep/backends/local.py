@@ -15,7 +15,16 @@ from instep.backends.local_rows import LocalRows
 from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
-from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
+from instep.operations.spec import (
+    ImmediateRequest,
+    ImmediateWork,
+    Preview,
+    Query,
+    ReadOperation,
+    Request,
+    Work,
+    document_of,
+)
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
@@ -67,8 +76,8 @@ class LocalOperations:
         prepared = work.prepare(context, request)
         with self.app.store.transaction():
             result = work.execute(context, request, prepared)
-            if spec.always_audited:
-                self.app.store.audit.add(context.who, *spec.noted(request), work.detail(request, result))
+            detail = document_of(work.detail(request, result))
+            self.app.store.audit.add(context.who, *spec.noted(request), detail)
         return result
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
@@ -295,11 +304,15 @@ class LocalBackend:
 
         app, context = self.app, self.operations.write_context()
         found = rollout_of(context, request.rollout)
-        withdraw(app.store, found.id, context.who)
+        spec = immediate_for(request)
+        work = work_of(spec)()
+        with app.store.transaction():
+            withdraw(app.store, found.id, context.who)
+            app.store.audit.add(context.who, *spec.noted(request), document_of(work.requested(request)))
         patch = patch_of(found.what, app.project, app.store, ServedPolicies(app.objects))
         runs = InProcess(app.sync_context, app.engine)
         rolling = Rolling(app.store, patch, runs, context.who, lambda member: self._notify(member_line(member)))
-        work_of(immediate_for(request))().carry(rolling, request)
+        work.carry(rolling, request)
 
     @property
     def _seen(self) -> QueryContext:

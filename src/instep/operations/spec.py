@@ -284,8 +284,6 @@ class ImmediateSpec:
     """The field of the answer that holds a secret: null in a rehearsal, and when the request is sent again."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
-    always_audited: bool = False
-    """Whether it is noted in the audit log also where it is done at the project."""
 
     def noted(self, request: ImmediateRequest) -> tuple[str, str]:
         """Return the action and the target that the audit log has of a request."""

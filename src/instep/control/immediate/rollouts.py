@@ -106,9 +106,13 @@ def _patch(context: WriteContext, request: CreateRolloutRequest, names: list[str
 class RolloutWork(ImmediateWork):
     """Change one rollout."""
 
-    def detail(self, request: ImmediateRequest, result: ChangedRollout) -> Mapping[str, Any]:
-        """Return what was requested."""
+    def requested(self, request: ImmediateRequest) -> Mapping[str, Any]:
+        """Return what was requested, without the rollout."""
         return {one.name: getattr(request, one.name) for one in fields(request) if one.name != "rollout"}
+
+    def detail(self, request: ImmediateRequest, result: Any) -> Mapping[str, Any]:
+        """Return what was requested."""
+        return self.requested(request)
 
 
 class RolloutStepWork(RolloutWork):
@@ -130,7 +134,7 @@ class RolloutStepWork(RolloutWork):
 
     def detail(self, request: ImmediateRequest, result: Any) -> Mapping[str, Any]:
         """Return the job, and what was requested."""
-        return {"job": result.job, **super().detail(request, result)}
+        return {"job": result.job, **self.requested(request)}
 
 
 class RolloutAdvance(RolloutStepWork):
