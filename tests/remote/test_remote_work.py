@@ -124,7 +124,7 @@ def test_what_is_switched_is_what_was_shown(world: World) -> None:
     made = operations.rehearse(SwitchSelectionRequest("shop", "off", matching=("*.item.name*",)))
     world.sql("alter table item add column name_of_owner text")
     assert world.here("detect").code == 0
-    operations.perform(made.again("shop"))
+    operations.perform_all(made.again("shop"))
     with world.store() as store:
         assert [s.path for s in store.switches.of("shop")] == ["main.item.name"]
 

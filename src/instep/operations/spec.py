@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from instep.errors import InstepError, ProjectError
-from instep.operations.values import ProjectOnly, Reason
+from instep.operations.values import ProjectOnly, Reason, check_bounds
 
 Role = Literal["viewer", "operator", "approver", "admin"]
 """What an API key may do; each role may do what those before it may."""
@@ -68,7 +68,17 @@ class Query(Options):
 
 
 @dataclass(frozen=True)
-class ImmediateRequest(Options):
+class ImmediatePart(Options):
+    """A record in a request for an operation that is done at once. Raises InstepError for a value out of the bounds of
+    its field."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds: at the project nothing else does."""
+        check_bounds(self)
+
+
+@dataclass(frozen=True)
+class ImmediateRequest(ImmediatePart):
     """What every request may say for an operation that is done at once."""
 
 

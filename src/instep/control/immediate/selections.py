@@ -12,6 +12,9 @@ from instep.operations.immediate.selections import SwitchSelectionRequest
 from instep.operations.kinds import Verb
 from instep.operations.spec import ImmediateWork
 
+_AT_ONCE = 10_000
+"""Objects of one request."""
+
 
 @dataclass(frozen=True)
 class SelectionStep:
@@ -34,9 +37,11 @@ class SwitchedSelection:
     objects: tuple[SelectionStep, ...]
     """Each object with what follows."""
 
-    def again(self, connection: str) -> SwitchSelectionRequest:
-        """Return the request that switches just these objects: a pattern may fit others by now."""
-        return SwitchSelectionRequest(connection, self.verb, tuple(one.object for one in self.objects))
+    def again(self, connection: str) -> list[SwitchSelectionRequest]:
+        """Return the requests that switch just these objects: a pattern may fit others by now."""
+        paths = tuple(one.object for one in self.objects)
+        parts = [paths[at : at + _AT_ONCE] for at in range(0, len(paths), _AT_ONCE)]
+        return [SwitchSelectionRequest(connection, self.verb, part) for part in parts]
 
 
 class SelectionSwitching(ImmediateWork):

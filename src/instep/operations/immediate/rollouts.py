@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from instep.operations.kinds import Verb
-from instep.operations.spec import ImmediateRequest, ImmediateSpec, Options
+from instep.operations.spec import ImmediatePart, ImmediateRequest, ImmediateSpec
 from instep.operations.values import LeadsTo, Length, Name, NameList, NumberRange, Reason
 
 SIZES = ("1", "10%", "rest")
@@ -17,7 +17,7 @@ ManyNames = Annotated[tuple[Name, ...], Length(0, 1000)]
 
 
 @dataclass(frozen=True)
-class RolloutGroup(Options):
+class RolloutGroup(ImmediatePart):
     """The connections of a rollout. Of one sort any fits, of different sorts all must."""
 
     connections: ManyNames = ()
@@ -31,7 +31,7 @@ class RolloutGroup(Options):
 
 
 @dataclass(frozen=True)
-class RolloutSwitch(Options):
+class RolloutSwitch(ImmediatePart):
     """Switch one object in the selection of each connection."""
 
     verb: Verb
@@ -41,7 +41,7 @@ class RolloutSwitch(Options):
 
 
 @dataclass(frozen=True)
-class RolloutAnswer(Options):
+class RolloutAnswer(ImmediatePart):
     """Give a change of each connection one answer."""
 
     change: Path

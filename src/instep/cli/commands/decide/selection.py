@@ -105,7 +105,7 @@ def _switch(
             _tell(new)
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
                 raise Blocked("the selection was not changed", hint="confirm, or pass --yes")
-            backend.operations.perform(made.again(name))
+            backend.operations.perform_all(made.again(name))
     emit(_document(name, made, dry_run), lambda out: _said(out, made, dry_run))
 
 
