@@ -19,6 +19,7 @@ from instep.control.queries.context import QueryContext
 from instep.events import ChangeSnoozed
 from instep.model import Member
 from instep.operations.queries.changes import GetChange, ListChanges
+from instep.operations.queries.connections import GetConnection, ListConnections
 from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.govern import CheckAudit, GetDelivery, ListAudit, ListDeliveries
 from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
@@ -91,6 +92,8 @@ def asked(api: Api) -> Iterator[Query]:
     yield ExplainDecision("eu", "main.item.note", "column.removed")
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
+    yield ListConnections(tag="europe", search="e")
+    yield GetConnection("eu")
     yield ListKeys()
     yield ListQueue(connection="eu")
     yield GetKey(store.api_keys.page()[0].id)

@@ -22,6 +22,7 @@ from instep.control.rollouts.waves import ConnectionGroup, among
 from instep.errors import Blocked, InstepError, NotFound, ProjectError
 from instep.model import Review
 from instep.operations.queries.changes import GetChange, ListChanges
+from instep.operations.queries.connections import GetConnection, ListConnections
 from instep.operations.queries.schemas import GetSchema
 from instep.operations.registry import beside_of, immediate_for, query_for, result_of, spec_for
 from instep.operations.spec import (
@@ -166,7 +167,7 @@ class RemoteBackend:
     def connection(self, name: str | None) -> str:
         if name:
             return name
-        names = [one["name"] for one in self._api.pages("/connections", _NAMED)]
+        names = [one.name for one in self.items(ListConnections(), _NAMED)]
         if len(names) > 1:
             raise ProjectError(
                 f"the server has {len(names)} connections: choose one",
@@ -178,7 +179,7 @@ class RemoteBackend:
 
     def has_connection(self, name: str) -> bool:
         try:
-            self._api.get(f"/connections/{part(name)}")
+            self.query(GetConnection(name))
         except NotFound:
             return False
         return True
@@ -270,8 +271,7 @@ class RemoteBackend:
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Put all detections into the queue at once, then wait for one after the other."""
         failed: dict[str, str] = {}
-        listed = self._api.pages("/connections")
-        names = among(group, [(one["name"], one["destination"], one["tags"]) for one in listed])
+        names = among(group, [(one.name, one.destination, one.tags) for one in self.items(ListConnections())])
         jobs = {name: self._works.begin(name, "detect", {"why": "rollout"})["id"] for name in names}
         for name, job in jobs.items():
             try:

@@ -10,34 +10,32 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from inspect import Parameter, Signature
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import APIRouter, Path
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
 from instep.control.immediate.context import WriteContext
-from instep.control.pauses import ActivePause
 from instep.control.queries.rollouts import rollout_of
 from instep.control.queries.work import JobDetails
 from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
+from instep.operations.queries.connections import GetConnection
 from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.govern import GetDelivery
 from instep.operations.queries.keys import GetKey
 from instep.operations.queries.policy import GetSelection
 from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
-from instep.operations.registry import immediate_specs, query_for, result_of, work_of
+from instep.operations.registry import immediate_specs, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork, Query
 from instep.server import resources
 from instep.server.access import CallerDep, ServerDep, check_role
-from instep.server.connection_views import PauseOut, whole
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
-from instep.server.query_routes import context_of
+from instep.server.query_routes import context_of, read_document
 from instep.server.requests import Requested, record_of, request_model, texts_of
 from instep.server.responses import REHEARSED, router
 from instep.server.roles import Need, again
@@ -58,17 +56,12 @@ def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
 def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
     """Return what reads the document that a query answers about the object of a request."""
 
-    def read(the: ServerContext, who: Caller, request: Any) -> Mapping[str, Any]:
-        asked = query(request)
-        found: Mapping[str, Any] = jsonable_encoder(work_of(query_for(asked))().find(context_of(the, who), asked))
-        return found
-
-    return read
+    return lambda the, who, request: read_document(the, who, query(request))
 
 
 Read = Callable[[ServerContext, Caller, Any], Mapping[str, Any]]
 AS_READ: Mapping[str, Sequence[Read]] = {
-    "connection": (lambda the, who, request: whole(the, who, request.connection),),
+    "connection": (_found(lambda request: GetConnection(request.connection)),),
     "change": (_found(lambda request: GetChange(request.change)),),
     "key": (_found(lambda request: GetKey(request.key)),),
     "rollout": (_found(lambda request: GetRollout(request.rollout)),),
@@ -87,8 +80,6 @@ _CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {
     "open_channel": _check_channel,
 }
 """What else a key has to be allowed for a request."""
-_SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut}
-"""How records are shown that are read by a route of their own, too."""
 
 
 def body_of(spec: ImmediateSpec) -> type[Requested] | None:
@@ -160,7 +151,7 @@ def _perform(
         if spec.match:
             writes.check(*(() if writes.match is None else (read(the, who, request) for read in AS_READ[spec.match])))
         result = work.execute(context, request, prepared)
-        body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
+        body = {one.name: getattr(result, one.name) for one in fields(result)}
         again = {**body, spec.told_once: None} if spec.told_once else body
         status = 200 if spec.fresh and not body[spec.fresh] else spec.status
         return WriteAnswer(again if writes.dry_run else body, status, work.detail(request, result), kept=again)
@@ -173,23 +164,10 @@ def _response_model(spec: ImmediateSpec) -> type[BaseModel]:
     record = result_of(spec)
     hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
     made: dict[str, Any] = {
-        one.name: (_shown_as(hints[one.name]), Field(description=texts.get(one.name))) for one in fields(record)
+        one.name: (hints[one.name], Field(description=texts.get(one.name))) for one in fields(record)
     }
     name = f"{spec.request.__name__.removesuffix('Request')}Response"
     return create_model(name, __base__=DryRunResult, __doc__=record.__doc__, **made)
-
-
-def _shown_as(hint: Any) -> Any:
-    if get_origin(hint) is tuple and get_args(hint)[0] in _SHOWN:
-        return list[_SHOWN[get_args(hint)[0]]]  # type: ignore[misc]
-    return _SHOWN.get(hint, hint)
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_shown(one) for one in value]
-    model = _SHOWN.get(type(value))
-    return model.model_validate(value).model_dump(mode="json") if model else value
 
 
 def _made() -> APIRouter:

@@ -16,7 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 
 from instep.control.queries.context import QueryContext
-from instep.operations.registry import beside_of, query_specs, result_of, work_of
+from instep.operations.registry import beside_of, query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, ServerContext
@@ -32,6 +32,12 @@ def context_of(server: ServerContext, caller: Caller) -> QueryContext:
     return QueryContext(
         server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one), caller.key
     )
+
+
+def read_document(server: ServerContext, caller: Caller, query: Query) -> dict[str, Any]:
+    """Return the one answer of a query as it is read, and as its ETag goes by."""
+    found: dict[str, Any] = jsonable_encoder(work_of(query_for(query))().find(context_of(server, caller), query))
+    return found
 
 
 def _add(routes: APIRouter, spec: QuerySpec) -> None:

@@ -26,8 +26,6 @@ def _object_writes(plural: str) -> Iterator[str]:
 
 NEEDS: Mapping[str, Role] = {
     "GET /metrics": "viewer",
-    "GET /connections": "viewer",
-    "GET /connections/{connection}": "viewer",
     "POST /connections": "admin",
     "GET /connections/{connection}/settings": "viewer",
     "PUT /connections/{connection}/settings": "approver",

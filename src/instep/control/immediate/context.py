@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.control.queries.context import QueryContext
-from instep.control.resources.resources import Resources
 
 if TYPE_CHECKING:
     from instep.notify.channel import Channel
@@ -25,8 +24,3 @@ class WriteContext(QueryContext):
     """Open a channel that messages are sent to."""
     rehearsed: bool = False
     """Whether nothing of it is kept: then nothing may be sent, either."""
-
-    @property
-    def resources(self) -> Resources:
-        """The managed resources: the file's sections, and those of the server's store."""
-        return Resources(self.project, self.store)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from instep.control.resources.resources import Resources
 from instep.errors import InstepError, NotFound
 from instep.project.project import Project
 from instep.store.server.api_keys import ApiKey
@@ -47,6 +48,11 @@ class QueryContext:
     def store(self) -> Store:
         """The project's store, opened once a query needs it."""
         return self.open_store()
+
+    @property
+    def resources(self) -> Resources:
+        """The managed resources: the file's sections, and those of the server's store."""
+        return Resources(self.project, self.store)
 
     def connection(self, name: str) -> str:
         """Return the name of a connection of the project; NotFound if it is none, or hidden."""
