@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from instep.operations.kinds import ReviewStatus, RunKind, RunStatus
+from instep.operations.kinds import JobStatus, MemberStatus, ReviewStatus, RolloutStatus, RunKind, RunStatus
 
 if TYPE_CHECKING:
     from instep.schema.catalog.types import DataType
@@ -20,7 +20,6 @@ Mode = Literal["full_refresh", "append", "upsert", "cdc", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
 JobKind = str
 """The name of an operation (`instep.operations`)."""
-JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -174,15 +173,14 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobSummary:
     """Work that waits for a worker, or has met one. Only one job of a connection runs at a time, and only one of each
     (connection, kind, key) waits; `connection` may be empty for work that is about none.
 
     It is not begun before `due`. `attempt` counts its claims, of which it gets `attempts`. `fence` grows with each
     claim: whoever holds an older one can no longer write. `owner` is the worker's id, `lease_until` the end of its
-    claim unless it is extended. `stop` names who asked a running one to stop. `run` is the run that it made, `result`
-    what it answers. Only so many at a time look at one `source`. failed: not worth another attempt; dead: all attempts
-    are used up."""
+    claim unless it is extended. `stop` names who asked a running one to stop. `run` is the run that it made. Only so
+    many at a time look at one `source`. failed: not worth another attempt; dead: all attempts are used up."""
 
     id: str
     connection: str
@@ -205,12 +203,19 @@ class Job:
     fence: int = 0
     stop: str = ""
     run: str = ""
-    result: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
 
     @property
     def over(self) -> bool:
+        """Whether it neither waits nor runs."""
         return self.status not in ("queued", "running")
+
+
+@dataclass(frozen=True)
+class Job(JobSummary):
+    """A job with what it has answered."""
+
+    result: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -253,8 +258,6 @@ class DetectorState:
     error_at: datetime | None = None
 
 
-RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "done"]
-MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
 Fit = Literal["applies", "already", "conflict", "undecided"]
 
 

@@ -17,18 +17,24 @@ from fastapi.encoders import jsonable_encoder
 from instep.backends.decode import record
 from instep.control.queries.context import QueryContext
 from instep.events import ChangeSnoozed
+from instep.model import Member
 from instep.operations.queries.changes import GetChange, ListChanges
+from instep.operations.queries.connections import GetConnection, ListConnections
+from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.govern import CheckAudit, GetDelivery, ListAudit, ListDeliveries
 from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
+from instep.operations.queries.keys import GetKey, GetMe, ListKeys
 from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection
+from instep.operations.queries.rollouts import GetRollout, ListRolloutConnections, ListRollouts
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, GetVersion, ListVersions
-from instep.operations.queries.work import GetQueuedJob, ListBackfills
+from instep.operations.queries.work import GetQueuedJob, ListBackfills, ListQueue
 from instep.operations.registry import query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.operations.values import leads_to
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server.requests import texts_of
+from instep.store.work.rollouts import RolloutDraft
 
 SPECS = pytest.mark.parametrize("spec", query_specs().values(), ids=query_specs())
 
@@ -63,6 +69,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         app.store.events.add(ChangeSnoozed("eu", "c-1", "ann", "2999-01-01"))
         app.store.audit.add("ann", "key.create", "k", {"role": "admin"})
         recorded(app.store, "eu", "other", "third")
+        app.store.jobs.enqueue("eu", "detect", why="a test")
+        members, what = (Member("", "eu", 1, "waiting", "applies"),), {"selection": [["off", "main.item"]]}
+        app.store.rollouts.add(RolloutDraft(what, {"names": ["eu"]}, ("rest",), {}, members, "ann"))
         yield serve(app)
 
 
@@ -83,6 +92,15 @@ def asked(api: Api) -> Iterator[Query]:
     yield ExplainDecision("eu", "main.item.note", "column.removed")
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
+    yield ListConnections(tag="europe", search="e")
+    yield GetConnection("eu")
+    yield ListKeys()
+    yield ListQueue(connection="eu")
+    yield GetKey(store.api_keys.page()[0].id)
+    yield GetDetector("eu")
+    yield ListRollouts(status=("ready",))
+    yield GetRollout(store.rollouts.find()[0].id)
+    yield ListRolloutConnections(store.rollouts.find()[0].id)
     yield ListAudit()
     yield CheckAudit()
     yield ListDeliveries(status="sent")
@@ -107,7 +125,7 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
             assert told == jsonable_encoder(found), spec.name
             assert kind is dict or record(kind, told) == found, spec.name
     left = {spec.query for spec in query_specs().values()} - seen
-    assert left == {GetPlan, GetQueuedJob, GetDelivery}, "tested by their own routes"
+    assert left == {GetPlan, GetQueuedJob, GetDelivery, GetMe}, "tested by their own routes"
 
 
 @pytest.mark.sampled

@@ -11,11 +11,10 @@ from api_world import Api, recorded, serve
 
 from instep.bootstrap import open_server
 from instep.control import reviews
-from instep.control.immediate import changes
+from instep.control.immediate import changes, rollouts
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server import resources
-from instep.server.routes import rollouts
 from instep.store.catalogs.discoveries import CachedDiscovery
 
 ROLLOUT = {"group": {"matching": ["*"]}, "selection": [{"verb": "off", "object": "main.orders"}]}

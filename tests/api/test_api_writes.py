@@ -86,6 +86,7 @@ class TestAnswers:
         found = api.call("POST", "/changes/answers", "approver", body).json()
         assert (found["answered"], found["refused"]) == (2, 1)
         assert [one["ok"] for one in found["items"]] == [False, True, True]
+        assert [one["change"] and one["change"]["status"] for one in found["items"]] == [None, "approved", "approved"]
         assert {r.status for r in api.store.reviews.find("eu")} == {"approved", "applied"}
         assert sorted(api.store.audit.page()[0].detail["changes"]) == sorted(r.id for r in reviews[1:])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from importlib import import_module
@@ -17,6 +18,10 @@ from instep import operations
 from instep.errors import InstepError, ProjectError
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import LastTableRun, TablesRequest, TablesResult
+from instep.operations.immediate.detectors import SetDetectorOptionsRequest
+from instep.operations.immediate.keys import CreateKeyRequest, RotateKeyRequest
+from instep.operations.immediate.pauses import PauseRequest
+from instep.operations.immediate.rollouts import RolloutGroup
 from instep.operations.registry import policy_of, spec_for, spec_of, specs, work_of
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_key import SetKeyRequest
@@ -170,3 +175,24 @@ def test_a_record_is_a_document_of_plain_values() -> None:
     assert document_of(TablesResult("shop", (), notes=("a",))) == {
         "connection": "shop", "tables": [], "columns": [], "notes": ["a"], "preview": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: PauseRequest("shop", "x" * 501), "reason has 501 characters, not 1 to 500"),
+        (lambda: PauseRequest("shop", ""), "reason has 0 characters"),
+        (lambda: PauseRequest("shop", "x", ("main",)), "table has 1 entries, not 2 to 2"),
+        (lambda: PauseRequest("shop", "x", ("main", "y" * 201)), "table has 201 characters"),
+        (lambda: RotateKeyRequest("k-1", overlap_hours=2161), "overlap_hours is 2,161, not 0 to 2,160"),
+        (lambda: CreateKeyRequest("ci", "viewer", days=0), "days is 0"),
+        (lambda: RolloutGroup(tags=("x" * 201,)), "tags has 201 characters"),
+        (lambda: SetDetectorOptionsRequest("shop", {}), "values has 0 entries"),
+        (lambda: SetDetectorOptionsRequest("shop", {"excluded_tables": ("x" * 201,)}), "values has 201 characters"),
+    ],
+)
+def test_what_is_done_at_once_has_bounds_at_the_project_too(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(InstepError, match=problem):
+        make()
+    PauseRequest("shop", "x" * 500, ("", "item"))
+    SetDetectorOptionsRequest("shop", {"frequency": 1800, "enable": True, "excluded_tables": None})

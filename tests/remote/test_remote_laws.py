@@ -33,7 +33,8 @@ from instep.backends.remote_jobs import Follower
 from instep.backends.remote_jobs import error_of as ended
 from instep.errors import ConnectError, InstepError, SetupError
 from instep.loopback import is_loopback
-from instep.model import Job, JobStatus, Run
+from instep.model import Job, Run
+from instep.operations.kinds import JobStatus
 from instep.server.problems import TITLES, ApiProblem, of_error
 from instep.worker.perform import _problem
 

@@ -9,13 +9,14 @@ from remote_world import World
 
 from instep.backends.http.client import Client
 from instep.backends.http.credentials import ApiKeySecret
+from instep.backends.remote import RemoteOperations
 from instep.backends.remote_jobs import Follower, Works
 from instep.backends.remote_rows import ROUNDS, RemoteRows
-from instep.backends.remote_settings import RemoteSelections
 from instep.bootstrap import open_project
 from instep.cli.backend import HERE, REMOTE, WHY, is_remote
 from instep.cli.main import main
 from instep.errors import Conflict
+from instep.operations.immediate.selections import SwitchSelectionRequest
 from instep.sync.progress import Silent
 from instep.sync.run import RunScope, sync
 from said import every_command
@@ -118,11 +119,12 @@ def test_while_a_run_is_alive_nobody_says_that_nothing_is_held(world: World) -> 
 def test_what_is_switched_is_what_was_shown(world: World) -> None:
     """A column that comes in before the answer fits the pattern, but nobody has seen it."""
     assert world.here("detect").code == 0
-    selections = RemoteSelections(Client(world.url, ApiKeySecret(world.key), "0.1.0"))
-    made = selections.switching("shop", "off", [], ["*.item.name*"])
+    client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
+    operations = RemoteOperations(Works(client, Follower(client, lambda: nullcontext(Silent()), print), print))
+    made = operations.rehearse(SwitchSelectionRequest("shop", "off", matching=("*.item.name*",)))
     world.sql("alter table item add column name_of_owner text")
     assert world.here("detect").code == 0
-    selections.switch(made)
+    operations.perform_all(made.again("shop"))
     with world.store() as store:
         assert [s.path for s in store.switches.of("shop")] == ["main.item.name"]
 

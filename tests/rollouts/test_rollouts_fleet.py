@@ -19,9 +19,10 @@ from instep.control.rollouts.create import RolloutOrder, create, draft
 from instep.control.rollouts.flow import Rolling
 from instep.control.rollouts.gates import gates
 from instep.control.rollouts.selections import SelectionPatch
-from instep.control.rollouts.waves import SIZES, ConnectionGroup
+from instep.control.rollouts.waves import ConnectionGroup
 from instep.crash import VARIABLE
 from instep.model import Member
+from instep.operations.immediate.rollouts import SIZES
 from instep.sync.in_process import InProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -18,7 +18,8 @@ from instep.control.rollouts.flow import skip, stop
 from instep.control.rollouts.gates import Gates
 from instep.control.rollouts.machine import MOVES
 from instep.errors import InstepError
-from instep.model import Measure, MemberStatus, TableHealth
+from instep.model import Measure, TableHealth
+from instep.operations.kinds import MemberStatus
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,8 @@ from instep.control.rollouts.queued import QueuedRuns, outcome_of
 from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import ConnectionGroup
 from instep.errors import Blocked, Conflict, InstepError
-from instep.model import Job, JobKind, JobStatus, Rollout
+from instep.model import Job, JobKind, Rollout
+from instep.operations.kinds import JobStatus
 from instep.store.engine.keyring import FILE, add_key
 from instep.sync.in_process import InProcess
 from instep.worker.perform import perform

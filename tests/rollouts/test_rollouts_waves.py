@@ -11,9 +11,11 @@ from rollouts_world import Fleet
 
 from instep.control.rollouts.gates import DEFAULT, Gates, findings, gates, gates_of, halts
 from instep.control.rollouts.machine import MOVES, Await, BeginConnection, Halt, Over, before, next_step, standing
-from instep.control.rollouts.waves import SIZES, ConnectionGroup, chosen, cut, group_of, sizes
+from instep.control.rollouts.waves import ConnectionGroup, chosen, cut, group_of, sizes
 from instep.errors import InstepError, ProjectError
-from instep.model import Measure, Member, MemberStatus, RunOutcome, TableHealth
+from instep.model import Measure, Member, RunOutcome, TableHealth
+from instep.operations.immediate.rollouts import SIZES
+from instep.operations.kinds import MemberStatus
 
 CUTS: list[tuple[int, tuple[str, ...], list[int]]] = [
     (500, SIZES, [1, 50, 449]), (10, SIZES, [1, 1, 8]), (2, SIZES, [1, 1]), (1, SIZES, [1]), (0, SIZES, []),

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from instep.operations.immediate.changes import AnswerChangesRequest, SnoozeChangeRequest
-from instep.operations.queries.changes import GetChange
 from instep.operations.registry import immediate_for, work_of
 
 if TYPE_CHECKING:
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest
 
+_AT_ONCE = 10_000
+"""Changes of one request."""
+
 
 def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
     """Answer these changes; return them as they are then. `hashed`: columns that are approved come in as hashes.
@@ -23,8 +25,9 @@ def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *,
     Raises Conflict for one that was answered or superseded meanwhile.
     """
     ids = tuple(review.id for review in found)
-    backend.operations.perform_all([AnswerChangesRequest(answer=answer, hash=hashed, ids=ids)])
-    return [backend.query(GetChange(id)) for id in ids]
+    parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
+    requests = [AnswerChangesRequest(answer=answer, hash=hashed, ids=part) for part in parts]
+    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
 
 
 def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> list[Review]:

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
-from instep.backends.local_rollouts import LocalRollouts
+from instep.backends.local_policies import LocalPolicies
 from instep.backends.local_rows import LocalRows
-from instep.backends.local_settings import LocalPolicies, LocalSelections
-from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
+from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
+from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
-from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
+from instep.operations.spec import (
+    ImmediateRequest,
+    ImmediateWork,
+    Preview,
+    Query,
+    ReadOperation,
+    Request,
+    Work,
+    document_of,
+)
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
     from instep.bootstrap import App
-    from instep.control.detector import DetectorStatus
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
     from instep.control.reviews import ChangeFilter
+    from instep.control.rollouts.waves import ConnectionGroup
     from instep.lineage.model import Model
-    from instep.model import JobStatus, Review
+    from instep.model import Review
     from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
-    from instep.store.server.api_keys import ApiKey
     from instep.sync.schema_changes.answer import AnswerOutlook
+
+
+class _Rehearsed(Exception):
+    """Ends a rehearsal."""
 
 
 class LocalOperations:
@@ -47,15 +60,24 @@ class LocalOperations:
         operation: ReadOperation = work_of(spec_for(request))()
         return operation.read(self.app.sync_context(connection), request)
 
+    def rehearse(self, request: ImmediateRequest) -> Any:
+        with suppress(_Rehearsed), self.app.store.transaction():
+            done = self._perform(request, rehearsed=True)
+            raise _Rehearsed
+        return done
+
     def perform(self, request: ImmediateRequest) -> Any:
+        return self._perform(request)
+
+    def _perform(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec = immediate_for(request)
         work: ImmediateWork = work_of(spec)()
-        context = self._write_context()
+        context = replace(self.write_context(), rehearsed=rehearsed)
         prepared = work.prepare(context, request)
         with self.app.store.transaction():
             result = work.execute(context, request, prepared)
-            if spec.always_audited:
-                self.app.store.audit.add(context.who, *spec.noted(request), work.detail(request, result))
+            detail = document_of(work.detail(request, result))
+            self.app.store.audit.add(context.who, *spec.noted(request), detail)
         return result
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
@@ -64,11 +86,17 @@ class LocalOperations:
             raise_refused(requests, done)
         return done
 
-    def _write_context(self) -> WriteContext:
+    def write_context(self) -> WriteContext:
         from instep.bootstrap import user
         from instep.control.immediate.context import WriteContext
 
-        return WriteContext(self.app.project, lambda: self.app.store, who=user(), decide_anew=self._decide_anew)
+        return WriteContext(
+            self.app.project,
+            lambda: self.app.store,
+            who=user(),
+            decide_anew=self._decide_anew,
+            open_channel=self.app.channel,
+        )
 
     def _decide_anew(self, connection: str) -> None:
         from instep.sync.detection.pause import decide_anew
@@ -85,41 +113,6 @@ class LocalOperations:
         work.engine = self.app.engine(connection)
         with self.watch() as work.progress:
             yield work
-
-
-class LocalNotifications:
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    def test(self, channel: str) -> int:
-        from instep.notify.trial import try_channel
-        from instep.store.store import utc_now
-
-        return try_channel(self.app.channel(channel), channel, utc_now())
-
-
-class LocalDetectors:
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    def standing(self, connection: str) -> DetectorStatus:
-        from instep.control.detector import standing
-
-        return standing(self.app.store, self.app.project, connection)
-
-    def enable(self, connection: str) -> bool:
-        from instep.bootstrap import user
-        from instep.control.detector import switch_on
-
-        return switch_on(self.app.store, connection, user())
-
-    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
-        from instep.bootstrap import user
-        from instep.control.detector import patch
-        from instep.control.resources.resources import merged
-
-        spec = self.app.objects.get("connection", connection).spec
-        self.app.objects.put("connection", connection, merged(spec, patch(spec, options, table)), who=user())
 
 
 class LocalPlans:
@@ -170,6 +163,9 @@ class LocalPlans:
         return impact_document(report(context, preview(context), models, change))
 
 
+_POLL = 0.5
+"""Seconds between two looks at a rollout that workers carry on."""
+_ALL = 2**31 - 1
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
 
@@ -187,11 +183,7 @@ class LocalBackend:
         self.planning = LocalPlans(app)
         self.rows = LocalRows(app, watch)
         self.operations = LocalOperations(app, watch)
-        self.selections = LocalSelections(app)
-        self.rollouts = LocalRollouts(app, notify_user)
         self.policies = LocalPolicies(app)
-        self.detectors = LocalDetectors(app)
-        self.notices = LocalNotifications(app)
 
     def __enter__(self) -> Self:
         self.app.__enter__()
@@ -270,9 +262,57 @@ class LocalBackend:
         """Return the one answer of a query."""
         return work_of(query_for(query))().find(self._seen, query)
 
-    def items(self, query: Query, limit: int) -> list[Any]:
-        """Return at most `limit` items of the list that a query asks for."""
-        return list(work_of(query_for(query))().items(self._seen, query, None, limit))
+    def items(self, query: Query, limit: int | None = None) -> list[Any]:
+        """Return the items of the list that a query asks for, at most `limit`."""
+        return list(work_of(query_for(query))().items(self._seen, query, None, _ALL if limit is None else limit))
+
+    def beside(self, query: Query) -> Any:
+        """Return the record of what a list has beside its items."""
+        return work_of(query_for(query))().beside(self._seen, query)
+
+    def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
+        """Detect changes of all connections of a group in this process."""
+        from instep.control.rollouts.create import detect_all
+        from instep.control.rollouts.waves import chosen
+        from instep.sync.in_process import InProcess
+
+        runs = InProcess(self.app.sync_context, self.app.engine)
+        return detect_all(runs, chosen(self.app.project, group), "create")
+
+    def carry_rollout(self, request: ImmediateRequest) -> None:
+        """Follow the workers, or carry the rollout on here. ConnectError if the last worker goes before the end."""
+        from instep.backends.rollout_steps import follow_step
+
+        if self.app.store.workers.live():
+            follow_step(self, request, self._notify, self._wait)
+        else:
+            self._carry_here(request)
+
+    def _wait(self) -> None:
+        if not self.app.store.workers.live():
+            raise ConnectError("the rollout's job waits, and no worker is left", hint="start one: `instep worker`")
+        time.sleep(_POLL)
+
+    def _carry_here(self, request: Any) -> None:
+        from instep.control.queries.rollouts import rollout_of
+        from instep.control.rollouts.create import patch_of
+        from instep.control.rollouts.flow import Rolling
+        from instep.control.rollouts.machine import member_line
+        from instep.control.rollouts.policies import ServedPolicies
+        from instep.control.rollouts.queued import withdraw
+        from instep.sync.in_process import InProcess
+
+        app, context = self.app, self.operations.write_context()
+        found = rollout_of(context, request.rollout)
+        spec = immediate_for(request)
+        work = work_of(spec)()
+        with app.store.transaction():
+            withdraw(app.store, found.id, context.who)
+            app.store.audit.add(context.who, *spec.noted(request), document_of(work.requested(request)))
+        patch = patch_of(found.what, app.project, app.store, ServedPolicies(app.objects))
+        runs = InProcess(app.sync_context, app.engine)
+        rolling = Rolling(app.store, patch, runs, context.who, lambda member: self._notify(member_line(member)))
+        work.carry(rolling, request)
 
     @property
     def _seen(self) -> QueryContext:
@@ -286,17 +326,6 @@ class LocalBackend:
         found = list(holdings(self.app.sync_context(connection), [table] if table else []))
         entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
         return QuarantineEntries(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
-
-    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
-        jobs = self.app.store.jobs
-        found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
-        return Queue(found, jobs.counts(), self.app.store.workers.live())
-
-    def keys(self) -> Keys:
-        return Keys(self.app.store.api_keys.page(limit=10_000), self.app.store.api_keys.now())
-
-    def key(self, id: str) -> ApiKey:
-        return self.app.store.api_keys.get(id)
 
 
 def entry_document(table: str, entry: Any) -> dict[str, Any]:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from instep.control.detector import DetectorStatus
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
-    from instep.control.selection.selections import Verb
     from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
-    from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
+    from instep.model import Review
     from instep.operations.everyday.sync import SyncRequest
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
     from instep.schema.changes.counts import Counts
-    from instep.store.server.api_keys import ApiKey
-    from instep.store.work.rollouts import RolloutDraft
     from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import SyncReport
@@ -109,91 +105,13 @@ class OperationBackend(Protocol):
         """Do at once what needs no job; return the record that its specification names."""
         ...
 
+    def rehearse(self, request: ImmediateRequest) -> Any:
+        """Do all of it but keep nothing; return the record that its specification names."""
+        ...
+
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Do all of these at once, or none; return their records. Raises the error of what is refused."""
         ...
-
-
-@dataclass(frozen=True)
-class SelectionStep:
-    """The effect of switching one object. `changed` is false where it is already so; `lines` are the consequences, for
-    people."""
-
-    object: str
-    changed: bool
-    lines: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SelectionPreview:
-    """Switches that were prepared. Only the backend that has prepared them reads `made`."""
-
-    connection: str
-    verb: Verb
-    objects: Sequence[SelectionStep]
-    made: Any = field(default=None, repr=False)
-
-
-class SelectionBackend(Protocol):
-    def switching(
-        self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
-    ) -> SelectionPreview:
-        """Preview the switch of objects, named by paths and by patterns of tables and columns."""
-        ...
-
-    def switch(self, made: SelectionPreview) -> None:
-        """Switch all objects of the preview, or none."""
-        ...
-
-
-@dataclass(frozen=True)
-class RolloutRequest:
-    """A rollout that is wanted: one of `turns`, `change` (verdict and change) and `preset`. `gates` as a person writes
-    them."""
-
-    group: ConnectionGroup
-    turns: Sequence[tuple[Verb, str]] = ()
-    change: tuple[str, str] | None = None
-    preset: str = ""
-    sizes: tuple[str, ...] = ()
-    gates: Sequence[str] = ()
-    canary: tuple[str, ...] = ()
-
-
-class RolloutBackend(Protocol):
-    """Rollouts are named by their ids, or how these begin."""
-
-    def find(self) -> list[Rollout]:
-        """Newest first."""
-        ...
-
-    def get(self, id: str) -> Rollout: ...
-
-    def text(self, made: Rollout) -> str:
-        """Return a sentence on what is rolled out."""
-        ...
-
-    def members(self, id: str) -> list[Member]: ...
-
-    def detect(self, wanted: RolloutRequest) -> Mapping[str, str]:
-        """Looks at all sources; what went wrong, by connection."""
-        ...
-
-    def draft(self, wanted: RolloutRequest) -> tuple[RolloutDraft, str]:
-        """The compatibility table, and what is rolled out; touches nothing."""
-        ...
-
-    def create(self, wanted: RolloutRequest) -> Rollout: ...
-
-    def advance(self, id: str, *, every: bool) -> Rollout: ...
-
-    def resume(self, id: str, *, every: bool, accept: str) -> Rollout: ...
-
-    def roll_back(self, id: str, *, wave: int, connections: Sequence[str]) -> Rollout: ...
-
-    def stop(self, id: str, reason: str) -> Rollout: ...
-
-    def skip(self, id: str, connections: Sequence[str], reason: str) -> Rollout: ...
 
 
 class PolicyBackend(Protocol):
@@ -209,24 +127,6 @@ class PolicyBackend(Protocol):
 
     def connections(self) -> list[str]:
         """Return the names of all connections, sorted."""
-        ...
-
-
-class DetectorBackend(Protocol):
-    def standing(self, connection: str) -> DetectorStatus: ...
-
-    def enable(self, connection: str) -> bool:
-        """False if it had not switched itself off."""
-        ...
-
-    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
-        """Options by their long names, of a table's pattern or ("") of the source as a whole; None takes one away."""
-        ...
-
-
-class NotificationBackend(Protocol):
-    def test(self, channel: str) -> int:
-        """Sends a test message at once; the receiver's answer, 0 where the channel has none."""
         ...
 
 
@@ -257,23 +157,6 @@ class ChangeDetails:
 
 
 @dataclass(frozen=True)
-class Queue:
-    """Jobs, newest first, without what they have answered; how many there are of each status; who works."""
-
-    jobs: Sequence[Job]
-    counts: Mapping[JobStatus, int]
-    workers: Sequence[Worker]
-
-
-@dataclass(frozen=True)
-class Keys:
-    """`now`: the clock that their ends go by."""
-
-    keys: Sequence[ApiKey]
-    now: datetime
-
-
-@dataclass(frozen=True)
 class QuarantineEntries:
     """`entries` as documents, oldest first within a table; `unreadable` files."""
 
@@ -299,19 +182,7 @@ class Backend(Protocol):
     def operations(self) -> OperationBackend: ...
 
     @property
-    def selections(self) -> SelectionBackend: ...
-
-    @property
-    def rollouts(self) -> RolloutBackend: ...
-
-    @property
     def policies(self) -> PolicyBackend: ...
-
-    @property
-    def detectors(self) -> DetectorBackend: ...
-
-    @property
-    def notices(self) -> NotificationBackend: ...
 
     def __enter__(self) -> Self: ...
 
@@ -347,16 +218,23 @@ class Backend(Protocol):
         """Return the one answer of a query. Raises NotFound for an object that is not there."""
         ...
 
-    def items(self, query: Query, limit: int) -> list[Any]:
-        """Return at most `limit` items of the list that a query asks for."""
+    def items(self, query: Query, limit: int | None = None) -> list[Any]:
+        """Return the items of the list that a query asks for, at most `limit`."""
+        ...
+
+    def beside(self, query: Query) -> Any:
+        """Return the record of what a list has beside its items."""
+        ...
+
+    def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
+        """Detect changes of all connections of a group; return what went wrong, by connection."""
+        ...
+
+    def carry_rollout(self, request: ImmediateRequest) -> None:
+        """Have a rollout carried on by one step until it waits again: by a worker, or where none is, in this
+        process."""
         ...
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         """All entries, settled ones too."""
         ...
-
-    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...
-
-    def keys(self) -> Keys: ...
-
-    def key(self, id: str) -> ApiKey: ...

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from instep.backends.answers import raise_refused
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
-from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
+from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
 from instep.backends.remote_jobs import Follower, Works, error_of, report_of
-from instep.backends.remote_rollouts import RemoteRollouts
+from instep.backends.remote_policies import RemotePolicies
 from instep.backends.remote_rows import RemoteRows
-from instep.backends.remote_settings import RemotePolicies, RemoteSelections
-from instep.control.detector import DetectorStatus, patch
+from instep.backends.rollout_steps import follow_step
 from instep.control.reviews import ChangeFilter, selected
+from instep.control.rollouts.waves import ConnectionGroup, among
 from instep.errors import Blocked, InstepError, NotFound, ProjectError
-from instep.model import Job, JobStatus, Member, Review, Worker
+from instep.model import Review
 from instep.operations.queries.changes import GetChange, ListChanges
+from instep.operations.queries.connections import GetConnection, ListConnections
 from instep.operations.queries.schemas import GetSchema
-from instep.operations.registry import immediate_for, query_for, result_of, spec_for
+from instep.operations.registry import beside_of, immediate_for, query_for, result_of, spec_for
 from instep.operations.spec import (
     ImmediateRequest,
     ImmediateSpec,
@@ -37,7 +38,6 @@ from instep.operations.spec import (
 from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
-from instep.store.server.api_keys import ApiKey
 from instep.sync.progress import SyncReport
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class RemoteOperations:
     def perform(self, request: ImmediateRequest) -> Any:
         return self._send(request)
 
+    def rehearse(self, request: ImmediateRequest) -> Any:
+        return self._send(request, rehearsed=True)
+
     def _send(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec, path, body = _address(request, immediate_for(request))
         client = self.works.client
@@ -77,7 +80,7 @@ class RemoteOperations:
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Rehearse all before any is done: each is a request of its own."""
-        raise_refused(requests, [self._send(one, rehearsed=True) for one in requests])
+        raise_refused(requests, [self.rehearse(one) for one in requests])
         done = [self._send(one) for one in requests]
         raise_refused(requests, done)
         return done
@@ -85,37 +88,6 @@ class RemoteOperations:
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
         _, _, path = spec_for(request).route.partition("{connection}/")
         return self.works.done(connection, path, {**request.options(), **more}).result
-
-
-@dataclass(frozen=True)
-class RemoteNotifications:
-    client: Client
-
-    def test(self, channel: str) -> int:
-        return int(self.client.post(f"/channels/{part(channel)}/test", {})["code"])
-
-
-@dataclass(frozen=True)
-class RemoteDetectors:
-    client: Client
-
-    def standing(self, connection: str) -> DetectorStatus:
-        found = dict(self.client.get(f"/connections/{part(connection)}/detector"))
-        disabled = found.pop("internal_disabled_detect_schema_changes")
-        jobs = {"job": self._job(found.pop("current")), "last": self._job(found.pop("last"))}
-        return record(DetectorStatus, {**found, **jobs, "internal_disabled": disabled})
-
-    def _job(self, told: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """The whole job of a detection."""
-        return dict(self.client.get(f"/queue/{part(told['job'])}")) if told else None
-
-    def enable(self, connection: str) -> bool:
-        return bool(self.client.post(f"/connections/{part(connection)}/detector/enable", {})["changed"])
-
-    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
-        path = f"/connections/{part(connection)}/settings"
-        found, tag = self.client.read(path)
-        self.client.patch(path, {"spec": patch(found["spec"], options, table)}, tag)
 
 
 @dataclass(frozen=True)
@@ -168,27 +140,23 @@ _NAMED = 20
 
 
 class RemoteBackend:
-    """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters, `told`
-    what became of a connection of a rollout. `folder`: where lock files are."""
+    """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters.
+    `folder`: where lock files are."""
 
     def __init__(
         self,
         client: Client,
         follower: Follower,
         say: Callable[[str], None],
-        told: Callable[[Member], None],
         folder: Path,
     ) -> None:
         self._api, self._follower, self.folder = client, follower, folder
+        self._notify = say
         self._works = works = Works(client, follower, say)
         self.planning = RemotePlans(works, self._review)
         self.rows = RemoteRows(works, self.report)
         self.operations = RemoteOperations(works)
-        self.selections = RemoteSelections(client)
-        self.rollouts = RemoteRollouts(works, told, say)
         self.policies = RemotePolicies(client)
-        self.detectors = RemoteDetectors(client)
-        self.notices = RemoteNotifications(client)
 
     def __enter__(self) -> Self:
         return self
@@ -199,7 +167,7 @@ class RemoteBackend:
     def connection(self, name: str | None) -> str:
         if name:
             return name
-        names = [one["name"] for one in self._api.pages("/connections", _NAMED)]
+        names = [one.name for one in self.items(ListConnections(), _NAMED)]
         if len(names) > 1:
             raise ProjectError(
                 f"the server has {len(names)} connections: choose one",
@@ -211,7 +179,7 @@ class RemoteBackend:
 
     def has_connection(self, name: str) -> bool:
         try:
-            self._api.get(f"/connections/{part(name)}")
+            self.query(GetConnection(name))
         except NotFound:
             return False
         return True
@@ -291,9 +259,31 @@ class RemoteBackend:
         spec, path, parameters = _address(query, query_for(query))
         return record(result_of(spec), self._api.get(path, **parameters))
 
-    def items(self, query: Query, limit: int) -> list[Any]:
-        """Return at most `limit` items of the list that a query asks for."""
+    def items(self, query: Query, limit: int | None = None) -> list[Any]:
+        """Return the items of the list that a query asks for, at most `limit`."""
         return list(self._each(query, limit))
+
+    def beside(self, query: Query) -> Any:
+        """Return the record of what the first page of a list has beside its items."""
+        spec, path, parameters = _address(query, query_for(query))
+        return record(beside_of(spec), self._api.get(path, **parameters, limit=1))
+
+    def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
+        """Put all detections into the queue at once, then wait for one after the other."""
+        failed: dict[str, str] = {}
+        names = among(group, [(one.name, one.destination, one.tags) for one in self.items(ListConnections())])
+        jobs = {name: self._works.begin(name, "detect", {"why": "rollout"})["id"] for name in names}
+        for name, job in jobs.items():
+            try:
+                self._follower.done(job)
+            except InstepError as error:
+                failed[name] = error.message
+        return failed
+
+    def carry_rollout(self, request: ImmediateRequest) -> None:
+        """Follow the worker that carries the rollout on."""
+        waits = self._follower.waits()
+        follow_step(self, request, self._notify, lambda: self._follower.sleep(next(waits)))
 
     def _each(self, query: Query, limit: int | None = None) -> Iterator[Any]:
         spec, path, parameters = _address(query, query_for(query))
@@ -307,19 +297,6 @@ class RemoteBackend:
         broken = list(first["unreadable"])
         entries = self._api.pages(path, table=table, all=True)
         return QuarantineEntries([moments(one, TIMES) for one in entries], broken)
-
-    def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
-        """Jobs of the pages; counts and workers of the first one."""
-        asked: dict[str, Any] = {"status": list(statuses), "connection": connection}
-        first = self._api.get("/queue", **asked, limit=1)
-        jobs = tuple(record(Job, one) for one in self._api.pages("/queue", limit, **asked))
-        return Queue(jobs, first["counts"], tuple(record(Worker, one) for one in first["workers"]))
-
-    def keys(self) -> Keys:
-        return Keys(tuple(record(ApiKey, one) for one in self._api.pages("/keys")), datetime.now(UTC))
-
-    def key(self, id: str) -> ApiKey:
-        return record(ApiKey, self._api.get(f"/keys/{part(id)}"))
 
 
 def _waits(review: Review) -> bool:

@@ -117,11 +117,10 @@ def open_there() -> RemoteBackend:
     from instep.backends.remote import RemoteBackend
     from instep.backends.remote_jobs import Follower
     from instep.cli.render.live import watched
-    from instep.control.rollouts.machine import member_line
 
     client = open_client()
     follower = Follower(client, watched, goes_on)
-    return RemoteBackend(client, follower, say, lambda member: say(member_line(member)), options.project)
+    return RemoteBackend(client, follower, say, options.project)
 
 
 def open_client() -> Client:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from instep.errors import Blocked, InstepError
 from instep.events import DetectionEnded, DetectorDisabled, DetectorEnabled, Paused
-from instep.model import Job, JobStatus, Review
+from instep.model import Job, Review
+from instep.operations.kinds import JobStatus
 from instep.project.project import Project
 from instep.project.sections.detector import SHORT, AppOptions, ColumnOptions
 from instep.schema.policy.policy import OPTION

@@ -15,3 +15,9 @@ BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 DeliveryStatus = Literal["waiting", "sent", "dead"]
 Side = Literal["source", "accepted", "destination"]
 """Whose schema: the source's, the accepted one, or the destination's."""
+Verb = Literal["on", "off", "hash", "unhash"]
+"""What is done with an object of a selection."""
+RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "done"]
+MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
+"""How far a connection of a rollout is."""
+JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]

@@ -91,6 +91,11 @@ def result_of(spec: QuerySpec | ImmediateSpec) -> Any:
     return _named(spec.result)
 
 
+def beside_of(spec: QuerySpec) -> Any:
+    """Return the record of what each page of a query's answer has beside its items; None for nothing."""
+    return _named(spec.beside) if spec.beside else None
+
+
 def _named(text: str) -> Any:
     module, _, name = text.partition(":")
     return getattr(import_module(module), name)

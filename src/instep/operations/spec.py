@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from instep.errors import InstepError, ProjectError
-from instep.operations.values import ProjectOnly, Reason
+from instep.operations.values import ProjectOnly, Reason, check_bounds
 
 Role = Literal["viewer", "operator", "approver", "admin"]
 """What an API key may do; each role may do what those before it may."""
@@ -68,7 +68,17 @@ class Query(Options):
 
 
 @dataclass(frozen=True)
-class ImmediateRequest(Options):
+class ImmediatePart(Options):
+    """A record in a request for an operation that is done at once. Raises InstepError for a value out of the bounds of
+    its field."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds: at the project nothing else does."""
+        check_bounds(self)
+
+
+@dataclass(frozen=True)
+class ImmediateRequest(ImmediatePart):
     """What every request may say for an operation that is done at once."""
 
 
@@ -196,6 +206,10 @@ class QueryWork:
         """Return where an item stands in the list: behind it the next page begins."""
         raise NotImplementedError
 
+    def beside(self, context: Any, query: Any) -> Any:
+        """Return the record that the specification names as `beside`: what each page has beside its items."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class QuerySpec:
@@ -215,6 +229,8 @@ class QuerySpec:
     """The class of its `QueryWork`, as `module:name`."""
     paged: bool = False
     """Whether the answer is a list, which comes page by page."""
+    beside: str = ""
+    """The record of what each page has beside its items, as `module:name`; "" for nothing."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
 
@@ -266,21 +282,23 @@ class ImmediateSpec:
     audit: str
     """What the audit log calls it; names in braces are fields of the request."""
     target: str
-    """The field of the request that the audit log names as its target; without a value it is all connections."""
+    """The field of the request that the audit log names as its target; without a value it is all connections. A text
+    that is no field is the target itself."""
     match: str = ""
-    """The field that names the object whose ETag If-Match is compared with; "": If-Match is refused."""
+    """The document whose ETag If-Match is compared with, as `server.immediate_routes` names it; "": it is refused."""
     status: int = 200
     """The HTTP status of the answer; a rehearsal is answered 200."""
+    fresh: str = ""
+    """The field of the answer that is false where it was under way before, which is answered 200."""
     told_once: str = ""
     """The field of the answer that holds a secret: null in a rehearsal, and when the request is sent again."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
-    always_audited: bool = False
-    """Whether it is noted in the audit log also where it is done at the project."""
 
     def noted(self, request: ImmediateRequest) -> tuple[str, str]:
         """Return the action and the target that the audit log has of a request."""
-        return self.audit.format(**vars(request)), getattr(request, self.target) or "all connections"
+        target = getattr(request, self.target, self.target)
+        return self.audit.format(**vars(request)), str(target or "all connections")
 
     @property
     def path(self) -> str:
@@ -291,7 +309,9 @@ class ImmediateSpec:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Options):
+        return value.options()
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _typed(value: Any, hint: Any) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
+from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-Leads = Literal["name", "setting", "consent", "reason"]
+from instep.errors import InstepError
+
+Leads = Literal["name", "setting", "consent", "reason", "parts"]
 """A `name` is looked up; a `setting` chooses among what the product does; a `consent` says what may be lost; a `reason`
-is a text for people."""
+is a text for people; `parts` have fields of their own."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,13 @@ class Length:
         """Tell pydantic, which validates the requests that come over HTTP."""
         return {**inner(source), "max_length": self.most, **({"min_length": self.least} if self.least else {})}
 
+    def problem(self, value: Any) -> str:
+        """Return what is wrong with a value; "" for nothing."""
+        if self.least <= len(value) <= self.most:
+            return ""
+        what = "characters" if isinstance(value, str) else "entries"
+        return f"has {len(value):,} {what}, not {self.least:,} to {self.most:,}"
+
 
 @dataclass(frozen=True)
 class TextPattern:
@@ -41,6 +52,10 @@ class TextPattern:
     def __get_pydantic_core_schema__(self, source: Any, inner: Any) -> Any:
         """Tell pydantic, which validates the requests that come over HTTP."""
         return {**inner(source), "pattern": self.text}
+
+    def problem(self, value: Any) -> str:
+        """Return what is wrong with a value; "" for nothing."""
+        return "" if re.search(self.text, value) else f"does not match {self.text}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,10 @@ class NumberRange:
     def __get_pydantic_core_schema__(self, source: Any, inner: Any) -> Any:
         """Tell pydantic, which validates the requests that come over HTTP."""
         return {**inner(source), "ge": self.least, "le": self.most}
+
+    def problem(self, value: Any) -> str:
+        """Return what is wrong with a value; "" for nothing."""
+        return "" if self.least <= value <= self.most else f"is {value:,}, not {self.least:,} to {self.most:,}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,41 @@ Snapshot = Annotated[str, TextPattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
 _PLAIN = (bool, int, float, datetime)
 
 
+def check_bounds(record: Any) -> None:
+    """Raise InstepError for a field of a record that is longer, shorter, larger or smaller than its type says."""
+    kind: Any = type(record)
+    for name, hint in _hints(kind).items():
+        for problem in _problems(getattr(record, name), hint):
+            raise InstepError(f"{name} {problem}", hint="see the API's description for the bounds")
+
+
+@cache
+def _hints(record: type[Any]) -> dict[str, Any]:
+    return get_type_hints(record, include_extras=True)
+
+
+def _problems(value: Any, hint: Any) -> Iterator[str]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        found = (one.problem(value) for one in hint.__metadata__ if hasattr(one, "problem"))
+        yield from filter(None, found)
+        yield from _problems(value, arguments[0])
+    elif origin in (Union, UnionType):
+        yield from (one for arm in arguments if isinstance(value, _base(arm)) for one in _problems(value, arm))
+    elif origin is tuple:
+        yield from (one for part in value for one in _problems(part, arguments[0]))
+    elif isinstance(value, Mapping):
+        for pair in value.items():
+            for part, kind in zip(pair, arguments, strict=True):
+                yield from _problems(part, kind)
+
+
+def _base(hint: Any) -> Any:
+    """Return the class of what a type allows."""
+    origin = get_origin(hint)
+    return _base(get_args(hint)[0]) if origin is Annotated else origin or hint
+
+
 def leads_to(annotation: Any) -> Leads:
     """Return what a field of this type may lead to; TypeError for a text that does not say so."""
     found = set(_marks(annotation))
@@ -100,5 +154,7 @@ def _marks(annotation: Any) -> Iterator[Leads]:
         yield from (mark for one in arguments if one is not NoneType for mark in _marks(one))
     elif origin is tuple:
         yield from _marks(arguments[0])
+    elif is_dataclass(annotation):
+        yield "parts"
     elif origin is Literal or annotation in _PLAIN:
         yield "setting"

@@ -84,7 +84,7 @@ def connect(url: str, key: str | None = None) -> Project:
 
     secret = found_key(os.environ if key is None else {VARIABLE: key})
     watch, client = ProgressWatch(), Client(url, secret, version("instep"), ignore)
-    return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, ignore, Path()), watch)
+    return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, Path()), watch)
 
 
 class Project(AbstractContextManager["Project"]):

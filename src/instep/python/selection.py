@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from instep.operations.immediate.selections import SwitchSelectionRequest
 from instep.operations.queries.policy import GetSelection
 from instep.python.results import Records
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Backend, SelectionStep
+    from instep.backends.protocol import Backend
+    from instep.control.immediate.selections import SelectionStep
     from instep.control.selection.listing import Listed
-    from instep.control.selection.selections import Verb
+    from instep.operations.kinds import Verb
 
 
 class Selection:
@@ -49,6 +51,5 @@ class Selection:
         return self._switch("unhash", objects, matching)
 
     def _switch(self, verb: Verb, objects: Iterable[str], matching: Iterable[str]) -> Records[SelectionStep]:
-        made = self._backend.selections.switching(self._connection, verb, tuple(objects), tuple(matching))
-        self._backend.selections.switch(made)
-        return Records(made.objects)
+        request = SwitchSelectionRequest(self._connection, verb, tuple(objects), tuple(matching))
+        return Records(self._backend.operations.perform(request).objects)

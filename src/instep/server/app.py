@@ -27,17 +27,12 @@ from instep.server.roles import NEEDS, OPEN, PREFIX
 from instep.server.routes import (
     channels,
     connections,
-    detectors,
     events,
     health,
     jobs,
-    keys,
     policies,
     quarantine,
-    queue,
     resources,
-    rollouts,
-    selections,
     settings,
     status,
 )
@@ -78,8 +73,8 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 _ROOMS = (
-    health, connections, detectors, settings, jobs, policies, resources, channels, events,
-    quarantine, keys, queue, status, rollouts, selections, operation_routes, immediate_routes,
+    health, connections, settings, jobs, policies, resources, channels, events,
+    quarantine, status, operation_routes, immediate_routes,
     query_routes,
 )  # fmt: skip
 ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)

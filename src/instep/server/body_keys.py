@@ -28,8 +28,8 @@ from instep.server.fivetran_api import (
     webhooks,
 )
 from instep.server.immediate_routes import body_of
-from instep.server.requests import request_model
-from instep.server.routes import detectors, policies, quarantine, rollouts, selections
+from instep.server.requests import parts_of, request_model
+from instep.server.routes import policies, quarantine
 
 SPEC = "the object's keys, above"
 TOLD = "stored and returned; it has no effect"
@@ -51,6 +51,16 @@ def _of_record(record: Any, body: type[BaseModel] | None = None) -> Words:
     """Return words by the fields of an operation's request that are in its body: their types say what they lead to."""
     names = served_fields(record) if body is None else body.model_fields
     return {name: KINDS[leads_to(served_fields(record)[name])] for name in names}
+
+
+def _immediate() -> Mapping[type[BaseModel], Words]:
+    """Return the words of the bodies of what is done at once, and of the objects within them."""
+    found = dict[type[BaseModel], Words]()
+    for spec in immediate_specs().values():
+        if body := body_of(spec):
+            found[body] = _of_record(spec.request, body)
+            found |= {part: _of_record(record) for part, record in parts_of(body).items()}
+    return found
 
 
 KINDS = {
@@ -79,7 +89,6 @@ _DESTINATION = _each(
     nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id",
     setting="trust_certificates trust_fingerprints run_setup_tests",
 )
-_WAVES = _each(name="connections destinations tags matching")
 
 COMPATIBLE: Mapping[type[BaseModel], Words] = {
     connection_bodies.ConnectionFields: _SAID,
@@ -121,25 +130,14 @@ OWN: Mapping[type[BaseModel], Words] = {
     resources.NewObject: _each(spec="spec", name="name tags"),
     resources.ObjectWhole: _each(spec="spec", name="tags"),
     resources.ObjectChange: _each(spec="spec", name="tags"),
-    detectors.EnableDetectorRequest: _each(reason="why"),
     policies.Cases: _each(name="cases"),
     policies.Another: _each(name="name", spec="policy", setting="since"),
     quarantine.Matching: _each(name="table key"),
-    rollouts.ConnectionGroupBody: _WAVES,
-    rollouts.Turn: _each(setting="verb", name="object"),
-    rollouts.NewChange: _each(name="change", setting="verdict"),
-    rollouts.NewRollout: _each(parts="group selection change", setting="preset sizes gates", name="canary"),
-    rollouts.Advance: _each(setting="every"),
-    rollouts.Resume: _each(setting="every", reason="accept"),
-    rollouts.StopRollout: _each(reason="reason"),
-    rollouts.Skip: _each(name="connections", reason="reason"),
-    rollouts.RollBack: _each(setting="wave", name="connections"),
-    selections.SwitchRequest: _each(setting="verb", name="objects matching"),
     **{
         request_model(spec.request): _of_record(spec.request)
         for spec in specs().values()
         if spec.request is not Request
     },
-    **{body: _of_record(spec.request, body) for spec in immediate_specs().values() if (body := body_of(spec))},
+    **_immediate(),
 }
 """What each key of a body of `/api/v1` may lead to, by the body's class."""

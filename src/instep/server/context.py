@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from instep.control.resources.api_keys import in_scope
+from instep.control.resources.api_keys import in_scope, links_of_groups
 from instep.control.resources.resources import Resources
 from instep.project.project import Project
 from instep.server.problems import unknown
 from instep.server.rates import Listeners, Rates
 from instep.store.server.api_keys import ApiKey
-from instep.store.server.resources import Link, LinkKind
 from instep.store.store import Store
 
 if TYPE_CHECKING:
@@ -120,9 +119,3 @@ class ServerContext:
     def only(self, caller: Caller, name: str | None) -> frozenset[str] | None:
         """The connections that a list is of: the named one, or all that the key is for."""
         return frozenset({self.connection(caller, name)}) if name is not None else self.names(caller)
-
-
-def links_of_groups(groups: Collection[str]) -> list[Link]:
-    """What a connection of one of these groups has one of."""
-    kinds: tuple[LinkKind, ...] = ("tag", "destination")
-    return [(kind, group) for kind in kinds for group in groups]

@@ -1,43 +1,45 @@
 """The routes of operations that are done at once: path, role, body and answer are those of the specification.
 
-What If-Match is compared with stands in `_AS_READ`, which has a function for each kind of object that is read with an
+What If-Match is compared with stands in `AS_READ`, which has a function for each document that is read with an
 ETag; what else a key has to be allowed in `_CHECKS`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from inspect import Parameter, Signature
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import APIRouter, Path
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
 from instep.control.immediate.context import WriteContext
-from instep.control.pauses import ActivePause
-from instep.control.queries.changes import ChangeLookup
+from instep.control.queries.rollouts import rollout_of
 from instep.control.queries.work import JobDetails
 from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
+from instep.operations.queries.connections import GetConnection
+from instep.operations.queries.detectors import GetDetector
+from instep.operations.queries.govern import GetDelivery
+from instep.operations.queries.keys import GetKey
+from instep.operations.queries.policy import GetSelection
+from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
 from instep.operations.registry import immediate_specs, result_of, work_of
-from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork
+from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork, Query
+from instep.server import resources
 from instep.server.access import CallerDep, ServerDep, check_role
-from instep.server.connection_views import PauseOut, whole
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
-from instep.server.query_routes import context_of
-from instep.server.requests import Requested, request_model, texts_of
+from instep.server.query_routes import context_of, read_document
+from instep.server.requests import Requested, record_of, request_model, texts_of
 from instep.server.responses import REHEARSED, router
 from instep.server.roles import Need, again
-from instep.server.routes.keys import KeyOut, key_document
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
-from instep.store.server.api_keys import ApiKey
 
 
 def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
@@ -46,16 +48,38 @@ def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> N
     check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
 
 
-_AS_READ: Mapping[str, Callable[[ServerContext, Caller, str], Mapping[str, Any]]] = {
-    "connection": whole,
-    "change": lambda the, who, id: jsonable_encoder(ChangeLookup().find(context_of(the, who), GetChange(id))),
-    "key": lambda the, who, id: key_document(the, id),
+def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
+    """Problem 404 for a channel that is not there, or that none of the key's connections uses."""
+    resources.known(the, who, "channel", request.name)
+
+
+def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
+    """Return what reads the document that a query answers about the object of a request."""
+
+    return lambda the, who, request: read_document(the, who, query(request))
+
+
+Read = Callable[[ServerContext, Caller, Any], Mapping[str, Any]]
+AS_READ: Mapping[str, Sequence[Read]] = {
+    "connection": (_found(lambda request: GetConnection(request.connection)),),
+    "change": (_found(lambda request: GetChange(request.change)),),
+    "key": (_found(lambda request: GetKey(request.key)),),
+    "rollout": (_found(lambda request: GetRollout(request.rollout)),),
+    "detector": (_found(lambda request: GetDetector(request.connection)),),
+    "delivery": (_found(lambda request: GetDelivery(request.delivery)),),
+    "selection": (
+        _found(lambda request: GetSelection(request.connection, columns=False)),
+        _found(lambda request: GetSelection(request.connection, columns=True)),
+    ),
 }
-"""The document of an object as it is read, by the field that names the object."""
-_CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {"retry_job": _check_retry}
+"""The document that If-Match is compared with, in each way that it may be read, by the name that a specification has
+for it."""
+_CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {
+    "retry_job": _check_retry,
+    "test_channel": _check_channel,
+    "open_channel": _check_channel,
+}
 """What else a key has to be allowed for a request."""
-_SHOWN: Mapping[Any, type[BaseModel]] = {ActivePause: PauseOut, ApiKey: KeyOut}
-"""How records are shown that are read by a route of their own, too."""
 
 
 def body_of(spec: ImmediateSpec) -> type[Requested] | None:
@@ -86,18 +110,19 @@ def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
     made.__name__, made.__doc__ = spec.name, spec.request.__doc__
     method, _, path = spec.route.partition(" ")
     response = _response_model(spec)
-    more: Any = {200: {"model": response, "description": REHEARSED}} if spec.status != 200 else {}
+    text = f"It was under way before this request. {REHEARSED}" if spec.fresh else REHEARSED
+    more: Any = {200: {"model": response, "description": text}} if spec.status != 200 else {}
     routes.add_api_route(
         path, made, methods=[method], status_code=spec.status, response_model=response, responses=more, name=spec.name
     )
 
 
 def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: Requested | None) -> ImmediateRequest:
-    given = {name: getattr(body, name) for name in type(body).model_fields} if body is not None else {}
     try:
-        return record(**in_path, **given)
+        found: ImmediateRequest = record(**in_path) if body is None else record_of(body, **in_path)
     except ValueError as error:  # fields that do not go together
         raise RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": str(error)}]) from None
+    return found
 
 
 def _perform(
@@ -108,17 +133,28 @@ def _perform(
         the.connection(who, connection)
     if (check := _CHECKS.get(spec.name)) is not None:
         check(the, who, request)
-    context = WriteContext(the.project, lambda: the.store, the.names(who), lambda one: the.sees(who, one), who=who.who)
+    context = WriteContext(
+        the.project,
+        lambda: the.store,
+        the.names(who),
+        lambda one: the.sees(who, one),
+        who=who.who,
+        open_channel=the.app.channel,
+        rehearsed=writes.dry_run,
+    )
+    if (rollout := getattr(request, "rollout", None)) is not None:
+        rollout_of(context, rollout)
     work: ImmediateWork = work_of(spec)()
     prepared = None if writes.repeated() else work.prepare(context, request)
 
     def do() -> WriteAnswer:
         if spec.match:
-            writes.check(_AS_READ[spec.match](the, who, getattr(request, spec.match)))
+            writes.check(*(() if writes.match is None else (read(the, who, request) for read in AS_READ[spec.match])))
         result = work.execute(context, request, prepared)
-        body = {one.name: _shown(getattr(result, one.name)) for one in fields(result)}
+        body = {one.name: getattr(result, one.name) for one in fields(result)}
         again = {**body, spec.told_once: None} if spec.told_once else body
-        return WriteAnswer(again if writes.dry_run else body, spec.status, work.detail(request, result), kept=again)
+        status = 200 if spec.fresh and not body[spec.fresh] else spec.status
+        return WriteAnswer(again if writes.dry_run else body, status, work.detail(request, result), kept=again)
 
     return writes.run(*spec.noted(request), do)
 
@@ -128,23 +164,10 @@ def _response_model(spec: ImmediateSpec) -> type[BaseModel]:
     record = result_of(spec)
     hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
     made: dict[str, Any] = {
-        one.name: (_shown_as(hints[one.name]), Field(description=texts.get(one.name))) for one in fields(record)
+        one.name: (hints[one.name], Field(description=texts.get(one.name))) for one in fields(record)
     }
     name = f"{spec.request.__name__.removesuffix('Request')}Response"
     return create_model(name, __base__=DryRunResult, __doc__=record.__doc__, **made)
-
-
-def _shown_as(hint: Any) -> Any:
-    if get_origin(hint) is tuple and get_args(hint)[0] in _SHOWN:
-        return list[_SHOWN[get_args(hint)[0]]]  # type: ignore[misc]
-    return _SHOWN.get(hint, hint)
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_shown(one) for one in value]
-    model = _SHOWN.get(type(value))
-    return model.model_validate(value).model_dump(mode="json") if model else value
 
 
 def _made() -> APIRouter:

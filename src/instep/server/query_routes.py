@@ -11,11 +11,12 @@ from fastapi import APIRouter, Path
 from fastapi import Query as InQuery
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse
 
 from instep.control.queries.context import QueryContext
-from instep.operations.registry import query_specs, result_of, work_of
+from instep.operations.registry import beside_of, query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, ServerContext
@@ -29,15 +30,21 @@ from instep.server.writes import tagged
 def context_of(server: ServerContext, caller: Caller) -> QueryContext:
     """Return what this caller's queries may read."""
     return QueryContext(
-        server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one)
+        server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one), caller.key
     )
+
+
+def read_document(server: ServerContext, caller: Caller, query: Query) -> dict[str, Any]:
+    """Return the one answer of a query as it is read, and as its ETag goes by."""
+    found: dict[str, Any] = jsonable_encoder(work_of(query_for(query))().find(context_of(server, caller), query))
+    return found
 
 
 def _add(routes: APIRouter, spec: QuerySpec) -> None:
     in_path = tuple(re.findall(r"{(\w+)}", spec.path))
     types, texts = get_type_hints(spec.query, include_extras=True), texts_of(spec.query)
     model = parameters_model(spec.query, PageParameters if spec.paged else QueryParameters, in_path)
-    answer: Any = result_of(spec)
+    item: Any = result_of(spec)
 
     def endpoint(request: HttpRequest, the: ServerDep, who: CallerDep, **given: Any) -> Any:
         query = _query(spec.query, {one: given[one] for one in in_path}, given["parameters"])
@@ -47,7 +54,10 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
             return tagged(request, jsonable_encoder(work.find(context, query)))
         page = given["parameters"]
         found = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
-        return paged(found, page.limit, work.place, lambda one: one)
+        answer = paged(found, page.limit, work.place, lambda one: one)
+        if spec.beside:
+            answer |= vars(work.beside(context, query))
+        return JSONResponse(jsonable_encoder(answer), headers=dict(request.state.limit_headers))
 
     own = [
         Parameter(one, Parameter.KEYWORD_ONLY, annotation=Annotated[types[one], Path(description=texts[one])])
@@ -58,11 +68,21 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
     made: Callable[..., Any] = endpoint
     made.__signature__ = Signature([*common, *own])  # type: ignore[attr-defined]
     made.__name__, made.__doc__ = spec.name, spec.query.__doc__
-    response: Any = Page[answer] if spec.paged else answer
+    response: Any = _page(spec) if spec.paged else item
     routes.add_api_route(spec.path, made, methods=["GET"], response_model=response, name=spec.name)
 
 
 _COMMON = {"request": HttpRequest, "the": ServerDep, "who": CallerDep}
+
+
+def _page(spec: QuerySpec) -> Any:
+    """Return the description of a page: its items, and what it has beside them."""
+    page: Any = Page.__class_getitem__(result_of(spec))
+    if (beside := beside_of(spec)) is None:
+        return page
+    hints, texts = get_type_hints(beside, include_extras=True), texts_of(beside)
+    more: dict[str, Any] = {name: (hint, Field(description=texts.get(name))) for name, hint in hints.items()}
+    return create_model(f"{spec.query.__name__}Page", __base__=page, __doc__=beside.__doc__, **more)
 
 
 def _query(record: type[Query], in_path: dict[str, Any], parameters: BaseModel) -> Query:

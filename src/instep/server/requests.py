@@ -7,8 +7,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
-from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import pydantic
 from fastapi.exceptions import RequestValidationError
@@ -23,6 +25,7 @@ class Requested(RequestModel):
 
 
 _MODELS: dict[type[Options], type[Requested]] = {}
+_RECORDS: dict[type[Requested], type[Options]] = {}
 
 
 def request_model(record: type[Options], without: tuple[str, ...] = ()) -> type[Requested]:
@@ -31,12 +34,51 @@ def request_model(record: type[Options], without: tuple[str, ...] = ()) -> type[
     if record not in _MODELS:
         hints, texts = served_fields(record), texts_of(record)
         made: dict[str, Any] = {
-            one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
+            one.name: (_as_body(hints[one.name]), pydantic.Field(_default(one), description=texts.get(one.name)))
             for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
             if one.name in hints and one.name not in without
         }
         _MODELS[record] = create_model(record.__name__, __base__=Requested, __doc__=record.__doc__, **made)
+        _RECORDS[_MODELS[record]] = record
     return _MODELS[record]
+
+
+def parts_of(body: type[Requested]) -> dict[type[Requested], type[Options]]:
+    """Return the bodies of the objects within a body, with their records."""
+    hints = served_fields(_RECORDS[body])
+    records = {part for name in body.model_fields for part in _records_in(hints[name])}
+    return {request_model(one): one for one in records}
+
+
+def _records_in(hint: Any) -> Iterator[type[Options]]:
+    if isinstance(hint, type) and issubclass(hint, Options):
+        yield hint
+    for one in get_args(hint):
+        yield from _records_in(one)
+
+
+def _as_body(hint: Any) -> Any:
+    """Return a type with the bodies of the records in it: unknown fields of an object are mistakes, too."""
+    if isinstance(hint, type) and issubclass(hint, Options):
+        return request_model(hint)
+    if not any(_records_in(hint)):
+        return hint
+    origin, arguments = get_origin(hint), tuple(_as_body(one) for one in get_args(hint))
+    if origin is Annotated:
+        return Annotated[(arguments[0], *hint.__metadata__)]
+    return reduce(or_, arguments) if origin in (Union, UnionType) else origin[arguments]
+
+
+def record_of(body: Requested, **more: Any) -> Any:
+    """Return the record of a body; `more`: the fields that are in the path. Raises ValueError for fields that do not go
+    together."""
+    return _RECORDS[type(body)](**more, **{name: _in_record(getattr(body, name)) for name in type(body).model_fields})
+
+
+def _in_record(value: Any) -> Any:
+    if isinstance(value, Requested):
+        return record_of(value)
+    return tuple(_in_record(one) for one in value) if isinstance(value, tuple) else value
 
 
 def parameters_model(record: type[Query], base: type[BaseModel], without: tuple[str, ...] = ()) -> type[BaseModel]:
@@ -58,7 +100,7 @@ def requested(record: type[R]) -> Callable[..., R]:
 
     def read(body: Requested) -> R:
         try:
-            return record(**{name: getattr(body, name) for name in type(body).model_fields})
+            return cast(R, record_of(body))
         except ValueError as error:  # fields that do not go together
             raise RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": str(error)}]) from None
 

@@ -11,13 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
+from instep.control.resources.api_keys import links_of_groups
 from instep.control.resources.resources import Managed, merged
 from instep.errors import InstepError
 from instep.model import ObjectKind
 from instep.project.documents import InvalidObject
 from instep.project.sections.foreign_settings import is_word
 from instep.project.text.problems import near
-from instep.server.context import Caller, ServerContext, links_of_groups
+from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult, Name, RequestModel, ResponseModel
 from instep.server.problems import ApiProblem, unknown
 from instep.server.writes import Write, WriteAnswer

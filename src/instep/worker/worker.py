@@ -16,9 +16,9 @@ from datetime import UTC, date, datetime, timedelta
 from instep.control import schedules
 from instep.errors import Fenced, InstepError
 from instep.events import RunEnded
-from instep.model import Job, JobStatus, Worker
+from instep.model import Job, Worker
 from instep.monitoring.retention import forget_some
-from instep.operations.kinds import RunStatus
+from instep.operations.kinds import JobStatus, RunStatus
 from instep.store.store import Store
 from instep.store.work.jobs import WAITED_FOR
 from instep.worker.lane import Lane, LaneProject, Opener, ready

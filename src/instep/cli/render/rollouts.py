@@ -4,58 +4,50 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from instep.control.rollouts.gates import gates_of
 from instep.control.rollouts.machine import status_word
 from instep.control.rollouts.waves import group_of
-from instep.model import Member, Rollout
+from instep.model import Rollout
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.store.work.rollouts import RolloutDraft
+    from instep.control.immediate.rollouts import CreatedRollout
+    from instep.control.queries.rollouts import RolloutDetails, RolloutMember
 
 ORDER = ("done", "already", "running", "waiting", "failed", "blocked", "skipped", "rolled_back")
 _QUIET = ("done", "already", "waiting")
-_FIELDS = (
-    "connection", "wave", "status", "fit", "why", "attempt", "run", "error", "findings", "accepted", "who", "started",
-    "ended",
-)  # fmt: skip
 _STYLES = {"failed": "bold red", "blocked": "yellow", "running": "cyan", "done": "green", "halted": "bold red"}
 
 
-def counts_of(members: Sequence[Member]) -> dict[str, int]:
+def counts_of(members: Sequence[RolloutMember]) -> dict[str, int]:
     found = Counter[str](m.status for m in members)
     return {status: found[status] for status in ORDER if found[status]}
 
 
-def _row(member: Member) -> dict[str, Any]:
-    values = asdict(member)
-    return {name: values[name] for name in _FIELDS}
-
-
-def rollout_document(made: Rollout, members: Sequence[Member], *, every: bool) -> dict[str, Any]:
+def rollout_document(made: RolloutDetails, members: Sequence[RolloutMember], *, every: bool) -> dict[str, Any]:
     """`connections` are all of them, or those to look at."""
     shown = [m for m in members if every or _speaks(m)]
     numbers = sorted({m.wave for m in members if m.wave})
     waves = [{"wave": n, "counts": counts_of([m for m in members if m.wave == n])} for n in numbers]
     return {
-        "rollout": asdict(made),
+        "rollout": {one.name: getattr(made, one.name) for one in fields(Rollout)},
         "counts": counts_of(members),
         "waves": waves,
-        "connections": [_row(m) for m in shown],
+        "connections": [asdict(m) for m in shown],
     }
 
 
-def _speaks(member: Member) -> bool:
+def _speaks(member: RolloutMember) -> bool:
     return member.status not in _QUIET or bool(member.error or (member.findings and not member.accepted))
 
 
-def draft_document(drafted: RolloutDraft) -> dict[str, Any]:
-    values = {"what": drafted.what, "group": drafted.group, "waves": list(drafted.sizes), "gates": drafted.gates}
-    fits = Counter(m.fit for m in drafted.members)
-    return {**values, "dry_run": True, "fits": dict(fits), "connections": [_row(m) for m in drafted.members]}
+def draft_document(drafted: CreatedRollout) -> dict[str, Any]:
+    made = drafted.rollout
+    values = {"what": made.what, "group": made.group, "waves": list(made.sizes), "gates": made.gates}
+    return {**values, "dry_run": True, "fits": drafted.fits, "connections": [asdict(m) for m in drafted.connections]}
 
 
 def list_document(found: Sequence[Rollout]) -> dict[str, Any]:
@@ -73,10 +65,10 @@ def show_list(out: Screen, found: Sequence[Rollout]) -> None:
         out.write(line, _STYLES.get(one.status, ""))
 
 
-def show_draft(out: Screen, drafted: RolloutDraft, text: str) -> None:
-    out.write(text, "bold")
-    _show_rules(out, drafted.group, drafted.gates)
-    _show_members(out, [_row(m) for m in drafted.members])
+def show_draft(out: Screen, drafted: CreatedRollout) -> None:
+    out.write(drafted.rollout.text, "bold")
+    _show_rules(out, drafted.rollout.group, drafted.rollout.gates)
+    _show_members(out, [asdict(m) for m in drafted.connections])
 
 
 def show_rollout(out: Screen, document: Mapping[str, Any], text: str) -> None:

@@ -91,6 +91,8 @@ class ChangeAnswer:
     """The change in words."""
     problem: str = ""
     """Why it was not answered."""
+    change: Review | None = None
+    """The change with its answer; null if it was not answered."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,10 @@ class AnsweringMany(ImmediateWork):
         """Answer those that can be answered; with `hash` all of them, or none."""
         found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
         if request.hash:
-            answer_hashed(context.project, context.store, found, "approved", context.who)
-            items = tuple(ChangeAnswer(one.id, True, one.summary) for one in found)
+            items = tuple(
+                ChangeAnswer(one.id, True, one.summary, change=one)
+                for one in answer_hashed(context.project, context.store, found, "approved", context.who)
+            )
         else:
             items = tuple(_try(context, one, request.answer) for one in found)
         refused = sum(not one.ok for one in items)
@@ -156,7 +160,7 @@ def _as_they_are(context: WriteContext, looked: Sequence[Review], request: Answe
 
 def _try(context: WriteContext, review: Review, answer: Answer) -> ChangeAnswer:
     try:
-        reviews.answer(context.store, [review], answer, context.who)
+        [done] = reviews.answer(context.store, [review], answer, context.who)
     except Conflict as error:
         return ChangeAnswer(review.id, False, review.summary, error.message)
-    return ChangeAnswer(review.id, True, review.summary)
+    return ChangeAnswer(review.id, True, review.summary, change=done)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from instep.control.queries.context import QueryContext
+
+if TYPE_CHECKING:
+    from instep.notify.channel import Channel
 
 
 @dataclass(frozen=True)
@@ -16,3 +20,7 @@ class WriteContext(QueryContext):
     """Who asks, as the store notes it."""
     decide_anew: Callable[[str], None] | None = None
     """Decide by the policy of today about what was found last of a connection; None where only a worker may."""
+    open_channel: Callable[[str], Channel] | None = None
+    """Open a channel that messages are sent to."""
+    rehearsed: bool = False
+    """Whether nothing of it is kept: then nothing may be sent, either."""

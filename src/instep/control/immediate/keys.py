@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from instep.control.immediate.context import WriteContext
+from instep.control.queries.keys import KeyLookup
 from instep.control.resources import api_keys
 from instep.errors import Blocked
 from instep.operations.immediate.keys import CreateKeyRequest, RevokeKeyRequest, RotateKeyRequest
+from instep.operations.queries.keys import GetKey
 from instep.operations.spec import ImmediateRequest, ImmediateWork
 from instep.store.server.api_keys import ApiKey
 
@@ -69,7 +71,9 @@ class KeyRotation(_Issuing):
     def execute(self, context: WriteContext, request: RotateKeyRequest, prepared: None) -> IssuedKey:
         """Rotate it; Conflict for a key that has two secrets already, or that has been revoked."""
         overlap, lasts = timedelta(hours=request.overlap_hours), _lasts(request.days)
-        issued = api_keys.rotate(context.store, request.key, overlap=overlap, lasts=lasts)
+        issued = api_keys.rotate(
+            context.store, KeyLookup().find(context, GetKey(request.key)).id, overlap=overlap, lasts=lasts
+        )
         return IssuedKey(issued.key, issued.secret)
 
 
@@ -78,7 +82,9 @@ class KeyRevocation(ImmediateWork):
 
     def execute(self, context: WriteContext, request: RevokeKeyRequest, prepared: None) -> RevokedKey:
         """Revoke it; Conflict for the last admin key."""
-        return RevokedKey(api_keys.revoke(context.store, request.key, context.who))
+        return RevokedKey(
+            api_keys.revoke(context.store, KeyLookup().find(context, GetKey(request.key)).id, context.who)
+        )
 
     def detail(self, request: RevokeKeyRequest, result: RevokedKey) -> Mapping[str, Any]:
         """Return the name of the key."""

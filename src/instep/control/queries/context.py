@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from instep.control.resources.resources import Resources
 from instep.errors import InstepError, NotFound
 from instep.project.project import Project
+from instep.store.server.api_keys import ApiKey
 from instep.store.store import Store
 
 
@@ -39,11 +41,18 @@ class QueryContext:
     """The names of these connections; None for all, also those that are not in the project any more."""
     sees: Callable[[str], bool] = lambda _: True
     """Whether the asker may see a connection."""
+    key: ApiKey | None = None
+    """The asker's API key; None at the project."""
 
     @property
     def store(self) -> Store:
         """The project's store, opened once a query needs it."""
         return self.open_store()
+
+    @property
+    def resources(self) -> Resources:
+        """The managed resources: the file's sections, and those of the server's store."""
+        return Resources(self.project, self.store)
 
     def connection(self, name: str) -> str:
         """Return the name of a connection of the project; NotFound if it is none, or hidden."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
 from instep.control.queries.context import QueryContext
 from instep.errors import InstepError, NotFound
-from instep.model import Job
-from instep.operations.queries.work import GetQueuedJob, ListBackfills
+from instep.model import Job, JobSummary, Worker
+from instep.operations.kinds import JobStatus
+from instep.operations.queries.work import GetQueuedJob, ListBackfills, ListQueue
 from instep.operations.spec import QueryWork
 from instep.store.catalogs.backfills import Backfill
 
@@ -28,6 +31,48 @@ class BackfillList(QueryWork):
     def place(self, item: Backfill) -> Sequence[Any]:
         """Return the backfill's number."""
         return (item.number,)
+
+
+@dataclass(frozen=True)
+class QueueTotals:
+    """Jobs and workers of the whole server: empty for keys that are for some groups."""
+
+    counts: Mapping[JobStatus, int]
+    """How many jobs have each status."""
+    workers: tuple[Worker, ...]
+    """Who works."""
+
+
+class QueueList(QueryWork):
+    """Jobs by the time when they were made."""
+
+    place_types = (datetime, str)
+
+    def items(
+        self, context: QueryContext, query: ListQueue, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[JobSummary]:
+        """Return jobs, newest first."""
+        named = context.connection(query.connection) if query.connection is not None else None
+        found = context.store.jobs.find(
+            status=query.status,
+            connection=named,
+            scope=context.scope if named is None else None,
+            after=(after[0], after[1]) if after else None,
+            limit=limit,
+            whole=False,
+        )
+        names = [one.name for one in fields(JobSummary)]
+        return [JobSummary(**{name: getattr(job, name) for name in names}) for job in found]
+
+    def place(self, item: JobSummary) -> Sequence[Any]:
+        """Return when the job was made, and its id."""
+        return (item.created, item.id)
+
+    def beside(self, context: QueryContext, query: ListQueue) -> QueueTotals:
+        """Return how many jobs there are, and who works."""
+        if context.scope is not None:
+            return QueueTotals({}, ())
+        return QueueTotals(context.store.jobs.counts(), tuple(context.store.workers.live()))
 
 
 class JobDetails(QueryWork):

@@ -14,6 +14,7 @@ from datetime import timedelta
 from instep.errors import Conflict, InstepError
 from instep.operations.spec import Role
 from instep.store.server.api_keys import ApiKey
+from instep.store.server.resources import Link, LinkKind
 from instep.store.store import Store
 
 ROLES: tuple[Role, ...] = ("viewer", "operator", "approver", "admin")
@@ -105,3 +106,9 @@ def _issue(store: Store, key: ApiKey, lasts: timedelta | None) -> Issued:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def links_of_groups(groups: Collection[str]) -> list[Link]:
+    """Return the links of which a connection of one of these groups has one."""
+    kinds: tuple[LinkKind, ...] = ("tag", "destination")
+    return [(kind, group) for kind in kinds for group in groups]

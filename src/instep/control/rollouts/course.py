@@ -9,7 +9,8 @@ from typing import Any
 
 from instep.control.rollouts.machine import UNDONE, before
 from instep.errors import Blocked, InstepError
-from instep.model import Member, Rollout, RolloutStatus
+from instep.model import Member, Rollout
+from instep.operations.kinds import RolloutStatus
 from instep.store.store import Store
 
 FREE: tuple[RolloutStatus, ...] = ("ready", "stopped", "halted", "partial", "done")

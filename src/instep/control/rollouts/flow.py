@@ -21,7 +21,8 @@ from instep.control.rollouts.patch import CompatibilityLine, Patch, RunsConnecti
 from instep.crash import crashpoint
 from instep.errors import Fenced, InstepError
 from instep.events import RolloutApplied, RolloutMoved, RolloutTakenBack
-from instep.model import Member, MemberStatus, Rollout, RolloutStatus, RunOutcome
+from instep.model import Member, Rollout, RunOutcome
+from instep.operations.kinds import MemberStatus, RolloutStatus
 from instep.store.store import Store
 
 Told = Callable[[Member], None]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from instep.control.rollouts.gates import Gates, halts
-from instep.model import Member, MemberStatus, RolloutStatus
+from instep.model import Member
+from instep.operations.kinds import MemberStatus, RolloutStatus
+
+if TYPE_CHECKING:
+    from instep.control.queries.rollouts import RolloutMember
 
 MOVES: Mapping[MemberStatus, frozenset[MemberStatus]] = {
     "waiting": frozenset({"running", "already", "blocked", "skipped"}),
@@ -78,7 +83,7 @@ def standing(counts: Mapping[MemberStatus, int]) -> RolloutStatus:
     return "partial" if any(counts.get(status) for status in UNDONE) else "done"
 
 
-def member_line(member: Member) -> str:
+def member_line(member: Member | RolloutMember) -> str:
     """Return one line on a connection that has ended in a rollout."""
     reason = member.error or (member.why if member.status in ("blocked", "already") else "")
     findings = f": {'; '.join(member.findings)}" if member.findings else ""

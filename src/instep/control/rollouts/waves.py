@@ -12,9 +12,6 @@ from instep.errors import InstepError
 from instep.project.project import Project
 from instep.schema.selection.selection import patterns
 
-SIZES = ("1", "10%", "rest")
-"""The waves of a rollout unless it says otherwise."""
-
 
 @dataclass(frozen=True)
 class ConnectionGroup:

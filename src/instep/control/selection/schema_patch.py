@@ -8,15 +8,9 @@ from typing import Any, Literal
 
 from instep.control.selection.listing import Listed, listed
 from instep.control.selection.schema_config import SchemaConfig, SyncMode, TableConfig
-from instep.control.selection.selections import (
-    SwitchedConnection,
-    SwitchStep,
-    SwitchTarget,
-    Verb,
-    kept_switches,
-    turning,
-)
+from instep.control.selection.selections import SwitchedConnection, SwitchStep, SwitchTarget, kept_switches, turning
 from instep.errors import Blocked, InstepError
+from instep.operations.kinds import Verb
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.overrides import Handling, Switch, handling
 from instep.suggest import did_you_mean

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from instep.control.reviews import answer
 from instep.errors import Blocked, InstepError
 from instep.events import SelectionChanged
 from instep.model import Review
-from instep.operations.kinds import Answer
+from instep.operations.kinds import Answer, Verb
 from instep.project.documents import value_at
 from instep.project.project import Project, TableOptions
 from instep.schema.catalog.catalog import Catalog, Column, Table
@@ -24,7 +23,6 @@ from instep.schema.selection.selection import Pattern, Selection, column_is_on, 
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 
-Verb = Literal["on", "off", "hash", "unhash"]
 WORDS: Mapping[Verb, str] = {"on": "on", "off": "off", "hash": "hashed", "unhash": "clear"}
 
 

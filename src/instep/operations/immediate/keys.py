@@ -58,7 +58,6 @@ SPECS = (
         status=201,
         told_once="secret",
         whole=True,
-        always_audited=True,
     ),
     ImmediateSpec(
         "rotate_key",
@@ -73,7 +72,6 @@ SPECS = (
         status=201,
         told_once="secret",
         whole=True,
-        always_audited=True,
     ),
     ImmediateSpec(
         "revoke_key",
@@ -86,6 +84,5 @@ SPECS = (
         target="key",
         match="key",
         whole=True,
-        always_audited=True,
     ),
 )

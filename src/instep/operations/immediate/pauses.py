@@ -8,8 +8,8 @@ from typing import Annotated
 from instep.operations.spec import ImmediateRequest, ImmediateSpec
 from instep.operations.values import LeadsTo, Length, Name
 
-TableRef = Annotated[tuple[Name, ...], Length(2, 2)]
-"""Schema and name of an accepted table."""
+TableRef = Annotated[tuple[Annotated[str, Length(0, 200), LeadsTo("name")], ...], Length(2, 2)]
+"""Schema and name of an accepted table; the schema is "" where the source has none."""
 
 
 @dataclass(frozen=True)

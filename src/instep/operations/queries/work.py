@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from instep.operations.kinds import BackfillStatus
+from instep.operations.kinds import BackfillStatus, JobStatus
 from instep.operations.spec import Query, QuerySpec
 from instep.operations.values import Length, Name
 
@@ -17,6 +17,16 @@ class ListBackfills(Query):
     connection: Name
     """The connection."""
     status: Annotated[tuple[BackfillStatus, ...], Length(0, 4)] = ()
+    """Only those with one of these statuses."""
+
+
+@dataclass(frozen=True)
+class ListQueue(Query):
+    """Jobs, newest first, without what they have answered, which may be long."""
+
+    connection: Name | None = None
+    """Only those of this connection."""
+    status: Annotated[tuple[JobStatus, ...], Length(0, 6)] = ()
     """Only those with one of these statuses."""
 
 
@@ -37,6 +47,16 @@ SPECS = (
         result="instep.store.catalogs.backfills:Backfill",
         work="instep.control.queries.work:BackfillList",
         paged=True,
+    ),
+    QuerySpec(
+        "list_queue",
+        role="viewer",
+        route="GET /queue",
+        query=ListQueue,
+        result="instep.model:JobSummary",
+        work="instep.control.queries.work:QueueList",
+        paged=True,
+        beside="instep.control.queries.work:QueueTotals",
     ),
     QuerySpec(
         "get_queued_job",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from fastapi import FastAPI
 
@@ -20,7 +20,7 @@ from instep.model import JobKind
 from instep.operations.registry import policy_of
 from instep.project.project import Project
 from instep.server.fivetran_api.app import create_compatible
-from instep.server.fivetran_api.http.ports import WAIT, Allowance, ApiCaller, ApiJob, Ports, Role
+from instep.server.fivetran_api.http.ports import WAIT, Allowance, ApiCaller, ApiJob, Ports
 from instep.server.fivetran_api.objects import ServedObjects
 from instep.server.rates import Rates
 from instep.store.store import Store
@@ -37,7 +37,7 @@ class StoredKeys:
         found = authenticate(self.store, secret, key)
         if found is None:
             return None
-        return ApiCaller(f"{found.name} ({found.id})", cast(Role, found.role), frozenset(found.groups), found.id)
+        return ApiCaller(f"{found.name} ({found.id})", found.role, frozenset(found.groups), found.id)
 
 
 @dataclass(frozen=True)

@@ -1,49 +1,24 @@
-"""Connections: what there is and how each fares; work that a worker does."""
+"""Syncs and detections of connections, which a worker does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends
 from starlette.responses import Response
 
 from instep.operations.everyday.detect import DetectRequest
 from instep.operations.everyday.sync import SyncRequest
-from instep.server import resources
 from instep.server.access import CallerDep, ServerDep
-from instep.server.connection_views import ConnectionOut, ConnectionWithPauses, shown, whole
 from instep.server.context import ServerContext
-from instep.server.models import JobOut, Page
-from instep.server.paging import Cursor, Limit, paged, place
+from instep.server.models import JobOut
 from instep.server.requests import requested
 from instep.server.responses import ConnectionName, router
 from instep.server.routes.jobs import STARTED, check_drop, located, wait_for_second
-from instep.server.writes import Write, WriteAnswer, Writes, tagged
+from instep.server.writes import Write, WriteAnswer, Writes
 
 routes = router("connections")
-
-
-@routes.get("/connections", response_model=Page[ConnectionOut])
-def list_connections(
-    who: CallerDep,
-    the: ServerDep,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    tag: Annotated[str | None, Query(max_length=200)] = None,
-    search: Annotated[str | None, Query(max_length=200, description="A part of the name.")] = None,
-) -> Any:
-    """By name."""
-    behind = place(cursor, str)
-    after = behind[0] if behind else ""
-    found = resources.page(the, who, "connection", after=after, limit=limit + 1, name=search or "", tag=tag)
-    return paged(shown(the, found), limit, lambda one: (one.name,), lambda one: one)
-
-
-@routes.get("/connections/{connection}", response_model=ConnectionWithPauses)
-def get_connection(request: Request, who: CallerDep, the: ServerDep, connection: ConnectionName) -> Response:
-    """With its pauses."""
-    return tagged(request, whole(the, who, connection))
 
 
 @routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=STARTED)

@@ -16,11 +16,12 @@ from instep.control.resources.api_keys import may
 from instep.errors import InstepError
 from instep.model import Job, JobKind, Review, Run
 from instep.operations.everyday.backfill import BackfillRequest
+from instep.operations.queries.connections import GetConnection
 from instep.server.access import CallerDep, ServerDep
-from instep.server.connection_views import whole
 from instep.server.context import Caller, ServerContext
 from instep.server.models import EstimateOut, JobDone, JobOut
 from instep.server.problems import ApiProblem, of_error, unknown
+from instep.server.query_routes import read_document
 from instep.server.queue import shown
 from instep.server.requests import requested
 from instep.server.responses import REHEARSED, ConnectionName, router
@@ -104,7 +105,7 @@ def delete_connection(
 
 def _check_unmoved(the: ServerContext, who: Caller, name: str, writes: Write) -> None:
     if writes.match is not None:
-        writes.check(whole(the, who, name))
+        writes.check(read_document(the, who, GetConnection(name)))
 
 
 def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) -> Response | None:

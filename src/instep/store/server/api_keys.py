@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from instep.errors import Conflict, InstepError
+from instep.operations.spec import Role
 from instep.store.engine.database import Database
 from instep.store.tables.server import api_keys, api_secrets
 
@@ -36,7 +37,7 @@ class ApiKey:
 
     id: str
     name: str
-    role: str
+    role: Role
     groups: tuple[str, ...]
     created: datetime
     created_by: str = ""

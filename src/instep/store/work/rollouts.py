@@ -15,7 +15,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, select, update
 
 from instep.errors import Conflict, Fenced, InstepError
-from instep.model import Member, MemberStatus, Rollout, RolloutStatus
+from instep.model import Member, Rollout
+from instep.operations.kinds import MemberStatus, RolloutStatus
 from instep.store.engine.database import Database
 from instep.store.engine.owner import Owner, this_process
 from instep.store.tables.queue import rollout_members, rollouts

@@ -14,10 +14,10 @@ from instep.cli.help import examples
 from instep.operations.queries.policy import GetSelection
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import SelectionPreview, SelectionStep
     from instep.cli.screen import Screen
+    from instep.control.immediate.selections import SelectionStep, SwitchedSelection
     from instep.control.selection.listing import Listed
-    from instep.control.selection.selections import Verb
+    from instep.operations.kinds import Verb
 
 selection = typer.Typer(
     help="Select the tables and columns that are replicated; hash columns.",
@@ -94,16 +94,19 @@ def _switch(
 ) -> None:
     from instep.control.selection.selections import WORDS
     from instep.errors import Blocked
+    from instep.operations.immediate.selections import SwitchSelectionRequest
 
     with open_backend() as backend:
-        made = backend.selections.switching(backend.connection(connection), verb, objects or [], match or [])
+        name = backend.connection(connection)
+        request = SwitchSelectionRequest(name, verb, tuple(objects or ()), tuple(match or ()))
+        made = backend.operations.rehearse(request)
         new = [one for one in made.objects if one.changed]
         if not dry_run and new:
             _tell(new)
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
                 raise Blocked("the selection was not changed", hint="confirm, or pass --yes")
-            backend.selections.switch(made)
-    emit(_document(made, dry_run), lambda out: _said(out, made, dry_run))
+            backend.operations.perform_all(made.again(name))
+    emit(_document(name, made, dry_run), lambda out: _said(out, made, dry_run))
 
 
 def _asks() -> bool:
@@ -120,12 +123,12 @@ def _tell(new: list[SelectionStep]) -> None:
             talk.write(f"  {line}")
 
 
-def _document(made: SelectionPreview, dry_run: bool) -> dict[str, Any]:
+def _document(connection: str, made: SwitchedSelection, dry_run: bool) -> dict[str, Any]:
     rows = [{"object": one.object, "changed": one.changed, "lines": list(one.lines)} for one in made.objects]
-    return {"connection": made.connection, "switched": made.verb, "dry_run": dry_run, "objects": rows}
+    return {"connection": connection, "switched": made.verb, "dry_run": dry_run, "objects": rows}
 
 
-def _said(out: Screen, made: SelectionPreview, dry_run: bool) -> None:
+def _said(out: Screen, made: SwitchedSelection, dry_run: bool) -> None:
     from instep.control.selection.selections import WORDS
 
     for one in made.objects:

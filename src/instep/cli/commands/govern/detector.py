@@ -14,8 +14,9 @@ from instep.cli.help import examples
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
+    from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
-    from instep.control.detector import DetectorStatus
+    from instep.control.queries.detectors import DetectorDetails
 
 detector = typer.Typer(
     help="Manage the scheduled detection of schema changes.",
@@ -32,24 +33,34 @@ def register(app: typer.Typer) -> None:
 def status(connection: Connection = None) -> None:
     """Show whether scheduled detection runs, waits, is off, or failed."""
     with open_backend() as backend:
-        found = backend.detectors.standing(backend.connection(connection))
-    emit(_data(found), lambda out: _show(out, found))
+        found, data = _read(backend, backend.connection(connection))
+    emit(data, lambda out: _show(out, found))
 
 
-def _data(found: DetectorStatus) -> dict[str, Any]:
-    return {"detector": asdict(found) | {"internal_disabled_detect_schema_changes": found.internal_disabled}}
+def _read(backend: Backend, connection: str) -> tuple[DetectorDetails, dict[str, Any]]:
+    """The detector, and its document with the whole jobs of its detections."""
+    from instep.operations.queries.detectors import GetDetector
+    from instep.operations.queries.work import GetQueuedJob
+
+    found: DetectorDetails = backend.query(GetDetector(connection))
+    whole = {
+        name: asdict(backend.query(GetQueuedJob(one.job))) if one else None
+        for name, one in (("job", found.current), ("last", found.last))
+    }
+    own = {name: value for name, value in asdict(found).items() if name != "current"}
+    return found, {"detector": {**own, "internal_disabled": found.internal_disabled_detect_schema_changes, **whole}}
 
 
-def _show(out: Screen, found: DetectorStatus) -> None:
+def _show(out: Screen, found: DetectorDetails) -> None:
     out.write(f"{found.connection}: {found.state}, every {found.frequency:,} s", "bold")
-    if found.internal_disabled:
+    if found.internal_disabled_detect_schema_changes:
         out.write(f"  switched itself off: {found.reason}", "yellow")
         out.write(f"  resolve the problem, then run `instep detector enable {found.connection}`", "dim")
     if found.next_due:
         out.write(f"  next at {found.next_due:%Y-%m-%d %H:%M:%S} UTC")
     if found.last and found.last.ended:
         out.write(f"  last at {found.last.ended:%Y-%m-%d %H:%M:%S} UTC: {found.last.status}")
-        for level, of in found.last.result.get("counts", {}).items():
+        for level, of in found.last.counts.items():
             out.write(f"    {level}: {', '.join(f'{n} {word}' for word, n in of.items())}")
     for name, value in found.options.items():
         out.write(f"  {name}: {_text(value)}")
@@ -67,9 +78,11 @@ def _text(value: Any) -> str:
 @detector.command(epilog=examples("instep detector enable shop"))
 def enable(connection: Connection = None) -> None:
     """Enable scheduled detection again after its problem is resolved."""
+    from instep.operations.immediate.detectors import EnableDetectorRequest
+
     with open_backend() as backend:
         name = backend.connection(connection)
-        done = backend.detectors.enable(name)
+        done = backend.operations.perform(EnableDetectorRequest(name)).changed
     said = "detection is on again" if done else "detection had not switched itself off"
     emit({"connection": name, "enabled": done}, lambda out: out.write(f"{name}: {said}"))
 
@@ -94,12 +107,14 @@ def set_options(
     See docs/guides/other-products.md for the options. For a connection of the project file the command prints the
     lines to add there.
     """
+    from instep.operations.immediate.detectors import SetDetectorOptionsRequest
+
     values = dict(_option(text, of_table=bool(table)) for text in options)
     with open_backend() as backend:
         name = backend.connection(connection)
-        backend.detectors.set(name, values, table)
-        found = backend.detectors.standing(name)
-    emit(_data(found), lambda out: _show(out, found))
+        backend.operations.perform(SetDetectorOptionsRequest(name, values, table))
+        found, data = _read(backend, name)
+    emit(data, lambda out: _show(out, found))
 
 
 def _option(text: str, *, of_table: bool) -> tuple[str, Any]:

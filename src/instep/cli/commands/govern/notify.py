@@ -52,8 +52,10 @@ def list_channels() -> None:
 @notify.command("test", epilog=examples("instep notify test ops"))
 def test_channel(channel: Channel) -> None:
     """Send a test message to a channel."""
+    from instep.operations.immediate.notifications import TestChannelRequest
+
     with open_backend() as backend:
-        code = backend.notices.test(channel)
+        code = backend.operations.perform(TestChannelRequest(channel)).code
     emit({"channel": channel, "code": code}, lambda out: out.print(f"sent to {channel}{f' ({code})' if code else ''}"))
 
 

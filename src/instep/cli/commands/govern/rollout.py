@@ -12,12 +12,13 @@ from instep.cli.arguments import DryRun
 from instep.cli.backend import open_backend
 from instep.cli.context import BLOCKED, PARTIAL, confirm, emit, fail, options, say
 from instep.cli.help import examples
-from instep.errors import Blocked, ChangeNotFound, InstepError
+from instep.errors import Blocked, ChangeNotFound, InstepError, NotFound
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
-    from instep.control.selection.selections import Verb
-    from instep.model import Rollout
+    from instep.control.queries.rollouts import RolloutDetails
+    from instep.operations.immediate.rollouts import RolloutAnswer, RolloutSwitch
+    from instep.operations.kinds import Verb
 
 rollout = typer.Typer(
     help="Roll out a change, policy or selection to connections in waves.",
@@ -91,27 +92,28 @@ def create(
 
     Shows how it fits each connection. Nothing changes until `rollout advance`.
     """
-    from instep.backends.protocol import RolloutRequest
     from instep.cli.render.rollouts import draft_document, show_draft, show_rollout
     from instep.control.rollouts.waves import ConnectionGroup, sizes
+    from instep.operations.immediate.rollouts import CreateRolloutRequest, RolloutGroup
 
-    group = ConnectionGroup(tuple(connection or ()), tuple(destination or ()), tuple(tag or ()), tuple(match or ()))
+    said = tuple(connection or ()), tuple(destination or ()), tuple(tag or ()), tuple(match or ())
     turns = _turns(on, off, hashed)
     _check_one(turns, approve, reject, preset)
-    change = ("approved", approve) if approve else ("rejected", reject) if reject else None
-    wanted = RolloutRequest(group, turns, change, preset or "", sizes(waves), tuple(gate or ()), tuple(canary or ()))
+    gates, first = tuple(gate or ()), tuple(canary or ())
     with open_backend() as backend:
-        for name, error in (backend.rollouts.detect(wanted) if detect else {}).items():
+        for name in connection or ():
+            backend.connection(name)
+        for name, error in (backend.detect_group(ConnectionGroup(*said)) if detect else {}).items():
             say(f"{name}: {error}")
-        if dry_run:
-            with _advice(detected=detect):
-                drafted, text = backend.rollouts.draft(wanted)
-            emit(draft_document(drafted), lambda out: show_draft(out, drafted, text))
-            return
+        change = _answer(backend, approve, reject)
+        request = CreateRolloutRequest(RolloutGroup(*said), turns, change, preset, sizes(waves), gates, first)
         with _advice(detected=detect):
-            made = backend.rollouts.create(wanted)
-        text, document = backend.rollouts.text(made), _document(backend, made, every=True)
-    emit(document, lambda out: show_rollout(out, document, text))
+            done = (backend.operations.rehearse if dry_run else backend.operations.perform)(request)
+        if dry_run:
+            emit(draft_document(done), lambda out: show_draft(out, done))
+            return
+        made, document = done.rollout, _document(backend, done.rollout, every=True)
+    emit(document, lambda out: show_rollout(out, document, made.text))
     say(f"nothing has changed yet: run `instep rollout advance {made.id}` to start wave 1 of {made.of}")
 
 
@@ -126,9 +128,23 @@ def _advice(*, detected: bool) -> Iterator[None]:
         raise ChangeNotFound(error.message, hint=f"{error.hint}; check their sources first: --detect") from error
 
 
-def _turns(on: Names, off: Names, hashed: Names) -> list[tuple[Verb, str]]:
+def _turns(on: Names, off: Names, hashed: Names) -> tuple[RolloutSwitch, ...]:
+    from instep.operations.immediate.rollouts import RolloutSwitch
+
     said: tuple[tuple[Verb, Names], ...] = (("on", on), ("off", off), ("hash", hashed))
-    return [(verb, path) for verb, paths in said for path in paths or ()]
+    return tuple(RolloutSwitch(verb, path) for verb, paths in said for path in paths or ())
+
+
+def _answer(backend: Backend, approve: str | None, reject: str | None) -> RolloutAnswer | None:
+    """The answer to a change; the beginning of an id stands for the change that has it."""
+    from instep.control.reviews import ChangeFilter
+    from instep.operations.immediate.rollouts import RolloutAnswer
+
+    change = approve or reject
+    if not change:
+        return None
+    whole = change if ":" in change else backend.choose(ChangeFilter((change,)))[0].id
+    return RolloutAnswer(whole, "approved" if approve else "rejected")
 
 
 def _check_one(*sorts: object) -> None:
@@ -140,24 +156,41 @@ def _check_one(*sorts: object) -> None:
         )
 
 
+def _known(backend: Backend, id: str) -> RolloutDetails:
+    """Find a rollout by its id or a unique prefix of it."""
+    from instep.operations.queries.rollouts import GetRollout, ListRollouts
+
+    try:
+        found: RolloutDetails = backend.query(GetRollout(id))
+    except NotFound:
+        like = [one.id for one in backend.items(ListRollouts()) if one.id.startswith(id)]
+        if len(like) != 1:
+            raise
+        return _known(backend, like[0])
+    return found
+
+
 def _id(backend: Backend, given: str | None) -> str:
     """The one that is meant: named, the only one that is not over, or the only one."""
+    from instep.operations.queries.rollouts import ListRollouts
+
     if given:
-        return backend.rollouts.get(given).id
-    every = backend.rollouts.find()
+        return _known(backend, given).id
+    every = backend.items(ListRollouts())
     open_ = [r for r in every if r.status != "done"] or every
     if len(open_) == 1:
-        return open_[0].id
+        return str(open_[0].id)
     names = ", ".join(r.id for r in open_)
     raise InstepError(
         "several rollouts are active: choose one", hint=f"name one: {names}" if names else "there is none yet"
     )
 
 
-def _document(backend: Backend, made: Rollout, *, every: bool) -> dict[str, Any]:
+def _document(backend: Backend, made: RolloutDetails, *, every: bool) -> dict[str, Any]:
     from instep.cli.render.rollouts import rollout_document
+    from instep.operations.queries.rollouts import ListRolloutConnections
 
-    return rollout_document(made, backend.rollouts.members(made.id), every=every)
+    return rollout_document(made, backend.items(ListRolloutConnections(made.id)), every=every)
 
 
 def status(
@@ -166,15 +199,16 @@ def status(
 ) -> None:
     """Show the progress of rollouts, or the waves and problems of one."""
     from instep.cli.render.rollouts import list_document, show_list, show_rollout
+    from instep.operations.queries.rollouts import ListRollouts
 
     with open_backend() as backend:
-        if id is None and len(found := backend.rollouts.find()) != 1:
+        if id is None and len(found := backend.items(ListRollouts())) != 1:
             listed = list_document(found)
             emit(listed, lambda out: show_list(out, found))
             return
-        made = backend.rollouts.get(id or found[0].id)
-        text, document = backend.rollouts.text(made), _document(backend, made, every=every)
-    emit(document, lambda out: show_rollout(out, document, text))
+        made = _known(backend, id or found[0].id)
+        document = _document(backend, made, every=every)
+    emit(document, lambda out: show_rollout(out, document, made.text))
 
 
 def advance(id: Id = None, every: Every = False) -> None:
@@ -182,8 +216,10 @@ def advance(id: Id = None, every: Every = False) -> None:
 
     Ends at a gate that does not pass. If a worker runs, it does the work and this command follows it.
     """
+    from instep.operations.immediate.rollouts import AdvanceRolloutRequest
+
     with open_backend() as backend:
-        _finish(backend, backend.rollouts.advance(_id(backend, id), every=every))
+        _carry(backend, AdvanceRolloutRequest(_id(backend, id), every))
 
 
 def resume(
@@ -197,8 +233,10 @@ def resume(
 
     Finishes only what was left undone: connections that failed or did not fit are tried again, then the wave continues.
     """
+    from instep.operations.immediate.rollouts import ResumeRolloutRequest
+
     with open_backend() as backend:
-        _finish(backend, backend.rollouts.resume(_id(backend, id), every=every, accept=accept))
+        _carry(backend, ResumeRolloutRequest(_id(backend, id), every, accept))
 
 
 def stop(
@@ -206,8 +244,11 @@ def stop(
     reason: Annotated[str, typer.Option("--reason", help="The reason that `rollout status` shows.")] = "",
 ) -> None:
     """Start no further connection; running ones finish."""
+    from instep.operations.immediate.rollouts import StopRolloutRequest
+
     with open_backend() as backend:
-        _finish(backend, backend.rollouts.stop(_id(backend, id), reason), exits=False)
+        request = StopRolloutRequest(_id(backend, id), reason)
+        _finish(backend, backend.operations.perform(request).rollout, exits=False)
 
 
 def skip(
@@ -221,8 +262,11 @@ def skip(
 
     What a connection already received stays; `rollback --connection` undoes it.
     """
+    from instep.operations.immediate.rollouts import SkipConnectionsRequest
+
     with open_backend() as backend:
-        _finish(backend, backend.rollouts.skip(_id(backend, id), connections, reason), exits=False)
+        request = SkipConnectionsRequest(_id(backend, id), tuple(connections), reason)
+        _finish(backend, backend.operations.perform(request).rollout, exits=False)
 
 
 def rollback(
@@ -234,12 +278,14 @@ def rollback(
 
     Settings become what they were before; applied changes are undone.
     """
+    from instep.operations.immediate.rollouts import RollBackRolloutRequest
+
     with open_backend() as backend:
         known = _id(backend, id)
-        what = ", ".join(connection or ()) or f"wave {wave or backend.rollouts.get(known).wave}"
+        what = ", ".join(connection or ()) or f"wave {wave or _known(backend, known).wave}"
         if _asks() and not confirm(f"Roll back {what} of {known}?"):
             raise Blocked("the rollout was not rolled back", hint="confirm, or pass --yes")
-        _finish(backend, backend.rollouts.roll_back(known, wave=wave, connections=connection or ()), exits=False)
+        _carry(backend, RollBackRolloutRequest(known, wave, tuple(connection or ())), exits=False)
 
 
 def _asks() -> bool:
@@ -248,11 +294,17 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _finish(backend: Backend, made: Rollout, *, exits: bool = True) -> None:
+def _carry(backend: Backend, request: Any, *, exits: bool = True) -> None:
+    """Have the rollout carried on by this step, and show it."""
+    backend.carry_rollout(request)
+    _finish(backend, _known(backend, request.rollout), exits=exits)
+
+
+def _finish(backend: Backend, made: RolloutDetails, *, exits: bool = True) -> None:
     from instep.cli.render.rollouts import show_rollout
 
-    text, document = backend.rollouts.text(made), _document(backend, made, every=False)
-    emit(document, lambda out: show_rollout(out, document, text))
+    document = _document(backend, made, every=False)
+    emit(document, lambda out: show_rollout(out, document, made.text))
     if exits and made.status in ("halted", "stopped"):
         raise fail(BLOCKED)
     if exits and document["counts"].get("failed"):

@@ -14,11 +14,12 @@ from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import emit, options
 from instep.cli.help import examples
 from instep.operations.immediate.jobs import CancelJobRequest, RetryJobRequest
-from instep.operations.queries.work import GetQueuedJob
+from instep.operations.queries.work import GetQueuedJob, ListQueue
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.model import Job, JobStatus
+    from instep.model import Job, JobSummary
+    from instep.operations.kinds import JobStatus
 
 queue = typer.Typer(
     help="List, show, cancel and retry jobs.",
@@ -79,14 +80,14 @@ def list_jobs(
     if wrong := [s for s in status or () if s not in STATUSES]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
     with open_backend() as backend:
-        found = backend.queue(status or (), connection, limit)  # type: ignore[arg-type]
-    jobs = [{k: v for k, v in asdict(j).items() if k != "result"} for j in found.jobs]
-    workers = [asdict(w) for w in found.workers]
-    document = {"jobs": jobs, "counts": found.counts, "workers": workers}
-    emit(document, lambda out: _show_list(out, found.jobs, found.counts, len(workers)))
+        query = ListQueue(connection, tuple(status or ()))  # type: ignore[arg-type]
+        found, totals = backend.items(query, limit), backend.beside(query)
+    workers = [asdict(w) for w in totals.workers]
+    document = {"jobs": [asdict(j) for j in found], "counts": totals.counts, "workers": workers}
+    emit(document, lambda out: _show_list(out, found, totals.counts, len(workers)))
 
 
-def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int], workers: int) -> None:
+def _show_list(out: Screen, found: Sequence[JobSummary], counts: Mapping[JobStatus, int], workers: int) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from instep.cli.help import examples
 from instep.errors import Blocked, InstepError, SetupError
 from instep.loopback import is_loopback
 from instep.operations.immediate.keys import CreateKeyRequest, RevokeKeyRequest, RotateKeyRequest
+from instep.operations.queries.keys import GetKey, ListKeys
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -233,9 +235,9 @@ def _first_key(app: App) -> None:
 def list_keys() -> None:
     """List all API keys with their expiry and last use."""
     with open_backend() as backend:
-        found = backend.keys()
-    data = {"keys": [asdict(key) for key in found.keys]}
-    emit(data, lambda out: _show_keys(out, [(k, k.lives(found.now)) for k in found.keys]))
+        found, now = backend.items(ListKeys()), datetime.now(UTC)
+    data = {"keys": [asdict(key) for key in found]}
+    emit(data, lambda out: _show_keys(out, [(k, k.lives(now)) for k in found]))
 
 
 def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
@@ -295,7 +297,7 @@ def rotate(
 def revoke(key: KeyId) -> None:
     """Revoke an API key at once."""
     with open_backend() as backend:
-        name = backend.key(key).name
+        name = backend.query(GetKey(key)).name
         if not confirm(f"Revoke the API key {name!r} ({key})?"):
             raise Blocked("nothing was revoked", hint="confirm, or pass --yes")
         ended = backend.operations.perform(RevokeKeyRequest(key=key)).key

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from instep.egress.guard import EgressGuard
-from instep.model import JobKind, JobStatus
+from instep.model import JobKind
+from instep.operations.kinds import JobStatus
 from instep.project.project import Project
 from instep.store.store import Store
 

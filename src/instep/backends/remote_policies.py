@@ -1,41 +1,19 @@
-"""Selections at a server."""
+"""Policies at a server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from instep.backends.decode import moments, record
+from instep.backends.decode import moments
 from instep.backends.http.client import Client, part
-from instep.backends.protocol import SelectionPreview, SelectionStep
-from instep.control.selection.selections import Verb
 
 if TYPE_CHECKING:
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
     from instep.project.sections.values import Section
-
-
-@dataclass(frozen=True)
-class RemoteSelections:
-    client: Client
-
-    def switching(
-        self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]
-    ) -> SelectionPreview:
-        asked = {"verb": verb, "objects": list(objects), "matching": list(matching)}
-        found = self._ask(connection, asked, dry_run=True)
-        return SelectionPreview(connection, verb, [record(SelectionStep, one) for one in found["objects"]])
-
-    def switch(self, made: SelectionPreview) -> None:
-        """Switch exactly the objects of the preview: a pattern may fit others by now."""
-        asked = {"verb": made.verb, "objects": [one.object for one in made.objects]}
-        self._ask(made.connection, asked, dry_run=False)
-
-    def _ask(self, connection: str, asked: Mapping[str, Any], *, dry_run: bool) -> Any:
-        return self.client.post(f"/connections/{part(connection)}/selection", asked, dry_run=dry_run)
 
 
 _TIMES = frozenset({"first_seen"})

@@ -1,0 +1,194 @@
+"""The steps of a rollout, in the store alone: a worker carries it on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from instep.control.immediate.context import WriteContext
+from instep.control.queries.rollouts import RolloutDetails, RolloutMember, details_of, rollout_of
+from instep.control.rollouts import flow, queued
+from instep.control.rollouts.changes import change_patch
+from instep.control.rollouts.create import RolloutOrder, create, draft
+from instep.control.rollouts.flow import Rolling
+from instep.control.rollouts.gates import gates
+from instep.control.rollouts.patch import Patch
+from instep.control.rollouts.policies import ServedPolicies, policy_patch
+from instep.control.rollouts.selections import SelectionPatch
+from instep.control.rollouts.waves import ConnectionGroup, chosen, sizes
+from instep.errors import InstepError
+from instep.model import Fit, Job
+from instep.operations.immediate.rollouts import (
+    AdvanceRolloutRequest,
+    CreateRolloutRequest,
+    ResumeRolloutRequest,
+    RollBackRolloutRequest,
+    SkipConnectionsRequest,
+    StopRolloutRequest,
+)
+from instep.operations.spec import ImmediateRequest, ImmediateWork
+from instep.store.work.rollouts import RolloutDraft
+
+
+@dataclass(frozen=True)
+class CreatedRollout:
+    """A rollout that has touched no connection yet, with its compatibility table."""
+
+    rollout: RolloutDetails
+    """The rollout."""
+    fits: Mapping[Fit, int]
+    """How many connections it fits in each way."""
+    connections: tuple[RolloutMember, ...]
+    """The lines of the compatibility table."""
+
+
+@dataclass(frozen=True)
+class ChangedRollout:
+    """A rollout, with what was changed about it."""
+
+    rollout: RolloutDetails
+    """The rollout as it is now."""
+
+
+@dataclass(frozen=True)
+class RolloutStep:
+    """A rollout that a worker carries on."""
+
+    rollout: RolloutDetails
+    """The rollout as it is now."""
+    job: str
+    """The job that carries it on."""
+    fresh: bool
+    """Whether this request has made the job; else it was under way before."""
+
+
+class RolloutCreation(ImmediateWork):
+    """Create a rollout."""
+
+    def prepare(self, context: WriteContext, request: CreateRolloutRequest) -> RolloutDraft:
+        """Look at all connections. What moves afterwards is no matter: a wave looks at each of its own again."""
+        said = request.group
+        group = ConnectionGroup(said.connections, said.destinations, said.tags, said.matching)
+        for one in group.names:
+            context.connection(one)
+        names = chosen(context.project, group, context.scope)
+        patch = _patch(context, request, names)
+        order = RolloutOrder(patch, group, sizes(",".join(request.sizes)), gates(request.gates), request.canary)
+        return draft(order, names, context.who)
+
+    def execute(
+        self, context: WriteContext, request: CreateRolloutRequest, prepared: RolloutDraft | None
+    ) -> CreatedRollout:
+        """Write it down; InstepError if it would change no connection."""
+        drafted = prepared or self.prepare(context, request)
+        made = details_of(context, create(context.store, drafted))
+        fits = Counter(one.fit for one in drafted.members)
+        return CreatedRollout(made, dict(fits), tuple(map(RolloutMember.of, drafted.members)))
+
+    def detail(self, request: CreateRolloutRequest, result: CreatedRollout) -> Mapping[str, Any]:
+        """Return the id, what is rolled out, and over which connections."""
+        return {"rollout": result.rollout.id, "what": result.rollout.what, "group": result.rollout.group}
+
+
+def _patch(context: WriteContext, request: CreateRolloutRequest, names: list[str]) -> Patch:
+    if sum((bool(request.selection), request.change is not None, request.preset is not None)) != 1:
+        raise InstepError("a rollout carries one thing", hint="send one of selection, change and preset")
+    if request.change is not None:
+        return change_patch(context.store, request.change.verdict, request.change.change, names, context.sees)
+    if request.preset is not None:
+        return policy_patch(context.project, request.preset, ServedPolicies(context.resources))
+    turns = tuple((one.verb, one.object) for one in request.selection)
+    return SelectionPatch(context.project, context.store, turns)
+
+
+class RolloutWork(ImmediateWork):
+    """Change one rollout."""
+
+    def requested(self, request: ImmediateRequest) -> Mapping[str, Any]:
+        """Return what was requested, without the rollout."""
+        return {one.name: getattr(request, one.name) for one in fields(request) if one.name != "rollout"}
+
+    def detail(self, request: ImmediateRequest, result: Any) -> Mapping[str, Any]:
+        """Return what was requested."""
+        return self.requested(request)
+
+
+class RolloutStepWork(RolloutWork):
+    """Have one rollout carried on by a worker."""
+
+    def enqueue(self, context: WriteContext, request: Any) -> tuple[Job, bool]:
+        """Return the job that carries it on, and whether it is new."""
+        raise NotImplementedError
+
+    def carry(self, rolling: Rolling, request: Any) -> None:
+        """Carry it on in this process, where no worker is there."""
+        raise NotImplementedError
+
+    def execute(self, context: WriteContext, request: Any, prepared: None) -> RolloutStep:
+        """Put its job into the queue; Conflict while something else of it is under way."""
+        id = rollout_of(context, request.rollout).id
+        job, fresh = self.enqueue(context, request)
+        return RolloutStep(details_of(context, context.store.rollouts.get(id)), job.id, fresh)
+
+    def detail(self, request: ImmediateRequest, result: Any) -> Mapping[str, Any]:
+        """Return the job, and what was requested."""
+        return {"job": result.job, **self.requested(request)}
+
+
+class RolloutAdvance(RolloutStepWork):
+    """Begin the next wave."""
+
+    def enqueue(self, context: WriteContext, request: AdvanceRolloutRequest) -> tuple[Job, bool]:
+        """Return the job; one that goes forward already is the one."""
+        return queued.advance(context.store, request.rollout, context.who, every=request.every)
+
+    def carry(self, rolling: Rolling, request: AdvanceRolloutRequest) -> None:
+        """Carry on the waves in this process."""
+        rolling.advance(request.rollout, every=request.every)
+
+
+class RolloutResumption(RolloutStepWork):
+    """Try what is not done again."""
+
+    def enqueue(self, context: WriteContext, request: ResumeRolloutRequest) -> tuple[Job, bool]:
+        """Return the job; Blocked while nobody has accepted what the gates have found."""
+        job = queued.resume(context.store, request.rollout, context.who, every=request.every, accept=request.accept)
+        return job, True
+
+    def carry(self, rolling: Rolling, request: ResumeRolloutRequest) -> None:
+        """Carry on the waves in this process."""
+        rolling.resume(request.rollout, every=request.every, accept=request.accept)
+
+
+class RolloutRollback(RolloutStepWork):
+    """Take back what was applied."""
+
+    def enqueue(self, context: WriteContext, request: RollBackRolloutRequest) -> tuple[Job, bool]:
+        """Return the job; InstepError if there is nothing to take back."""
+        who, some = context.who, request.connections
+        return queued.roll_back(context.store, request.rollout, who, wave=request.wave, connections=some), True
+
+    def carry(self, rolling: Rolling, request: RollBackRolloutRequest) -> None:
+        """Take it back in this process."""
+        rolling.roll_back(request.rollout, wave=request.wave, connections=request.connections)
+
+
+class RolloutStop(RolloutWork):
+    """Stop one rollout."""
+
+    def execute(self, context: WriteContext, request: StopRolloutRequest, prepared: None) -> ChangedRollout:
+        """Stop it; Conflict for one that is over."""
+        id = rollout_of(context, request.rollout).id
+        return ChangedRollout(details_of(context, flow.stop(context.store, id, context.who, request.reason)))
+
+
+class RolloutSkip(RolloutWork):
+    """Leave connections out."""
+
+    def execute(self, context: WriteContext, request: SkipConnectionsRequest, prepared: None) -> ChangedRollout:
+        """Leave them out; Conflict if one of them is done, or its run is under way."""
+        id = rollout_of(context, request.rollout).id
+        flow.skip(context.store, id, request.connections, request.reason, context.who)
+        return ChangedRollout(details_of(context, context.store.rollouts.get(id)))

@@ -1,0 +1,137 @@
+"""Answers about rollouts, from the store alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from instep.control.queries.context import QueryContext
+from instep.control.rollouts import queued
+from instep.control.rollouts.create import patch_of
+from instep.errors import InstepError, NotFound
+from instep.model import Fit, Member, Rollout
+from instep.operations.kinds import MemberStatus
+from instep.operations.queries.rollouts import GetRollout, ListRolloutConnections, ListRollouts
+from instep.operations.spec import QueryWork
+
+
+@dataclass(frozen=True)
+class WaveProgress:
+    """How far one wave of a rollout is."""
+
+    wave: int
+    """The wave's number, from 1 on."""
+    counts: Mapping[MemberStatus, int]
+    """How many of its connections have each status."""
+
+
+@dataclass(frozen=True)
+class RolloutDetails(Rollout):
+    """A rollout with how far it is."""
+
+    text: str = ""
+    """A sentence on what is rolled out."""
+    counts: Mapping[MemberStatus, int] = field(default_factory=dict)
+    """How many connections have each status."""
+    waves: tuple[WaveProgress, ...] = ()
+    """How far each wave is."""
+    job: str | None = None
+    """The job that carries it on; null while none does."""
+
+
+@dataclass(frozen=True)
+class RolloutMember:
+    """A connection of a rollout."""
+
+    connection: str
+    wave: int
+    """Its wave; 0 for one that needs none."""
+    status: MemberStatus
+    fit: Fit
+    """How the rollout fits it."""
+    why: str
+    """Why it does, or does not."""
+    attempt: int
+    run: str
+    error: str
+    findings: tuple[str, ...]
+    """What the health gates have found after its run."""
+    accepted: str
+    """Why that was let pass."""
+    who: str
+    started: datetime | None
+    ended: datetime | None
+
+    @classmethod
+    def of(cls, member: Member) -> RolloutMember:
+        """Return the record of a stored member, without what takes the patch back."""
+        return cls(**{name: value for name, value in vars(member).items() if name not in ("rollout", "before")})
+
+
+def details_of(context: QueryContext, rollout: Rollout) -> RolloutDetails:
+    """Return a rollout with its counts, and the job that carries it on."""
+    every, waves = Counter[MemberStatus](), dict[int, dict[MemberStatus, int]]()
+    for (wave, status), number in context.store.rollouts.counts(rollout.id).items():
+        every[status] += number
+        waves.setdefault(wave, {})[status] = number
+    progress = tuple(WaveProgress(wave, waves[wave]) for wave in sorted(waves) if wave)
+    job = queued.under_way(context.store, rollout.id)
+    text = patch_of(rollout.what, context.project, context.store).text
+    return RolloutDetails(**vars(rollout), text=text, counts=dict(every), waves=progress, job=job.id if job else None)
+
+
+def rollout_of(context: QueryContext, id: str) -> Rollout:
+    """Return the rollout with this whole id; NotFound if there is none, or it is also of hidden connections."""
+    try:
+        found = context.store.rollouts.get(id)
+    except InstepError:
+        raise NotFound.of("rollout", id) from None
+    if found.id != id or not (context.scope is None or context.store.rollouts.is_within(id, context.scope)):
+        raise NotFound.of("rollout", id)
+    return found
+
+
+class RolloutList(QueryWork):
+    """Rollouts by their ids, which begin with their time."""
+
+    place_types = (str,)
+
+    def items(
+        self, context: QueryContext, query: ListRollouts, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[Rollout]:
+        """Return rollouts, newest first."""
+        return context.store.rollouts.find(query.status, limit, after[0] if after else "", context.scope)
+
+    def place(self, item: Rollout) -> Sequence[Any]:
+        """Return the rollout's id."""
+        return (item.id,)
+
+
+class RolloutLookup(QueryWork):
+    """One rollout by its whole id."""
+
+    def find(self, context: QueryContext, query: GetRollout) -> RolloutDetails:
+        """Return the rollout with how far it is."""
+        return details_of(context, rollout_of(context, query.rollout))
+
+
+class RolloutMembers(QueryWork):
+    """The connections of one rollout."""
+
+    place_types = (int, str)
+
+    def items(
+        self, context: QueryContext, query: ListRolloutConnections, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[RolloutMember]:
+        """Return connections by wave and name."""
+        behind = (after[0], after[1]) if after else None
+        id = rollout_of(context, query.rollout).id
+        found = context.store.rollouts.members(id, statuses=query.status, after=behind, limit=limit)
+        return [RolloutMember.of(one) for one in found]
+
+    def place(self, item: RolloutMember) -> Sequence[Any]:
+        """Return the connection's wave and name."""
+        return (item.wave, item.connection)

@@ -1,0 +1,40 @@
+"""Switch what is read of a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from instep.operations.kinds import Verb
+from instep.operations.spec import ImmediateRequest, ImmediateSpec
+from instep.operations.values import LeadsTo, Length, Name
+
+Path = Annotated[str, Length(1, 1000), LeadsTo("name")]
+
+
+@dataclass(frozen=True)
+class SwitchSelectionRequest(ImmediateRequest):
+    """Switch schemas, tables or columns on or off, hash columns, or let them be in clear again: all of them or none.
+    No source is opened. With `dry_run` what would follow."""
+
+    connection: Name
+    """The connection."""
+    verb: Verb
+    """What is done with the objects."""
+    objects: Annotated[tuple[Path, ...], Length(0, 10_000)] = ()
+    """Schemas, tables or columns by their paths."""
+    matching: Annotated[tuple[Path, ...], Length(0, 1000)] = ()
+    """Patterns of tables and columns: globs, or regular expressions after `re:`."""
+
+
+SPEC = ImmediateSpec(
+    "switch_selection",
+    role="approver",
+    route="POST /connections/{connection}/selection",
+    request=SwitchSelectionRequest,
+    result="instep.control.immediate.selections:SwitchedSelection",
+    work="instep.control.immediate.selections:SelectionSwitching",
+    audit="connection.selection",
+    target="connection",
+    match="selection",
+)

@@ -1,0 +1,66 @@
+"""Rollouts, and how far each of their connections is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from instep.operations.kinds import MemberStatus, RolloutStatus
+from instep.operations.spec import Query, QuerySpec
+from instep.operations.values import Length, Name
+
+
+@dataclass(frozen=True)
+class ListRollouts(Query):
+    """Rollouts, newest first."""
+
+    status: Annotated[tuple[RolloutStatus, ...], Length(0, 6)] = ()
+    """Only those with one of these statuses."""
+
+
+@dataclass(frozen=True)
+class GetRollout(Query):
+    """How far a rollout is, wave by wave."""
+
+    rollout: Name
+    """The rollout's id, w-..."""
+
+
+@dataclass(frozen=True)
+class ListRolloutConnections(Query):
+    """The connections of a rollout by wave and name; those that failed or do not fit say why."""
+
+    rollout: Name
+    """The rollout's id, w-..."""
+    status: Annotated[tuple[MemberStatus, ...], Length(0, 8)] = ()
+    """Only those with one of these statuses."""
+
+
+SPECS = (
+    QuerySpec(
+        "list_rollouts",
+        role="viewer",
+        route="GET /rollouts",
+        query=ListRollouts,
+        result="instep.model:Rollout",
+        work="instep.control.queries.rollouts:RolloutList",
+        paged=True,
+    ),
+    QuerySpec(
+        "get_rollout",
+        role="viewer",
+        route="GET /rollouts/{rollout}",
+        query=GetRollout,
+        result="instep.control.queries.rollouts:RolloutDetails",
+        work="instep.control.queries.rollouts:RolloutLookup",
+    ),
+    QuerySpec(
+        "list_rollout_connections",
+        role="viewer",
+        route="GET /rollouts/{rollout}/connections",
+        query=ListRolloutConnections,
+        result="instep.control.queries.rollouts:RolloutMember",
+        work="instep.control.queries.rollouts:RolloutMembers",
+        paged=True,
+    ),
+)
