@@ -27,6 +27,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/backfills": {"table": "main.item"}, "/backfills/cancel": {"table": "main.item"}, "/discard": {"ids": ["q-1"]},
     "/snooze": {"duration": "3d"}, "/skip": {"connections": ["eu"], "reason": "x"}, "/{name}": {"spec": {}},
     "/settings": {"spec": {}},
+    "/detector/options": {"values": {"frequency": 1800}},
     "/policy/test": {"cases": [{"change": "table.added", "table": "a.b", "expect": "apply"}]},
     "/policy/simulation": {"name": "p", "policy": {}},
 }  # fmt: skip

@@ -108,7 +108,7 @@ BODIES: dict[str, Any] = {
     "quarantine/matches": {"table": "a.b", "key": {"id": "7"}},
     "policy/test": {"cases": [{"change": "table.added", "table": "a.b", "expect": "apply"}]},
     "policy/simulation": {"name": "p", "policy": {}}, "snooze": {"duration": "3d"},
-    "skip": {"connections": ["own"], "reason": "x"},
+    "skip": {"connections": ["own"], "reason": "x"}, "detector/options": {"values": {"frequency": 1800}},
 }  # fmt: skip
 """Bodies that are right, by the end of a route."""
 PARTS = {

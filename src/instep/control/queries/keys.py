@@ -47,8 +47,8 @@ class KeyLookup(QueryWork):
         """Return the key."""
         try:
             return context.store.api_keys.get(query.key)
-        except InstepError:
-            raise NotFound.of("key", query.key) from None
+        except InstepError as error:
+            raise NotFound(error.message, hint=error.hint) from None
 
 
 class OwnKeyLookup(QueryWork):
