@@ -17,10 +17,10 @@ from instep import operations
 from instep.errors import InstepError, ProjectError
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import LastTableRun, TablesRequest, TablesResult
-from instep.operations.registry import policy_of, spec_for, spec_of, specs, work_of
+from instep.operations.registry import policy_of, result_of, spec_for, spec_of, specs, work_of
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_key import SetKeyRequest
-from instep.operations.spec import OperationSpec, ReadOperation, Request, Work, check_served, document_of, served_fields
+from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served, document_of, served_fields
 from instep.operations.values import NumberRange, leads_to
 from instep.server.requests import request_model
 
@@ -122,8 +122,8 @@ def test_a_request_is_read_again_from_its_options(request_: Request) -> None:
 
 
 CLASSES = [one for one in specs().values() if isinstance(work_of(one), type)]
-WORKS = [one for one in CLASSES if one.result is None]
-READS = [one for one in CLASSES if one.result is not None]
+WORKS = [one for one in CLASSES if not one.result]
+DIRECT = [one for one in CLASSES if one.result]
 
 
 @pytest.mark.parametrize("spec", WORKS, ids=lambda one: one.name)
@@ -140,11 +140,10 @@ def _least(record: type[Request]) -> dict[str, Any]:
     return {**said, "snapshot": "7"} if record is RestoreRequest else said
 
 
-@pytest.mark.parametrize("spec", READS, ids=lambda one: one.name)
-def test_what_is_read_answers_a_record(spec: OperationSpec) -> None:
-    assert issubclass(work_of(spec), ReadOperation)
-    assert is_dataclass(spec.result)
-    assert not spec.job.two_person
+@pytest.mark.parametrize("spec", DIRECT, ids=lambda one: one.name)
+def test_what_is_done_at_once_answers_a_record(spec: OperationSpec) -> None:
+    assert issubclass(work_of(spec), DirectWork)
+    assert is_dataclass(result_of(spec))
 
 
 def test_what_holds_rows_is_asked_for_at_the_project_alone() -> None:

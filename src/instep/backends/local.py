@@ -14,7 +14,7 @@ from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
-from instep.operations.spec import ImmediateRequest, ImmediateWork, Preview, Query, ReadOperation, Request, Work
+from instep.operations.spec import ImmediateRequest, ImmediateWork, JobWork, Preview, Query, Request
 
 if TYPE_CHECKING:
     from instep.backends.local_rows import Watch
@@ -37,15 +37,17 @@ class LocalOperations:
 
     def prepare(self, connection: str, request: Request) -> Preview:
         with self._work(connection, request) as work:
-            return work.prepare(self.app.sync_context(connection), request)
+            preview: Preview = work.prepare(self.app.sync_context(connection), request)
+            return preview
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         with self._work(preview.connection, preview.request) as work:
-            return work.execute(self.app.sync_context(preview.connection), preview, tuple(allow))
+            done: Mapping[str, Any] = work.execute(self.app.sync_context(preview.connection), preview, tuple(allow))
+            return done
 
-    def read(self, connection: str, request: Request) -> Any:
-        operation: ReadOperation = work_of(spec_for(request))()
-        return operation.read(self.app.sync_context(connection), request)
+    def run(self, connection: str, request: Request) -> Any:
+        with self._work(connection, request) as work:
+            return work.run(self.app.sync_context(connection), request)
 
     def perform(self, request: ImmediateRequest) -> Any:
         spec = immediate_for(request)
@@ -76,9 +78,10 @@ class LocalOperations:
         decide_anew(self.app.sync_context(connection))
 
     @contextmanager
-    def _work(self, connection: str, request: Request) -> Iterator[Work]:
+    def _work(self, connection: str, request: Request) -> Iterator[Any]:
         """Make the work of a request; one that moves rows is watched."""
-        work: Work = work_of(spec_for(request))()
+        work: JobWork = work_of(spec_for(request))()
+        work.at_project = True
         if not work.moves_rows:
             yield work
             return

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from instep.destinations.facets import Savepoint
     from instep.operations.everyday.sync import SyncRequest
     from instep.sync.operations.maintain import MaintenanceReport
-    from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import Progress, SyncReport
     from instep.sync.schema_changes.backfill_plan import FillEstimate
 
@@ -69,13 +68,6 @@ class LocalRows:
         from instep.sync.quarantine.quarantine import erase
 
         return erase(self.app.sync_context(connection), table, key)
-
-    def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
-        from instep.sync.operations.verify import verify
-
-        with self.watch() as progress:
-            progress.step("comparing")
-            return verify(self.app.sync_context(connection), frozenset(tables), progress)
 
     def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport:
         from instep.sync.operations.maintain import maintain

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from instep.store.server.api_keys import ApiKey
     from instep.store.work.rollouts import RolloutDraft
     from instep.sync.operations.maintain import MaintenanceReport
-    from instep.sync.operations.verify import VerifyResult
     from instep.sync.progress import SyncReport
     from instep.sync.schema_changes.answer import AnswerOutlook
     from instep.sync.schema_changes.backfill_plan import FillEstimate
@@ -81,10 +80,6 @@ class RowBackend(Protocol):
         """Erase the entries of the rows with this key (texts by column); return how many there were."""
         ...
 
-    def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
-        """Compare these tables, or all. Only the local backend names the keys of rows that differ."""
-        ...
-
     def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport: ...
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
@@ -101,8 +96,8 @@ class OperationBackend(Protocol):
         """Carry it out; answers its result."""
         ...
 
-    def read(self, connection: str, request: Request) -> Any:
-        """Return the record that an operation answers which changes nothing."""
+    def run(self, connection: str, request: Request) -> Any:
+        """Do what is not shown first; return the record that its specification names."""
         ...
 
     def perform(self, request: ImmediateRequest) -> Any:

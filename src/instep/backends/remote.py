@@ -27,6 +27,7 @@ from instep.operations.registry import immediate_for, query_for, result_of, spec
 from instep.operations.spec import (
     ImmediateRequest,
     ImmediateSpec,
+    OperationSpec,
     Options,
     Preview,
     Query,
@@ -59,11 +60,15 @@ class RemoteOperations:
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         return self._done(preview.connection, preview.request, {"allow": list(allow)} if allow else {})
 
-    def read(self, connection: str, request: Request) -> Any:
+    def run(self, connection: str, request: Request) -> Any:
+        """Enqueue it and return the record that its job has answered, some of which may have failed."""
         check_served(request)
-        kind = spec_for(request).result
-        assert kind is not None, "an operation that is read has a record"
-        return record(kind, self._done(connection, request, {}))
+        spec = spec_for(request)
+        why = {"why": request.why} if request.why else {}
+        job = self.works.over(connection, _below(spec), {**request.options(), **why})
+        if job.status == "cancelled" or not job.result or "problem" in job.result:
+            raise error_of(job)
+        return record(result_of(spec), job.result)
 
     def perform(self, request: ImmediateRequest) -> Any:
         return self._send(request)
@@ -83,8 +88,12 @@ class RemoteOperations:
         return done
 
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
-        _, _, path = spec_for(request).route.partition("{connection}/")
-        return self.works.done(connection, path, {**request.options(), **more}).result
+        return self.works.done(connection, _below(spec_for(request)), {**request.options(), **more}).result
+
+
+def _below(spec: OperationSpec) -> str:
+    """Return the path of an operation below its connection."""
+    return spec.route.partition("{connection}/")[2]
 
 
 @dataclass(frozen=True)

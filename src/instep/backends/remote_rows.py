@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from instep.destinations.facets import Savepoint
     from instep.operations.everyday.sync import SyncRequest
     from instep.sync.operations.maintain import MaintenanceReport
-    from instep.sync.operations.verify import VerifyResult
 
 IDS = 10_000
 """How many one request may name."""
@@ -79,12 +78,6 @@ class RemoteRows:
             said = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
             raise Conflict(said, hint=error.hint) from None
         return list(found["ids"])
-
-    def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
-        from instep.sync.operations.verify import VerifyResult
-
-        done = self.works.done(connection, "verify", {"tables": list(tables), "why": "asked for"})
-        return [record(VerifyResult, one) for one in done.result["tables"]]
 
     def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport:
         """Tables that failed are told in it; the error that ended the work before it came to tables is raised."""

@@ -98,15 +98,21 @@ class Preview:
         return f"<pre>{escape(chr(10).join(self.lines))}</pre>"
 
 
-class Work:
-    """An operation that is shown before it is carried out. `context` is a connection's, as `sync` has it."""
+class JobWork:
+    """The code of an operation that a worker may do. `context` is a connection's, as `sync` has it."""
 
     moves_rows: ClassVar[bool] = False
-    """Whether it reads and writes many rows, so that it is given an `engine` and a `progress`."""
+    """Whether it reads or writes many rows, so that it is given an `engine` and a `progress`."""
     engine: Any = None
-    """The engine that merges rows, as `sync.loading.engine.Engine`."""
+    """The engine that reads and merges rows, as `sync.loading.engine.Engine`."""
     progress: Any = None
     """The display of progress, as `sync.progress.Progress`; None where nobody watches."""
+    at_project: bool = False
+    """Whether the answer stays at the project, so that values of rows may be in it."""
+
+
+class Work(JobWork):
+    """An operation that is shown before it is carried out."""
 
     def prepare(self, context: Any, request: Any) -> Preview:
         """Find out what the request does; nothing is written."""
@@ -121,12 +127,24 @@ class Work:
         return None
 
 
-class ReadOperation:
-    """An operation that changes nothing and answers a record. `context` is a connection's, as `sync` has it."""
+class DirectWork(JobWork):
+    """An operation that is done without being shown first, and answers a record."""
 
-    def read(self, context: Any, request: Any) -> Any:
-        """Return the record that the specification names as `result`."""
+    makes_run: ClassVar[bool] = False
+    """Whether it is a run of its connection."""
+
+    def run(self, context: Any, request: Any) -> Any:
+        """Do it; return the record that the specification names as `result`."""
         raise NotImplementedError
+
+    def document(self, result: Any) -> Mapping[str, Any]:
+        """Return what a job keeps of the record: a client makes the same record of it."""
+        found: Mapping[str, Any] = document_of(result)
+        return found
+
+    def failure(self, result: Any) -> str:
+        """Return what has failed, of which the record tells; a job that ends so is tried again. "" if nothing has."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -140,12 +158,12 @@ class OperationSpec:
     route: str
     """Method and path below /api/v1 of the request for it, or of the one that is most like it."""
     work: str
-    """The function that a worker calls, or the class of its `Work` or `ReadOperation`, as `module:name`."""
+    """The function that a worker calls, or the class of its `Work` or `DirectWork`, as `module:name`."""
     job: JobPolicy = field(default_factory=JobPolicy)
     request: type[Request] = Request
     """The record of its options."""
-    result: type[Any] | None = None
-    """The record that its `ReadOperation` answers."""
+    result: str = ""
+    """The record that its `DirectWork` answers, as `module:name`."""
 
 
 def served_fields(request: type[Options]) -> dict[str, Any]:

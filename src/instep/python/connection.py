@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
+from instep.operations.everyday.verify import VerifyRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetSchema, ListVersions
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from instep.plans.planned import Planned
     from instep.schema.catalog.catalog import Catalog
     from instep.sync.operations.maintain import MaintenanceReport
-    from instep.sync.operations.verify import VerifyResult
+    from instep.sync.operations.verify import VerifyReport, VerifyResult
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Connection:
 
         Rows and bytes come from metadata; no row is read. `table(path)` has what can be done with one of them.
         """
-        found: TablesResult = self._backend.operations.read(self.name, TablesRequest())
+        found: TablesResult = self._backend.operations.run(self.name, TablesRequest())
         return Records(found.tables, TABLE_COLUMNS)
 
     def table(self, path: str) -> Table:
@@ -221,7 +222,8 @@ class Connection:
         has nothing to compare with.
         """
         with self._watch.reporting_to(on_progress):
-            return Records(self._backend.rows.verify(self.name, tuple(tables)))
+            found: VerifyReport = self._backend.operations.run(self.name, VerifyRequest(tables=tuple(tables)))
+        return Records(found.tables)
 
     def maintain(
         self, tables: str = "", *, preview: bool = False, on_progress: ProgressCallback | None = None

@@ -101,7 +101,7 @@ class Table:
         return QueryResult(shown.arrow)
 
     def _read(self, request: TablesRequest) -> TablesResult:
-        found: TablesResult = self._backend.operations.read(self._connection, request)
+        found: TablesResult = self._backend.operations.run(self._connection, request)
         return found
 
     def savepoints(self) -> Records[Savepoint]:

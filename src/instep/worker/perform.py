@@ -21,7 +21,7 @@ from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInPro
 from instep.logs import bound
 from instep.model import Check, Job, RunOutcome
 from instep.operations.registry import spec_of, work_of
-from instep.operations.spec import OperationSpec, ReadOperation, Work, check_served, document_of
+from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served
 from instep.redaction import blot
 from instep.spans import span, tell
 from instep.sync.context import SyncContext
@@ -255,14 +255,6 @@ def maintain(app: App, job: Job) -> JobEnd:
     return JobEnd("\n".join(errors), True, run=done.run, result=asdict(done))
 
 
-def verify(app: App, job: Job) -> JobEnd:
-    """`options`: tables (paths). Viewers read results, so that no key of a row is in them."""
-    from instep.sync.operations import verify as verification
-
-    verdicts = verification.verify(_context(app, job), frozenset(job.options.get("tables", ())), keys=False)
-    return JobEnd(result={"tables": [asdict(v) for v in verdicts]})
-
-
 def test_connection(app: App, job: Job) -> JobEnd:
     """`options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
@@ -312,19 +304,28 @@ def _carried_out(app: App, job: Job) -> JobEnd:
     return JobEnd(run=run if run != before else "", result=done)
 
 
-def _worked(app: App, job: Job, spec: OperationSpec, work: Work | ReadOperation) -> Mapping[str, Any]:
-    """Read what a request asks for, show what it does, or carry it out."""
-    said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
-    request, context = spec.request.of_options(said), _context(app, job)
-    if isinstance(work, ReadOperation):
-        check_served(request)
-        found: Mapping[str, Any] = document_of(work.read(context, request))
-        return found
+def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) -> JobEnd | Mapping[str, Any]:
+    """Do what a request asks for, or show what it does."""
+    context = _context(app, job)
     if work.moves_rows:
         work.engine = app.engine(job.connection)
+    if isinstance(work, DirectWork):
+        return _ran(app, job, work, context, spec.request.of_options(job.options))
+    said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
+    request = spec.request.of_options(said)
     if job.options.get("preview"):
         return work.prepare(context, request).to_dict()
     if (done := work.already(context, request)) is not None:
         return done
     made = work.prepare(context, request)
     return {**made.document, **work.execute(context, made, tuple(job.options.get("allow", ())))}
+
+
+def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Request) -> JobEnd:
+    """Do what is not shown first. Viewers read what a job answers, so that no value of a row is in it."""
+    check_served(request)
+    before = _last_run(app, job)
+    found = work.run(context, request)
+    run = _last_run(app, job) if work.makes_run else before
+    failed = work.failure(found)
+    return JobEnd(failed, bool(failed), run=run if run != before else "", result=work.document(found))

@@ -14,12 +14,15 @@ from instep.cli.help import examples
 from instep.cli.render.run_report import end_as, show_report
 from instep.errors import InstepError
 from instep.operations.everyday.sync import SyncRequest
+from instep.operations.everyday.verify import VerifyRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
 
     from instep.cli.screen import Screen
-    from instep.sync.operations.verify import VerifyResult
+    from instep.sync.operations.verify import VerifyReport, VerifyResult
     from instep.sync.progress import SyncReport
 
 
@@ -68,7 +71,10 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
     Compares a checksum of every column and lists the keys that differ; with --server only their number.
     """
     with open_backend() as backend:
-        verdicts = backend.rows.verify(backend.connection(connection), table or ())
+        found: VerifyReport = backend.operations.run(
+            backend.connection(connection), VerifyRequest(tables=tuple(table or ()))
+        )
+    verdicts = found.tables
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal or v.waits for v in verdicts):
         raise fail(1)
@@ -81,7 +87,7 @@ def finish(report: SyncReport) -> None:
     end_as(report)
 
 
-def _show_verdicts(out: Screen, verdicts: list[VerifyResult]) -> None:
+def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
     from instep.cli.screen import cell
 
     if not verdicts:
