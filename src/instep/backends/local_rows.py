@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.destinations.facets import Savepoint
     from instep.operations.everyday.sync import SyncRequest
-    from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.progress import Progress, SyncReport
     from instep.sync.schema_changes.backfill_plan import FillEstimate
 
@@ -68,14 +66,6 @@ class LocalRows:
         from instep.sync.quarantine.quarantine import erase
 
         return erase(self.app.sync_context(connection), table, key)
-
-    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport:
-        from instep.sync.operations.maintain import maintain
-
-        context = self.app.sync_context(connection)
-        with self.watch() as progress:
-            session = partial(self.app.engine(connection).spark, progress.step)  # this process writes small tables
-            return maintain(context, pattern, progress, session, dry_run=dry_run)
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
         from instep.sync.operations.restore import savepoints

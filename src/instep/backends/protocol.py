@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from instep.schema.changes.counts import Counts
     from instep.store.server.api_keys import ApiKey
     from instep.store.work.rollouts import RolloutDraft
-    from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.progress import SyncReport
     from instep.sync.schema_changes.answer import AnswerOutlook
     from instep.sync.schema_changes.backfill_plan import FillEstimate
@@ -79,8 +78,6 @@ class RowBackend(Protocol):
     def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
         """Erase the entries of the rows with this key (texts by column); return how many there were."""
         ...
-
-    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport: ...
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
         """Return the snapshots that the table with this path can be put back to, newest first."""

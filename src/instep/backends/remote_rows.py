@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.backends.decode import record
 from instep.backends.http.client import part
-from instep.backends.remote_jobs import Works, error_of
+from instep.backends.remote_jobs import Works
 from instep.errors import Conflict
 from instep.sync.progress import SyncReport
 from instep.sync.schema_changes.backfill_plan import FillEstimate
@@ -16,7 +16,6 @@ from instep.sync.schema_changes.backfill_plan import FillEstimate
 if TYPE_CHECKING:
     from instep.destinations.facets import Savepoint
     from instep.operations.everyday.sync import SyncRequest
-    from instep.sync.operations.maintain import MaintenanceReport
 
 IDS = 10_000
 """How many one request may name."""
@@ -78,16 +77,6 @@ class RemoteRows:
             said = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
             raise Conflict(said, hint=error.hint) from None
         return list(found["ids"])
-
-    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport:
-        """Tables that failed are told in it; the error that ended the work before it came to tables is raised."""
-        from instep.sync.operations.maintain import MaintenanceReport
-
-        asked = {"table": pattern, "preview": dry_run, "why": "asked for"}
-        job = self.works.over(connection, "maintain", asked)
-        if job.status == "cancelled" or "tables" not in job.result:
-            raise error_of(job)
-        return record(MaintenanceReport, job.result)
 
     def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
         from instep.destinations.facets import Savepoint

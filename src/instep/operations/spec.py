@@ -131,7 +131,7 @@ class DirectWork(JobWork):
     """An operation that is done without being shown first, and answers a record."""
 
     makes_run: ClassVar[bool] = False
-    """Whether it is a run of its connection."""
+    """Whether it is a run of its connection which the record does not name."""
 
     def run(self, context: Any, request: Any) -> Any:
         """Do it; return the record that the specification names as `result`."""

@@ -16,6 +16,7 @@ from instep.operations.everyday.verify import VerifyRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetSchema, ListVersions
+from instep.operations.repair.maintain import MaintainRequest
 from instep.operations.repair.undo import UndoRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
@@ -234,7 +235,9 @@ class Connection:
         RunInProgress while a run of the connection is alive.
         """
         with self._watch.reporting_to(on_progress):
-            return self._backend.rows.maintain(self.name, tables, dry_run=preview)
+            request = MaintainRequest(table=tables, preview=preview)
+            found: MaintenanceReport = self._backend.operations.run(self.name, request)
+        return found
 
     def impact(
         self,

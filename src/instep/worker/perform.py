@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from instep.bootstrap import App
@@ -242,19 +241,6 @@ def _propagate(context: SyncContext, job: Job) -> int:
         raise
 
 
-def maintain(app: App, job: Job) -> JobEnd:
-    """`options`: table (a pattern), preview (only say what it would do)."""
-    from instep.sync.operations import maintain as maintenance
-    from instep.sync.progress import Silent
-
-    told = Silent()
-    session = partial(app.engine(job.connection).spark, told.step)
-    table, preview = str(job.options.get("table", "")), bool(job.options.get("preview"))
-    done = maintenance.maintain(_context(app, job), table, told, session, dry_run=preview)
-    errors = [f"{t.table}: {t.error}" for t in done.tables if t.error]
-    return JobEnd("\n".join(errors), True, run=done.run, result=asdict(done))
-
-
 def test_connection(app: App, job: Job) -> JobEnd:
     """`options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
@@ -326,6 +312,6 @@ def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Re
     check_served(request)
     before = _last_run(app, job)
     found = work.run(context, request)
-    run = _last_run(app, job) if work.makes_run else before
-    failed = work.failure(found)
-    return JobEnd(failed, bool(failed), run=run if run != before else "", result=work.document(found))
+    failed, result = work.failure(found), work.document(found)
+    run = str(result.get("run") or (_last_run(app, job) if work.makes_run else before))
+    return JobEnd(failed, bool(failed), run=run if run != before else "", result=result)
