@@ -91,7 +91,7 @@ def test_what_a_run_holds_of_a_row_meanwhile_is_erased_too(world: World, more: i
         return nullcontext(Silent())
 
     client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
-    rows = RemoteRows(Works(client, Follower(client, watch, str), str), lambda _: pytest.fail("it is no sync"))
+    rows = RemoteRows(Works(client, Follower(client, watch, str), str))
     if more == ROUNDS:
         with pytest.raises(Conflict, match=f"{ROUNDS} entries of this row were erased, and 1 more are quarantined"):
             rows.erase("shop", "main.item", {"id": "1"})

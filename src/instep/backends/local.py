@@ -47,7 +47,8 @@ class LocalOperations:
 
     def run(self, connection: str, request: Request) -> Any:
         with self._work(connection, request) as work:
-            return work.run(self.app.sync_context(connection), request)
+            context = self.app.sync_context(connection)
+            return work.run(context, work.begin(context, request))
 
     def perform(self, request: ImmediateRequest) -> Any:
         spec = immediate_for(request)
@@ -80,12 +81,16 @@ class LocalOperations:
     @contextmanager
     def _work(self, connection: str, request: Request) -> Iterator[Any]:
         """Make the work of a request; one that moves rows is watched."""
-        work: JobWork = work_of(spec_for(request))()
+        spec, engine = spec_for(request), None
+        if spec.starts_engine:
+            engine = self.app.engine(connection)
+            engine.begin()
+        work: JobWork = work_of(spec)()
         work.at_project = True
         if not work.moves_rows:
             yield work
             return
-        work.engine = self.app.engine(connection)
+        work.engine = engine or self.app.engine(connection)
         with self.watch() as work.progress:
             yield work
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
-    from instep.operations.everyday.sync import SyncRequest
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.plans.planned import Planned
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from instep.schema.changes.counts import Counts
     from instep.store.server.api_keys import ApiKey
     from instep.store.work.rollouts import RolloutDraft
-    from instep.sync.progress import SyncReport
     from instep.sync.schema_changes.answer import AnswerOutlook
     from instep.sync.schema_changes.backfill_plan import FillEstimate
 
@@ -59,13 +57,9 @@ class PlanBackend(Protocol):
 
 
 class RowBackend(Protocol):
-    def sync(self, connection: str, request: SyncRequest) -> SyncReport: ...
-
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
         """(what a backfill takes, what holds it up)."""
         ...
-
-    def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport: ...
 
     def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
         """Documents of `sync.held.replay.Replayed`."""

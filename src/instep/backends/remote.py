@@ -13,7 +13,7 @@ from instep.backends.answers import raise_refused
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
-from instep.backends.remote_jobs import Follower, Works, error_of, report_of
+from instep.backends.remote_jobs import Follower, Works
 from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
@@ -39,11 +39,9 @@ from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
 from instep.store.server.api_keys import ApiKey
-from instep.sync.progress import SyncReport
 
 if TYPE_CHECKING:
     from instep.lineage.model import Model
-    from instep.operations.everyday.sync import SyncRequest
     from instep.operations.kinds import Answer, ReviewStatus
     from instep.sync.schema_changes.answer import AnswerOutlook
 
@@ -60,15 +58,15 @@ class RemoteOperations:
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         return self._done(preview.connection, preview.request, {"allow": list(allow)} if allow else {})
 
-    def run(self, connection: str, request: Request) -> Any:
-        """Enqueue it and return the record that its job has answered, some of which may have failed."""
+    def begin(self, connection: str, request: Request) -> dict[str, Any]:
+        """Enqueue it; return the job, which waits for a worker or was there already (`fresh` false)."""
         check_served(request)
-        spec = spec_for(request)
         why = {"why": request.why} if request.why else {}
-        job = self.works.over(connection, _below(spec), {**request.options(), **why})
-        if job.status == "cancelled" or not job.result or "problem" in job.result:
-            raise error_of(job)
-        return record(result_of(spec), job.result)
+        return self.works.begin(connection, _below(spec_for(request)), {**request.options(), **why})
+
+    def run(self, connection: str, request: Request) -> Any:
+        job = self.works.follower.over(self.begin(connection, request)["id"])
+        return self.works.answer(job, result_of(spec_for(request)))
 
     def perform(self, request: ImmediateRequest) -> Any:
         return self._send(request)
@@ -188,10 +186,10 @@ class RemoteBackend:
         told: Callable[[Member], None],
         folder: Path,
     ) -> None:
-        self._api, self._follower, self.folder = client, follower, folder
+        self._api, self.folder = client, folder
         self._works = works = Works(client, follower, say)
         self.planning = RemotePlans(works, self._review)
-        self.rows = RemoteRows(works, self.report)
+        self.rows = RemoteRows(works)
         self.operations = RemoteOperations(works)
         self.selections = RemoteSelections(client)
         self.rollouts = RemoteRollouts(works, told, say)
@@ -242,18 +240,6 @@ class RemoteBackend:
         reviews = tuple(found[id] for id in ids if id in found)
         pending, others = bool(result.get("pending") or result.get("waiting")), bool(result.get("others", True))
         return Detected(reviews, counts, pending, tuple(result.get("missing", ())), others)
-
-    def begin_sync(self, connection: str, request: SyncRequest) -> dict[str, Any]:
-        """The job, which waits for a worker or was there already (`fresh` false)."""
-        return self._works.begin(connection, "sync", {**request.options(), "why": "asked for"})
-
-    def report(self, job_id: str) -> SyncReport:
-        """Wait for the job of a sync and return its report; raise the error that ended it if it made no run."""
-        job = self._follower.over(job_id)
-        found = report_of(self._api, job) if job.status != "cancelled" else None
-        if found is None:
-            raise error_of(job)
-        return found
 
     def changes(self, connection: str | None, *, every: bool) -> list[Review]:
         found = self._reviews(connection, () if every else ("open",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,10 @@ from instep.backends.decode import record
 from instep.backends.http.client import part
 from instep.backends.remote_jobs import Works
 from instep.errors import Conflict
-from instep.sync.progress import SyncReport
 from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 if TYPE_CHECKING:
     from instep.destinations.facets import Savepoint
-    from instep.operations.everyday.sync import SyncRequest
 
 IDS = 10_000
 """How many one request may name."""
@@ -25,22 +23,12 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class RemoteRows:
-    """`report` is what a run did, by the id of its job."""
-
     works: Works
-    report: Callable[[str], SyncReport]
-
-    def sync(self, connection: str, request: SyncRequest) -> SyncReport:
-        return self.report(self.works.begin(connection, "sync", {**request.options(), "why": "asked for"})["id"])
 
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
         path = f"/connections/{part(connection)}/backfills/estimate"
         found = self.works.client.get(path, table=table, column=list(columns))
         return record(FillEstimate, found), str(found["waits"])
-
-    def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport:
-        asked = {"table": table, "columns": list(columns), "why": "asked for"}
-        return self.report(self.works.begin(connection, "backfills", asked)["id"])
 
     def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
         asked = {"tables": [table] if table else [], "column": column, "preview": dry_run}

@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from instep.errors import InstepError, ProjectError
-from instep.operations.values import ProjectOnly, Reason
+from instep.operations.values import OwnUse, ProjectOnly, Reason
 
 Role = Literal["viewer", "operator", "approver", "admin"]
 """What an API key may do; each role may do what those before it may."""
@@ -133,6 +133,10 @@ class DirectWork(JobWork):
     makes_run: ClassVar[bool] = False
     """Whether it is a run of its connection which the record does not name."""
 
+    def begin(self, context: Any, request: Any) -> Any:
+        """Put on record what is asked for at the project; return the request. Of a job its route has done so."""
+        return request
+
     def run(self, context: Any, request: Any) -> Any:
         """Do it; return the record that the specification names as `result`."""
         raise NotImplementedError
@@ -164,19 +168,21 @@ class OperationSpec:
     """The record of its options."""
     result: str = ""
     """The record that its `DirectWork` answers, as `module:name`."""
+    starts_engine: bool = False
+    """Whether it is sure to read rows: an engine that takes long to start does so while all else is loaded."""
 
 
 def served_fields(request: type[Options]) -> dict[str, Any]:
     """Return the types of the fields that a request over a server may have, by name."""
     hints = get_type_hints(request, include_extras=True)
-    return {name: hint for name, hint in hints.items() if not _is_project_only(hint)}
+    return {name: hint for name, hint in hints.items() if not _has(hint, ProjectOnly, OwnUse)}
 
 
 def check_served(request: Request) -> None:
     """Raise ProjectError for a request that says what is answered at the project alone."""
-    served = served_fields(type(request))
+    hints = get_type_hints(type(request), include_extras=True)
     for name in request.options():
-        if name not in served:
+        if _has(hints[name], ProjectOnly):
             raise ProjectError(
                 f"rows do not pass through a server: `{name}` works at the project alone",
                 hint="run it where the project is, without a server; `instep query` reads rows there, too",
@@ -192,8 +198,8 @@ def document_of(value: Any) -> Any:
     return [document_of(one) for one in value] if isinstance(value, tuple | list) else _plain(value)
 
 
-def _is_project_only(hint: Any) -> bool:
-    return any(isinstance(one, ProjectOnly) for one in getattr(hint, "__metadata__", ()))
+def _has(hint: Any, *marks: type[ProjectOnly | OwnUse]) -> bool:
+    return any(isinstance(one, marks) for one in getattr(hint, "__metadata__", ()))
 
 
 class QueryWork:

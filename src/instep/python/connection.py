@@ -121,7 +121,7 @@ class Connection:
         """
         request = SyncRequest(tables=tuple(tables), full=full, drop_retained=drop_retained)
         with self._watch.reporting_to(on_progress):
-            return SyncResult.of(self._backend.rows.sync(self.name, request))
+            return SyncResult.of(self._backend.operations.run(self.name, request))
 
     def detect(self) -> Detection:
         """Detect schema changes in the source, record them and evaluate them against the policy; nothing is applied."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.everyday.tables import TableColumn, TablesRequest, TablesResult
 from instep.operations.immediate.backfills import CancelBackfillRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
@@ -48,7 +49,8 @@ class Table:
         Raises InstepError for a column that there is not, RunInProgress while another run of the connection is alive.
         """
         with self._watch.reporting_to(on_progress):
-            return SyncResult.of(self._backend.rows.fill(self._connection, self.path, tuple(columns)))
+            request = BackfillRequest(table=self.path, columns=tuple(columns))
+            return SyncResult.of(self._backend.operations.run(self._connection, request))
 
     def estimate_backfill(self, columns: Iterable[str] = ()) -> BackfillEstimate:
         """Return the cost of a backfill of the table, or of `columns`; neither source nor files are opened."""

@@ -18,7 +18,7 @@ from instep.control.rollouts.policies import ServedPolicies
 from instep.control.rollouts.queued import QueuedRuns
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
-from instep.model import Check, Job, RunOutcome
+from instep.model import Check, Job
 from instep.operations.registry import spec_of, work_of
 from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served
 from instep.redaction import blot
@@ -52,14 +52,18 @@ def given_up(app: App, job: Job, why: str) -> None:
         stop(app.store, job.key, "worker", why)
 
 
-def measured(app: App, job: Job, context: SyncContext) -> RunOutcome:
-    """One sync with what it did to each table: what the gates of a rollout look at."""
+def measured(app: App, job: Job) -> JobEnd:
+    """Do one sync of a rollout with what it did to each table, which the gates look at."""
     from instep.sync.in_process import measured_sync
 
-    return measured_sync(context, app.engine(job.connection), nulls=bool(job.options.get("nulls")))
+    nulls = bool(job.options.get("nulls"))
+    outcome = measured_sync(_context(app, job), app.engine(job.connection), nulls=nulls)
+    failed = outcome.error if outcome.status == "failed" else ""
+    return JobEnd(failed, run=outcome.run, result=asdict(outcome))
 
 
 _log = logging.getLogger("instep.worker")
+_SYNCS = ("sync", "backfill")
 IN_PROGRESS = 2.0
 """Seconds after which a job comes again that has met another run of its connection: that is no attempt."""
 
@@ -138,7 +142,7 @@ def _after(app: App, job: Job, error: Exception) -> None:
     detector.check_deleted(app.store, job.connection)
     if job.connection and is_unreachable(error):
         app.store.setups.seen(job.connection, _text(error))
-    if job.kind in ("sync", "backfill") and not isinstance(error, Blocked | Conflict | ProjectError):
+    if job.kind in _SYNCS and not isinstance(error, Blocked | Conflict | ProjectError):
         detector.on_error(app.store, app.project, job.connection)
     elif job.kind == "detect" and _final(job, error):
         detector.failed(app.store, job, _text(error))
@@ -148,45 +152,6 @@ def _after(app: App, job: Job, error: Exception) -> None:
 
 def _context(app: App, job: Job) -> SyncContext:
     return replace(app.sync_context(job.connection), who=job.who or job.why or "worker")
-
-
-def sync(app: App, job: Job) -> JobEnd:
-    """`options`: tables (paths), full, drop_retained, columns, drop_columns (paths); nothing of it: all tables as
-    their cursors say."""
-    from instep.sync import run
-
-    said = job.options
-    if said.get("measured"):
-        outcome = measured(app, job, _context(app, job))
-        failed = outcome.error if outcome.status == "failed" else ""
-        return JobEnd(failed, run=outcome.run, result=asdict(outcome))
-    wanted = run.RunScope(
-        tables=frozenset(said.get("tables", ())),
-        full=bool(said.get("full", job.kind == "backfill" and not said.get("columns"))),
-        drop_retained=bool(said.get("drop_retained", False)),
-        kind="backfill" if job.kind == "backfill" else "sync",
-        columns=tuple(said.get("columns", ())),
-        drop_columns=frozenset(said.get("drop_columns", ())),
-    )
-    engine = app.engine(job.connection)
-    report = run.sync(_context(app, job), wanted, engine=engine)
-    errors = [f"{'.'.join(filter(None, t.table))}: {t.error}" for t in report.tables if t.status == "failed"]
-    result = {
-        "run": report.run,
-        "status": report.status,
-        "tables": len(report.tables),
-        "failed": errors,
-        "notes": list(report.notes),
-        "applied": list(report.applied),
-        "waiting": list(report.waiting),
-        "seconds": report.seconds,
-        "casts": dict(report.casts),
-    }
-    if errors:
-        detector.on_error(app.store, app.project, job.connection)
-    # One table's failure leaves the others loaded: its next sync is the next attempt.
-    failed = "\n".join(errors) if report.status == "failed" else ""
-    return JobEnd(failed, bool(failed), run=report.run, result=result)
 
 
 def detect(app: App, job: Job) -> JobEnd:
@@ -280,6 +245,8 @@ def rollout(app: App, job: Job) -> JobEnd:
 def _carried_out(app: App, job: Job) -> JobEnd:
     """Do a job by the function that its operation names: it answers the job's end, or the result of what people have
     decided, with the run that it made."""
+    if job.options.get("measured"):
+        return measured(app, job)
     spec = spec_of(job.kind)
     work, before = work_of(spec), _last_run(app, job)
     done: JobEnd | Mapping[str, Any]
@@ -313,5 +280,7 @@ def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Re
     before = _last_run(app, job)
     found = work.run(context, request)
     failed, result = work.failure(found), work.document(found)
+    if job.kind in _SYNCS and result["failed"]:
+        detector.on_error(app.store, app.project, job.connection)
     run = str(result.get("run") or (_last_run(app, job) if work.makes_run else before))
     return JobEnd(failed, bool(failed), run=run if run != before else "", result=result)

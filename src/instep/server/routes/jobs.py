@@ -49,13 +49,12 @@ def backfill(
     """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
     name = the.connection(who, connection)
     table = accepted_table(the.store, name, asked.table, asked.columns)
-    options = {"tables": [asked.table], "columns": list(asked.columns)}
 
     def before() -> None:
         for column in asked.columns:
             the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
 
-    return ask(the, writes, name, "backfill", options, asked.why, before)
+    return ask(the, writes, name, "backfill", asked.options(), asked.why, before)
 
 
 @routes.get("/connections/{connection}/backfills/estimate", response_model=EstimateOut)

@@ -53,7 +53,7 @@ def sync(
         _begin(connection, request)
         return
     with open_backend() as backend:
-        report = backend.rows.sync(backend.connection(connection), request)
+        report = backend.operations.run(backend.connection(connection), request)
     finish(report)
 
 
@@ -61,7 +61,7 @@ def _begin(connection: str | None, request: SyncRequest) -> None:
     if not options.server:
         raise InstepError("--no-wait needs --server", hint="without --server the command runs the sync itself")
     backend = open_there()
-    job = backend.begin_sync(backend.connection(connection), request)
+    job = backend.operations.begin(backend.connection(connection), request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
 

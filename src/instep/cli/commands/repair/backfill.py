@@ -13,6 +13,7 @@ from instep.cli.commands.everyday.sync import finish
 from instep.cli.context import confirm, emit
 from instep.cli.help import examples
 from instep.errors import Blocked
+from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.immediate.backfills import CancelBackfillRequest
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def backfill(
                     f"table {table} was not backfilled: {waits}", hint="pass --now, or let the syncs backfill it"
                 )
             columns = tuple(dict.fromkeys(columns))
-        report = backend.rows.fill(name, table, columns)
+        report = backend.operations.run(name, BackfillRequest(table=table, columns=columns))
     finish(report)
 
 
