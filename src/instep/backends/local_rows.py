@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.destinations.facets import Savepoint
     from instep.sync.progress import Progress
     from instep.sync.schema_changes.backfill_plan import FillEstimate
 
@@ -41,8 +40,3 @@ class LocalRows:
         from instep.sync.quarantine.quarantine import erase
 
         return erase(self.app.sync_context(connection), table, key)
-
-    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
-        from instep.sync.operations.restore import savepoints
-
-        return savepoints(self.app.sync_context(connection), table)[1]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.control.selection.selections import Verb
-    from instep.destinations.facets import Savepoint
     from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
     from instep.operations.kinds import Answer
@@ -71,10 +70,6 @@ class RowBackend(Protocol):
 
     def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
         """Erase the entries of the rows with this key (texts by column); return how many there were."""
-        ...
-
-    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
-        """Return the snapshots that the table with this path can be put back to, newest first."""
         ...
 
 

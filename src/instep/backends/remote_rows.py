@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instep.backends.decode import record
 from instep.backends.http.client import part
 from instep.backends.remote_jobs import Works
 from instep.errors import Conflict
 from instep.sync.schema_changes.backfill_plan import FillEstimate
-
-if TYPE_CHECKING:
-    from instep.destinations.facets import Savepoint
 
 IDS = 10_000
 """How many one request may name."""
@@ -65,9 +62,3 @@ class RemoteRows:
             said = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
             raise Conflict(said, hint=error.hint) from None
         return list(found["ids"])
-
-    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
-        from instep.destinations.facets import Savepoint
-
-        found = self.works.done(connection, "savepoints", {"table": table}).result["savepoints"]
-        return [record(Savepoint, one) for one in found]

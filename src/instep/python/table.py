@@ -11,6 +11,7 @@ from instep.operations.everyday.tables import TableColumn, TablesRequest, Tables
 from instep.operations.immediate.backfills import CancelBackfillRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.schemas import GetObjectHistory
+from instep.operations.repair.list_savepoints import ListSavepointsRequest
 from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
@@ -108,7 +109,9 @@ class Table:
 
     def savepoints(self) -> Records[Savepoint]:
         """Return the snapshots that the table can be put back to, newest first."""
-        return Records(self._backend.rows.savepoints(self._connection, self.path))
+        return Records(
+            self._backend.operations.run(self._connection, ListSavepointsRequest(table=self.path)).savepoints
+        )
 
     def restore(
         self, snapshot: int | str | None = None, *, at: datetime | None = None, allow: Iterable[str] = ()

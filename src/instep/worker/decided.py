@@ -108,13 +108,3 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
 def pipe_of(app: App, job: Job) -> SyncContext:
     """In the name of who has asked for the job."""
     return replace(app.sync_context(job.connection), who=job.who or "worker")
-
-
-def list_savepoints(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: table (a path)."""
-    from instep.sync.operations.restore import savepoints
-
-    table, points = savepoints(pipe_of(app, job), str(job.options.get("table", "")))
-    times = ("at", "made")
-    found = [asdict(p) | {t: moment.isoformat() for t in times if (moment := getattr(p, t))} for p in points]
-    return {"table": table.path, "savepoints": [{**one, "id": str(one["id"])} for one in found]}
