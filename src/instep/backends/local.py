@@ -295,6 +295,11 @@ class LocalBackend:
         entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
         return QuarantineEntries(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
 
+    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
+        from instep.sync.quarantine.quarantine import of_row
+
+        return of_row(self.app.sync_context(connection), table, key)
+
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
         jobs = self.app.store.jobs
         found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)

@@ -60,18 +60,6 @@ class RowBackend(Protocol):
         """(what a backfill takes, what holds it up)."""
         ...
 
-    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
-        """Documents of `sync.held.replay.Replayed`."""
-        ...
-
-    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
-        """The ids of what went, by whole ids."""
-        ...
-
-    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
-        """Erase the entries of the rows with this key (texts by column); return how many there were."""
-        ...
-
 
 class OperationBackend(Protocol):
     def prepare(self, connection: str, request: Request) -> Preview:
@@ -334,6 +322,11 @@ class Backend(Protocol):
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         """All entries, settled ones too."""
+        ...
+
+    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
+        """Return the ids of what is held of the rows with this key (texts by column), settled entries too. The key is
+        kept nowhere. Raises RunInProgress while a run of the connection is alive, which may hold more of them."""
         ...
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue: ...

@@ -303,6 +303,10 @@ class RemoteBackend:
         entries = self._api.pages(path, table=table, all=True)
         return QuarantineEntries([moments(one, TIMES) for one in entries], broken)
 
+    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
+        asked = {"table": table, "key": dict(key)}
+        return list(self._api.post(f"/connections/{part(connection)}/quarantine/matches", asked)["ids"])
+
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
         """Jobs of the pages; counts and workers of the first one."""
         asked: dict[str, Any] = {"status": list(statuses), "connection": connection}

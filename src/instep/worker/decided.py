@@ -63,33 +63,6 @@ def made_plan(app: App, connection: str, job: str) -> Mapping[str, Any]:
     return made.result
 
 
-def replay_quarantine(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: tables (paths), column, preview (only say what it would do)."""
-    from instep.sync.quarantine.replay import replay
-
-    said = job.options
-    done = replay(
-        pipe_of(app, job), list(said.get("tables", ())), str(said.get("column", "")), dry_run=bool(said.get("preview"))
-    )
-    return {"tables": [one.document() for one in done]}
-
-
-def discard_quarantine(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: ids, or tables (paths) of which all that is held goes."""
-    from instep.sync.quarantine.quarantine import discard
-
-    said = job.options
-    return {"discarded": [e.id for e in discard(pipe_of(app, job), said.get("tables", ()), said.get("ids", ()))]}
-
-
-def erase(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: table (a path), ids of entries of which nothing is left."""
-    from instep.sync.quarantine.quarantine import erase_entries
-
-    said = job.options
-    return {"erased": erase_entries(pipe_of(app, job), str(said.get("table", "")), frozenset(said.get("ids", ())))}
-
-
 def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations
