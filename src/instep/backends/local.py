@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
 from instep.backends.local_rollouts import LocalRollouts
-from instep.backends.local_rows import LocalRows
 from instep.backends.local_settings import LocalPolicies, LocalSelections
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateWork, JobWork, Preview, Query, Request
 
 if TYPE_CHECKING:
-    from instep.backends.local_rows import Watch
     from instep.bootstrap import App
     from instep.control.detector import DetectorStatus
     from instep.control.immediate.context import WriteContext
@@ -28,7 +26,10 @@ if TYPE_CHECKING:
     from instep.operations.kinds import Answer
     from instep.plans.planned import Planned
     from instep.store.server.api_keys import ApiKey
+    from instep.sync.progress import Progress
     from instep.sync.schema_changes.answer import AnswerOutlook
+
+    Watch = Callable[[], AbstractContextManager[Progress]]
 
 
 class LocalOperations:
@@ -193,7 +194,6 @@ class LocalBackend:
         self._notify = notify_user
         self.folder = app.project.root
         self.planning = LocalPlans(app)
-        self.rows = LocalRows(app, watch)
         self.operations = LocalOperations(app, watch)
         self.selections = LocalSelections(app)
         self.rollouts = LocalRollouts(app, notify_user)
@@ -286,7 +286,7 @@ class LocalBackend:
     def _seen(self) -> QueryContext:
         from instep.control.queries.context import QueryContext
 
-        return QueryContext(self.app.project, lambda: self.app.store)
+        return QueryContext(self.app.project, lambda: self.app.store, open_connection=self.app.sync_context)
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         from instep.sync.quarantine.quarantine import holdings

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from instep.store.server.api_keys import ApiKey
     from instep.store.work.rollouts import RolloutDraft
     from instep.sync.schema_changes.answer import AnswerOutlook
-    from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 
 class PlanBackend(Protocol):
@@ -52,12 +51,6 @@ class PlanBackend(Protocol):
     def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
         """The document of `plans.downstream.impact_document`. No `models`: those that the project names, whose SQL is
         of this `dialect` ("": as it says there). `change`: the first characters of an id; "" for all of today."""
-        ...
-
-
-class RowBackend(Protocol):
-    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
-        """(what a backfill takes, what holds it up)."""
         ...
 
 
@@ -260,9 +253,6 @@ class Backend(Protocol):
 
     @property
     def planning(self) -> PlanBackend: ...
-
-    @property
-    def rows(self) -> RowBackend: ...
 
     @property
     def operations(self) -> OperationBackend: ...

@@ -15,7 +15,6 @@ from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, Keys, QuarantineEntries, Queue, Ref
 from instep.backends.remote_jobs import Follower, Works
 from instep.backends.remote_rollouts import RemoteRollouts
-from instep.backends.remote_rows import RemoteRows
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.control.detector import DetectorStatus, patch
 from instep.control.reviews import ChangeFilter, selected
@@ -189,7 +188,6 @@ class RemoteBackend:
         self._api, self.folder = client, folder
         self._works = works = Works(client, follower, say)
         self.planning = RemotePlans(works, self._review)
-        self.rows = RemoteRows(works)
         self.operations = RemoteOperations(works)
         self.selections = RemoteSelections(client)
         self.rollouts = RemoteRollouts(works, told, say)

@@ -11,6 +11,7 @@ from instep.operations.everyday.tables import TableColumn, TablesRequest, Tables
 from instep.operations.immediate.backfills import CancelBackfillRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.schemas import GetObjectHistory
+from instep.operations.queries.work import EstimateBackfill
 from instep.operations.repair.list_savepoints import ListSavepointsRequest
 from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
@@ -55,7 +56,7 @@ class Table:
 
     def estimate_backfill(self, columns: Iterable[str] = ()) -> BackfillEstimate:
         """Return the cost of a backfill of the table, or of `columns`; neither source nor files are opened."""
-        return BackfillEstimate.of(*self._backend.rows.estimate(self._connection, self.path, tuple(columns)))
+        return BackfillEstimate.of(self._backend.query(EstimateBackfill(self._connection, self.path, tuple(columns))))
 
     def cancel_backfill(self, columns: Iterable[str] = ()) -> Cancelled:
         """Cancel backfills of the table, or of `columns`, that wait or run; return those that were cancelled.

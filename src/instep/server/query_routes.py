@@ -29,7 +29,11 @@ from instep.server.writes import tagged
 def context_of(server: ServerContext, caller: Caller) -> QueryContext:
     """Return what this caller's queries may read."""
     return QueryContext(
-        server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one)
+        server.project,
+        lambda: server.store,
+        server.names(caller),
+        lambda one: server.sees(caller, one),
+        open_connection=server.app.sync_context,
     )
 
 

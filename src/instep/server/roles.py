@@ -37,7 +37,6 @@ NEEDS: Mapping[str, Role] = {
     "POST /connections/{connection}/detector/enable": "operator",
     "POST /connections/{connection}/policy/test": "viewer",
     "POST /connections/{connection}/policy/simulation": "viewer",
-    "GET /connections/{connection}/backfills/estimate": "viewer",
     "POST /connections/{connection}/selection": "approver",
     "GET /connections/{connection}/quarantine": "operator",
     "POST /connections/{connection}/quarantine/matches": "approver",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from instep.errors import InstepError, NotFound
 from instep.project.project import Project
@@ -28,6 +28,10 @@ class Owned(Protocol):
 T = TypeVar("T", bound=Owned)
 
 
+def _closed(connection: str) -> Any:
+    raise LookupError(f"nothing opens connection {connection} here")
+
+
 @dataclass(frozen=True)
 class QueryContext:
     """The project, its store, and the connections that the asker may see."""
@@ -39,6 +43,8 @@ class QueryContext:
     """The names of these connections; None for all, also those that are not in the project any more."""
     sees: Callable[[str], bool] = lambda _: True
     """Whether the asker may see a connection."""
+    open_connection: Callable[[str], Any] = _closed
+    """Return what reads the metadata of a connection's ends, as `sync.context` has it."""
 
     @property
     def store(self) -> Store:

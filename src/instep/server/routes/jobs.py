@@ -19,7 +19,7 @@ from instep.operations.everyday.backfill import BackfillRequest
 from instep.server.access import CallerDep, ServerDep
 from instep.server.connection_views import whole
 from instep.server.context import Caller, ServerContext
-from instep.server.models import EstimateOut, JobDone, JobOut
+from instep.server.models import JobDone, JobOut
 from instep.server.problems import ApiProblem, of_error, unknown
 from instep.server.queue import shown
 from instep.server.requests import requested
@@ -55,21 +55,6 @@ def backfill(
             the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
 
     return ask(the, writes, name, "backfill", asked.options(), asked.why, before)
-
-
-@routes.get("/connections/{connection}/backfills/estimate", response_model=EstimateOut)
-def estimate_backfill(
-    the: ServerDep,
-    who: CallerDep,
-    connection: ConnectionName,
-    table: Annotated[str, Query(min_length=1, max_length=500, description="schema.table")],
-    column: Annotated[tuple[str, ...], Query(max_length=100, description="None: the whole table.")] = (),
-) -> Any:
-    """From the last detection and the destination's metadata: neither the source nor a file is opened."""
-    from instep.sync.schema_changes.backfill_plan import estimated
-
-    found, waits = estimated(the.app.sync_context(the.connection(who, connection)), table, column)
-    return {**vars(found), "waits": waits}
 
 
 @routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)
