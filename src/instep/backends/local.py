@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.model import JobStatus, Review
     from instep.operations.kinds import Answer
-    from instep.plans.planned import Planned
     from instep.store.server.api_keys import ApiKey
     from instep.sync.progress import Progress
     from instep.sync.schema_changes.answer import AnswerOutlook
@@ -87,7 +86,7 @@ class LocalOperations:
             engine = self.app.engine(connection)
             engine.begin()
         work: JobWork = work_of(spec)()
-        work.at_project = True
+        work.app, work.at_project = self.app, True
         if not work.moves_rows:
             yield work
             return
@@ -134,30 +133,6 @@ class LocalDetectors:
 class LocalPlans:
     def __init__(self, app: App) -> None:
         self.app = app
-
-    def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
-    ) -> Planned:
-        from instep.plans.planned import planned
-        from instep.sync.schema_changes.answer import refuse_stale
-        from instep.sync.schema_changes.evolve import preview
-
-        found = preview(self.app.sync_context(connection))
-        if current:
-            refuse_stale(found.detection)
-        return planned(self.app, connection, found, sample=sample, every=every)
-
-    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
-        from instep.schema.planning.plan import plan_from_dict
-        from instep.sync.schema_changes.evolve import evolve
-
-        plan, id = plan_from_dict(made.document["plan"]), str(made.document.get("id", ""))
-        version = evolve(self.app.sync_context(made.connection), plan, tuple(allow), id=id)
-        return version, self.app.store.plans.history(made.connection, 1)[0].id
-
-    def version(self, connection: str) -> int:
-        latest = self.app.store.accepted.latest(connection)
-        return latest.version if latest else 0
 
     def owner(self, what: str, connection: str | None) -> tuple[str, str]:
         if connection:

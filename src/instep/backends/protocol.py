@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
-    from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
     from instep.schema.changes.counts import Counts
@@ -29,21 +28,6 @@ if TYPE_CHECKING:
 
 
 class PlanBackend(Protocol):
-    def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
-    ) -> Planned:
-        """`sample`, `every`: as `plans.planned.planned` takes them; `current`: StalePlan if an approval does not count
-        any more."""
-        ...
-
-    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
-        """(accepted version, the plan's id)."""
-        ...
-
-    def version(self, connection: str) -> int:
-        """The accepted version, 0 if there is none."""
-        ...
-
     def owner(self, what: str, connection: str | None) -> tuple[str, str]:
         """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
         ...

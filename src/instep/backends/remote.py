@@ -18,7 +18,7 @@ from instep.backends.remote_rollouts import RemoteRollouts
 from instep.backends.remote_settings import RemotePolicies, RemoteSelections
 from instep.control.detector import DetectorStatus, patch
 from instep.control.reviews import ChangeFilter, selected
-from instep.errors import Blocked, InstepError, NotFound, ProjectError
+from instep.errors import Blocked, NotFound, ProjectError
 from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.operations.queries.changes import GetChange, ListChanges
 from instep.operations.queries.schemas import GetSchema
@@ -33,8 +33,8 @@ from instep.operations.spec import (
     QuerySpec,
     Request,
     check_served,
+    served_fields,
 )
-from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
 from instep.store.server.api_keys import ApiKey
@@ -60,8 +60,11 @@ class RemoteOperations:
     def begin(self, connection: str, request: Request) -> dict[str, Any]:
         """Enqueue it; return the job, which waits for a worker or was there already (`fresh` false)."""
         check_served(request)
+        request.check_remote()
+        served = served_fields(type(request))
+        body = {name: value for name, value in request.options().items() if name in served}
         why = {"why": request.why} if request.why else {}
-        return self.works.begin(connection, _below(spec_for(request)), {**request.options(), **why})
+        return self.works.begin(connection, _below(spec_for(request)), {**body, **why})
 
     def run(self, connection: str, request: Request) -> Any:
         job = self.works.follower.over(self.begin(connection, request)["id"])
@@ -130,25 +133,6 @@ class RemotePlans:
 
     works: Works
     change: Callable[[str], Review]
-
-    def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
-    ) -> Planned:
-        job = self.works.done(connection, "plans", {"sample": sample, "all": every, "current": current})
-        return of_result({**job.result, "connection": connection}, job.id)
-
-    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
-        """Apply a plan by the job that has made it: a server takes no plan from outside."""
-        if not made.job:
-            raise InstepError(
-                "this plan was not made by the server", hint="write it with `instep plan -o FILE` over --server"
-            )
-        result = self.works.done(made.connection, "apply", {"plan": made.job, "allow": list(allow)}).result
-        return int(result["version"]), str(result["id"])
-
-    def version(self, connection: str) -> int:
-        found = self.works.client.get(f"/connections/{part(connection)}/history", limit=1)["items"]
-        return int(found[0]["version"]) if found else 0
 
     def owner(self, what: str, connection: str | None) -> tuple[str, str]:
         if what.startswith(("r-", "p-")):

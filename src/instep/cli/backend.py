@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from instep.backends.remote import RemoteBackend
 
 REMOTE = frozenset({
-    "status", "detect", "plan", "apply", "undo", "pause", "resume", "history",
+    "status", "detect", "undo", "pause", "resume", "history",
     "schema show", "schema lock", "restore", "repair", "impact",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",

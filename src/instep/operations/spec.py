@@ -61,6 +61,9 @@ class Request(Options):
     why: Reason = field(default="", kw_only=True)
     """The reason, for the audit log."""
 
+    def check_remote(self) -> None:
+        """Raise InstepError for what no server can be asked for."""
+
 
 @dataclass(frozen=True)
 class Query(Options):
@@ -107,6 +110,8 @@ class JobWork:
     """The engine that reads and merges rows, as `sync.loading.engine.Engine`."""
     progress: Any = None
     """The display of progress, as `sync.progress.Progress`; None where nobody watches."""
+    app: Any = None
+    """The open project, as `bootstrap.App`, for what is more than one connection's."""
     at_project: bool = False
     """Whether the answer stays at the project, so that values of rows may be in it."""
 
@@ -167,7 +172,7 @@ class OperationSpec:
     request: type[Request] = Request
     """The record of its options."""
     result: str = ""
-    """The record that its `DirectWork` answers, as `module:name`."""
+    """The record that its `DirectWork` answers, as `module:name`; one that has `of_job` is made of a job by it."""
     starts_engine: bool = False
     """Whether it is sure to read rows: an engine that takes long to start does so while all else is loaded."""
 

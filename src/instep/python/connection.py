@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.everyday.plan import PlanRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
 from instep.operations.everyday.verify import VerifyRequest
@@ -72,7 +73,8 @@ class Plan:
         Blocked if something would be dropped that `allow` does not name, StalePlan if schemas or decisions have moved
         since the plan was made.
         """
-        return self._backend.planning.apply(self.planned, tuple(allow))[0]
+        request = self.planned.apply_request(tuple(allow))
+        return int(self._backend.operations.run(self.planned.connection, request).version)
 
     def _repr_html_(self) -> str:
         return preformatted(self.lines)
@@ -133,7 +135,7 @@ class Connection:
 
         `sample`: also what it costs, with type changes tried on this many rows.
         """
-        return Plan(self._backend.planning.plan(self.name, sample=sample), self._backend)
+        return Plan(self._backend.operations.run(self.name, PlanRequest(sample=sample)), self._backend)
 
     def changes(self, *, all: bool = False) -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first."""

@@ -259,7 +259,7 @@ def _carried_out(app: App, job: Job) -> JobEnd:
 
 def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) -> JobEnd | Mapping[str, Any]:
     """Do what a request asks for, or show what it does."""
-    context = _context(app, job)
+    context, work.app = _context(app, job), app
     if work.moves_rows:
         work.engine = app.engine(job.connection)
     if isinstance(work, DirectWork):
