@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
     from instep.control.reviews import ChangeFilter
-    from instep.lineage.model import Model
     from instep.model import JobStatus, Review
     from instep.operations.kinds import Answer
     from instep.store.server.api_keys import ApiKey
@@ -130,30 +129,6 @@ class LocalDetectors:
         self.app.objects.put("connection", connection, merged(spec, patch(spec, options, table)), who=user())
 
 
-class LocalPlans:
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        if connection:
-            return what, self.app.connection(connection)
-        store = self.app.store
-        if what.startswith("r-"):
-            return what, store.runs.get(what).connection
-        if what.startswith("p-"):
-            return what, store.plans.get(what).connection
-        return what, store.reviews.get(what).connection
-
-    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
-        from instep.plans.downstream import configured_models, impact_document
-        from instep.sync.operations.impact import report
-        from instep.sync.schema_changes.evolve import preview
-
-        models = configured_models(self.app, connection, dialect) if models is None else models
-        context = self.app.sync_context(connection)
-        return impact_document(report(context, preview(context), models, change))
-
-
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
 
@@ -168,7 +143,6 @@ class LocalBackend:
         self.app = app
         self._notify = notify_user
         self.folder = app.project.root
-        self.planning = LocalPlans(app)
         self.operations = LocalOperations(app, watch)
         self.selections = LocalSelections(app)
         self.rollouts = LocalRollouts(app, notify_user)
@@ -185,6 +159,16 @@ class LocalBackend:
 
     def connection(self, name: str | None) -> str:
         return self.app.connection(name)
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        if connection:
+            return what, self.app.connection(connection)
+        store = self.app.store
+        if what.startswith("r-"):
+            return what, store.runs.get(what).connection
+        if what.startswith("p-"):
+            return what, store.plans.get(what).connection
+        return what, store.reviews.get(what).connection
 
     def has_connection(self, name: str) -> bool:
         return name in self.app.project.connections

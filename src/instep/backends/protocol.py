@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.control.selection.selections import Verb
-    from instep.lineage.model import Model
     from instep.model import Job, JobStatus, Member, Review, Rollout, Worker
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
@@ -25,17 +24,6 @@ if TYPE_CHECKING:
     from instep.store.server.api_keys import ApiKey
     from instep.store.work.rollouts import RolloutDraft
     from instep.sync.schema_changes.answer import AnswerOutlook
-
-
-class PlanBackend(Protocol):
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
-        ...
-
-    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
-        """The document of `plans.downstream.impact_document`. No `models`: those that the project names, whose SQL is
-        of this `dialect` ("": as it says there). `change`: the first characters of an id; "" for all of today."""
-        ...
 
 
 class OperationBackend(Protocol):
@@ -236,9 +224,6 @@ class Backend(Protocol):
         ...
 
     @property
-    def planning(self) -> PlanBackend: ...
-
-    @property
     def operations(self) -> OperationBackend: ...
 
     @property
@@ -262,6 +247,10 @@ class Backend(Protocol):
 
     def connection(self, name: str | None) -> str:
         """The named connection, or the only one."""
+        ...
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
         ...
 
     def has_connection(self, name: str) -> bool: ...

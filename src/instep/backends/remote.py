@@ -40,7 +40,6 @@ from instep.schema.changes.counts import Count, Counts
 from instep.store.server.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from instep.lineage.model import Model
     from instep.operations.kinds import Answer, ReviewStatus
     from instep.sync.schema_changes.answer import AnswerOutlook
 
@@ -127,31 +126,6 @@ class RemoteDetectors:
         self.client.patch(path, {"spec": patch(found["spec"], options, table)}, tag)
 
 
-@dataclass(frozen=True)
-class RemotePlans:
-    """`change` finds a change by its id, or how that begins."""
-
-    works: Works
-    change: Callable[[str], Review]
-
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        if what.startswith(("r-", "p-")):
-            kind = "runs" if what.startswith("r-") else "plans"
-            found: Any = self.works.client.get(f"/{kind}/{part(what)}")
-            return str(found["id"]), connection or str(found["connection"])
-        review = self.change(what)
-        return review.id, connection or review.connection
-
-    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
-        """Models of this machine are judged here: the server tells what is going to happen to the tables."""
-        from instep.plans.downstream import impact_document
-        from instep.sync.operations.impact import Looked, judged
-
-        asked = {"change": change, "configured": models is None, "dialect": dialect if models is None else ""}
-        found = self.works.done(connection, "impact", asked).result
-        return found if models is None else impact_document(judged(record(Looked, found), models))
-
-
 TIMES = frozenset({"at", "since", "until", "started", "ended"})
 _STATUS_PAGE = 100
 _NAMED = 20
@@ -171,7 +145,6 @@ class RemoteBackend:
     ) -> None:
         self._api, self.folder = client, folder
         self._works = works = Works(client, follower, say)
-        self.planning = RemotePlans(works, self._review)
         self.operations = RemoteOperations(works)
         self.selections = RemoteSelections(client)
         self.rollouts = RemoteRollouts(works, told, say)
@@ -197,6 +170,14 @@ class RemoteBackend:
         if not names:
             raise ProjectError("the server has no connections that this key is for", hint="ask its admin")
         return str(names[0])
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        if what.startswith(("r-", "p-")):
+            kind = "runs" if what.startswith("r-") else "plans"
+            found: Any = self._api.get(f"/{kind}/{part(what)}")
+            return str(found["id"]), connection or str(found["connection"])
+        review = self._review(what)
+        return review.id, connection or review.connection
 
     def has_connection(self, name: str) -> bool:
         try:

@@ -155,5 +155,5 @@ class Works:
             if (report := report_of(self.client, job)) is not None:
                 return report
         elif job.status != "cancelled" and job.result and "problem" not in job.result:
-            return kind.of_job(job) if hasattr(kind, "of_job") else record(kind, job.result)
+            return kind.of_job(job, record) if hasattr(kind, "of_job") else record(kind, job.result)
         raise error_of(job)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REMOTE = frozenset({
     "status", "detect", "undo", "pause", "resume", "history",
-    "schema show", "schema lock", "restore", "repair", "impact",
+    "schema show", "schema lock", "restore", "repair",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",

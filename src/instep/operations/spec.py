@@ -172,7 +172,7 @@ class OperationSpec:
     request: type[Request] = Request
     """The record of its options."""
     result: str = ""
-    """The record that its `DirectWork` answers, as `module:name`; one that has `of_job` is made of a job by it."""
+    """The record that its `DirectWork` answers, as `module:name`. One that has `of_job` is made of a job by it."""
     starts_engine: bool = False
     """Whether it is sure to read rows: an engine that takes long to start does so while all else is loaded."""
 

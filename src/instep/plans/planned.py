@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,7 @@ class Planned:
         return ApplyRequest(plan=self.job, allow=tuple(allow), document=self.document)
 
     @classmethod
-    def of_job(cls, job: Job) -> Planned:
+    def of_job(cls, job: Job, decode: Callable[[Any, Mapping[str, Any]], Any]) -> Planned:
         """Return the plan that `to_dict` has written into the result of this job."""
         return _of_result({**job.result, "connection": job.connection}, job.id)
 

@@ -164,7 +164,7 @@ class Connection:
         `allow`: patterns of what may be dropped at the destination. The source is not touched, and the next sync does
         not apply the change again. Raises Blocked with the reason if it cannot be taken back.
         """
-        whole, _ = self._backend.planning.owner(what, self.name)
+        whole, _ = self._backend.owner(what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
 
     def declare_rename(self, old: str, new: str) -> int:
@@ -255,11 +255,12 @@ class Connection:
         connection in instep.yml says where models are. `dialect`: of the SQL; "" for that of dbt's adapter, or spark.
         `change`: only this one, by its id. Raises SetupError without the extra `lineage`.
         """
+        from instep.backends.impact import impact_of
         from instep.plans.downstream import Downstream, read_models
 
         given = Downstream(Path(manifest) if manifest else None, tuple(map(Path, sql)), dialect)
         models = read_models(given) if given else None
-        return Document(self._backend.planning.impact(self.name, models, dialect, change))
+        return Document(impact_of(self._backend, self.name, models, dialect, change))
 
     def pause(self, reason: str) -> bool:
         """Pause the connection; return False if it was paused already."""

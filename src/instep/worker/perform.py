@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from instep.bootstrap import App
 from instep.control import detector
@@ -220,6 +220,21 @@ def test_connection(app: App, job: Job) -> JobEnd:
     if whole:
         app.store.setups.tested(job.connection, wrong)
     return JobEnd(result={"checks": [asdict(c) for c in checks], "ok": not wrong})
+
+
+def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: tables (keep or drop), named (the connection's name again), abandon."""
+    from instep.control.connectors import forget_operations
+    from instep.sync.operations.delete_connection import leave
+
+    said, context = job.options, replace(app.sync_context(job.connection), who=job.who or "worker")
+    fate: Literal["keep", "drop"] = "drop" if said.get("tables") == "drop" else "keep"
+    named, abandon = str(said.get("named", "")), bool(said.get("abandon"))
+    left = leave(context, fate, named=named, abandon=abandon)
+    forget_operations(app.project, app.store, job.connection)
+    if app.store.objects.get("connection", job.connection):
+        app.objects.delete("connection", job.connection)
+    return asdict(left)
 
 
 def _reached(app: App, destination: str) -> list[Check]:
