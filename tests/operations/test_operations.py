@@ -15,6 +15,7 @@ import pytest
 
 from instep import operations
 from instep.errors import InstepError, ProjectError
+from instep.operations.everyday.apply import ApplyRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import LastTableRun, TablesRequest, TablesResult
 from instep.operations.registry import policy_of, result_of, spec_for, spec_of, specs, work_of
@@ -152,6 +153,26 @@ def test_what_holds_rows_is_asked_for_at_the_project_alone() -> None:
     with pytest.raises(ProjectError, match="rows do not pass through a server: `preview` works at the project alone"):
         check_served(TablesRequest(table="a.b", preview=1))
     assert "preview" not in request_model(TablesRequest).model_fields
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        (SyncRequest(drop_columns=("a.b.c",)), "drop_columns"),
+        (ApplyRequest(plan="j-1", document={"plan": {}}), "document"),
+    ],
+)
+def test_what_the_product_says_by_itself_is_in_no_body(request_: Request, name: str) -> None:
+    """A worker does it all the same."""
+    assert name not in request_model(type(request_)).model_fields
+    assert name in request_.options()
+    check_served(request_)
+
+
+def test_a_server_takes_no_plan_from_outside() -> None:
+    ApplyRequest(plan="j-1").check_remote()
+    with pytest.raises(InstepError, match="this plan was not made by the server"):
+        ApplyRequest(plan="", document={"plan": {}}).check_remote()
 
 
 @pytest.mark.parametrize(
