@@ -27,7 +27,7 @@ from instep.operations.queries.keys import GetKey, GetMe, ListKeys
 from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection
 from instep.operations.queries.rollouts import GetRollout, ListRolloutConnections, ListRollouts
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, GetVersion, ListVersions
-from instep.operations.queries.work import GetQueuedJob, ListBackfills, ListQueue
+from instep.operations.queries.work import EstimateBackfill, GetQueuedJob, ListBackfills, ListQueue
 from instep.operations.registry import query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.operations.values import leads_to
@@ -125,7 +125,7 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
             assert told == jsonable_encoder(found), spec.name
             assert kind is dict or record(kind, told) == found, spec.name
     left = {spec.query for spec in query_specs().values()} - seen
-    assert left == {GetPlan, GetQueuedJob, GetDelivery, GetMe}, "tested by their own routes"
+    assert left == {GetPlan, GetQueuedJob, GetDelivery, GetMe, EstimateBackfill}, "tested by their own routes"
 
 
 @pytest.mark.sampled

@@ -28,10 +28,10 @@ def wanted(store: Store) -> dict[str, str]:
     for ref, column in ((ITEM.ref, "a"), (ITEM.ref, "b"), (ITEM.ref, ""), (OTHER, "a")):
         store.backfills.want("shop", ref, column=column)
     asked: dict[str, dict[str, Any]] = {
-        "whole": {"tables": ["main.item"], "columns": []},
-        "a": {"tables": ["main.item"], "columns": ["a"]},
-        "both": {"tables": ["main.item"], "columns": ["a", "b"]},
-        "other": {"tables": ["main.other"], "columns": ["a"]},
+        "whole": {"table": "main.item", "columns": []},
+        "a": {"table": "main.item", "columns": ["a"]},
+        "both": {"table": "main.item", "columns": ["a", "b"]},
+        "other": {"table": "main.other", "columns": ["a"]},
     }
     return {name: store.jobs.enqueue("shop", "backfill", key=name, options=of)[0].id for name, of in asked.items()}
 
@@ -63,7 +63,7 @@ def test_what_goes(store: Store, columns: tuple[str, ...], gone: set[str], jobs:
 def test_one_that_runs_is_asked_to_stop(store: Store) -> None:
     store.backfills.want("shop", ITEM.ref, column="a")
     store.backfills.start(store.backfills.waiting("shop")[0].number, "r-1")
-    job, _ = store.jobs.enqueue("shop", "backfill", options={"tables": ["main.item"], "columns": ["a"]})
+    job, _ = store.jobs.enqueue("shop", "backfill", options={"table": "main.item", "columns": ["a"]})
     assert store.jobs.claim("w-1") is not None
     found = cancel(store, "shop", ITEM, ("a",), "ann")
     assert (found.jobs, store.jobs.get(job.id).stop) == ((job.id,), "ann")

@@ -16,16 +16,17 @@ import pytest
 
 from instep import operations
 from instep.errors import InstepError, ProjectError
+from instep.operations.everyday.apply import ApplyRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import LastTableRun, TablesRequest, TablesResult
 from instep.operations.immediate.detectors import SetDetectorOptionsRequest
 from instep.operations.immediate.keys import CreateKeyRequest, RotateKeyRequest
 from instep.operations.immediate.pauses import PauseRequest
 from instep.operations.immediate.rollouts import RolloutGroup
-from instep.operations.registry import policy_of, spec_for, spec_of, specs, work_of
+from instep.operations.registry import policy_of, result_of, spec_for, spec_of, specs, work_of
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_key import SetKeyRequest
-from instep.operations.spec import OperationSpec, ReadOperation, Request, Work, check_served, document_of, served_fields
+from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served, document_of, served_fields
 from instep.operations.values import NumberRange, leads_to
 from instep.server.requests import request_model
 
@@ -127,8 +128,8 @@ def test_a_request_is_read_again_from_its_options(request_: Request) -> None:
 
 
 CLASSES = [one for one in specs().values() if isinstance(work_of(one), type)]
-WORKS = [one for one in CLASSES if one.result is None]
-READS = [one for one in CLASSES if one.result is not None]
+WORKS = [one for one in CLASSES if not one.result]
+DIRECT = [one for one in CLASSES if one.result]
 
 
 @pytest.mark.parametrize("spec", WORKS, ids=lambda one: one.name)
@@ -145,11 +146,10 @@ def _least(record: type[Request]) -> dict[str, Any]:
     return {**said, "snapshot": "7"} if record is RestoreRequest else said
 
 
-@pytest.mark.parametrize("spec", READS, ids=lambda one: one.name)
-def test_what_is_read_answers_a_record(spec: OperationSpec) -> None:
-    assert issubclass(work_of(spec), ReadOperation)
-    assert is_dataclass(spec.result)
-    assert not spec.job.two_person
+@pytest.mark.parametrize("spec", DIRECT, ids=lambda one: one.name)
+def test_what_is_done_at_once_answers_a_record(spec: OperationSpec) -> None:
+    assert issubclass(work_of(spec), DirectWork)
+    assert is_dataclass(result_of(spec))
 
 
 def test_what_holds_rows_is_asked_for_at_the_project_alone() -> None:
@@ -158,6 +158,26 @@ def test_what_holds_rows_is_asked_for_at_the_project_alone() -> None:
     with pytest.raises(ProjectError, match="rows do not pass through a server: `preview` works at the project alone"):
         check_served(TablesRequest(table="a.b", preview=1))
     assert "preview" not in request_model(TablesRequest).model_fields
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        (SyncRequest(drop_columns=("a.b.c",)), "drop_columns"),
+        (ApplyRequest(plan="j-1", document={"plan": {}}), "document"),
+    ],
+)
+def test_what_the_product_says_by_itself_is_in_no_body(request_: Request, name: str) -> None:
+    """A worker does it all the same."""
+    assert name not in request_model(type(request_)).model_fields
+    assert name in request_.options()
+    check_served(request_)
+
+
+def test_a_server_takes_no_plan_from_outside() -> None:
+    ApplyRequest(plan="j-1").check_remote()
+    with pytest.raises(InstepError, match="this plan was not made by the server"):
+        ApplyRequest(plan="", document={"plan": {}}).check_remote()
 
 
 @pytest.mark.parametrize(

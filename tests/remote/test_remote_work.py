@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 from remote_world import World
 
+from instep.backends.erasing import ROUNDS, erase_row
 from instep.backends.http.client import Client
 from instep.backends.http.credentials import ApiKeySecret
-from instep.backends.remote import RemoteOperations
+from instep.backends.remote import RemoteBackend, RemoteOperations
 from instep.backends.remote_jobs import Follower, Works
-from instep.backends.remote_rows import ROUNDS, RemoteRows
 from instep.bootstrap import open_project
 from instep.cli.backend import HERE, REMOTE, WHY, is_remote
 from instep.cli.main import main
@@ -92,12 +92,12 @@ def test_what_a_run_holds_of_a_row_meanwhile_is_erased_too(world: World, more: i
         return nullcontext(Silent())
 
     client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
-    rows = RemoteRows(Works(client, Follower(client, watch, str), str), lambda _: pytest.fail("it is no sync"))
+    backend = RemoteBackend(client, Follower(client, watch, str), str, lambda _: None, world.folder)
     if more == ROUNDS:
         with pytest.raises(Conflict, match=f"{ROUNDS} entries of this row were erased, and 1 more are quarantined"):
-            rows.erase("shop", "main.item", {"id": "1"})
+            erase_row(backend, "shop", "main.item", {"id": "1"})
     else:
-        assert rows.erase("shop", "main.item", {"id": "1"}) == 1 + more
+        assert erase_row(backend, "shop", "main.item", {"id": "1"}) == 1 + more
         assert world.ok("quarantine", "list", "--all", "--output", "json").json["total"] == 0
 
 

@@ -15,7 +15,7 @@ from instep.errors import Blocked, InstepError
 from instep.model import TableRun
 from instep.schema.selection.selection import Selection, patterns
 from instep.stage.conform import QuarantinedValue
-from instep.sync.quarantine.quarantine import discard, erase, expire, holdings
+from instep.sync.quarantine.quarantine import discard, erase, expire, holdings, of_row
 from instep.sync.quarantine.replay import replay
 from lake import PREFIX
 from sync_world import MakeWorld, World
@@ -244,6 +244,10 @@ class TestDiscard:
             discard(held.world.context, ["main.nothing"])
 
 
+def _erase_row(held: HeldWorld, key: str) -> int:
+    return erase(held.world.context, "main.t", of_row(held.world.context, "main.t", {"id": key}))
+
+
 def test_a_row_is_erased_by_its_key(held: HeldWorld) -> None:
     held.load({"id": 1, "_instep_meta": NOTED}, {"id": 2})
     held.value(1, "x", day=0)
@@ -251,9 +255,9 @@ def test_a_row_is_erased_by_its_key(held: HeldWorld) -> None:
     held.replay()
     held.row({"id": "1", "a": "z"})
     held.value(2, "other")
-    assert erase(held.world.context, "main.t", {"id": "1"}) == 3
+    assert _erase_row(held, "1") == 3
     assert held.statuses() == {"other": "held"}
-    assert erase(held.world.context, "main.t", {"id": "1"}) == 0
+    assert _erase_row(held, "1") == 0
 
 
 class TestPrivacy:
@@ -277,7 +281,7 @@ class TestPrivacy:
         held.world.selection = Selection(hashed=patterns(["main.t.id"]))
         [entry] = [e for h in holdings(held.world.context) for e in h.held]
         assert "ann" not in entry.key
-        assert erase(held.world.context, "main.t", {"id": "ann@example.org"}) == 1
+        assert _erase_row(held, "ann@example.org") == 1
 
 
 def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:

@@ -211,7 +211,8 @@ def test_it_is_told_to_whoever_may_be_the_second(shop: Shop) -> None:
 
 
 def test_erasing_a_person_s_traces_takes_one(shop: Shop) -> None:
-    assert quarantine.erase(shop.by("alice"), "main.item", {"id": "1"}) == 1
+    found = quarantine.of_row(shop.by("alice"), "main.item", {"id": "1"})
+    assert quarantine.erase(shop.by("alice"), "main.item", found) == 1
 
 
 def test_erasing_several_people_s_lets_go_of_them_and_takes_two(shop: Shop) -> None:
@@ -219,12 +220,12 @@ def test_erasing_several_people_s_lets_go_of_them_and_takes_two(shop: Shop) -> N
     shop.sync()
     held = _held(shop.alone())
     assert len(held) == 2
-    assert quarantine.erase_entries(shop.by("alice"), "main.item", []) == 0
+    assert quarantine.erase(shop.by("alice"), "main.item", []) == 0
     with pytest.raises(Blocked, match=r"quarantine erase: .* only alice has asked for it"):
-        quarantine.erase_entries(shop.by("alice"), "main.item", held)
+        quarantine.erase(shop.by("alice"), "main.item", held)
     assert _held(shop.alone()) == held
-    assert quarantine.erase_entries(shop.by("bob"), "main.item", held) == 2
+    assert quarantine.erase(shop.by("bob"), "main.item", held) == 2
 
 
 def test_erasing_one_row_s_entries_by_id_takes_one(shop: Shop) -> None:
-    assert quarantine.erase_entries(shop.by("alice"), "main.item", _held(shop.alone())) == 1
+    assert quarantine.erase(shop.by("alice"), "main.item", _held(shop.alone())) == 1

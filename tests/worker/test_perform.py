@@ -47,7 +47,7 @@ class TestKinds:
         assert (ended.error, ended.result["status"], ended.result["tables"]) == ("", "done", 2)
         assert ended.run == ended.result["run"] != ""
         assert shop.count("count(*)") == (2,)
-        assert shop.perform("backfill", tables=["main.item"]).result["tables"] == 1
+        assert shop.perform("backfill", table="main.item").result["tables"] == 1
 
     def test_detect_counts_per_level(self, shop: Shop) -> None:
         counts = shop.perform("detect").result["counts"]
@@ -73,7 +73,7 @@ class TestKinds:
         def interrupted(*_: object) -> JobEnd:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("instep.worker.perform.sync", interrupted)
+        monkeypatch.setattr("instep.worker.perform._carried_out", interrupted)
         assert shop.perform("sync").interrupted
 
 

@@ -5,39 +5,37 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
 from instep.backends.local_policies import LocalPolicies
-from instep.backends.local_rows import LocalRows
 from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import (
     ImmediateRequest,
     ImmediateWork,
+    JobWork,
     Preview,
     Query,
-    ReadOperation,
     Request,
-    Work,
     document_of,
 )
 
 if TYPE_CHECKING:
-    from instep.backends.local_rows import Watch
     from instep.bootstrap import App
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
-    from instep.lineage.model import Model
     from instep.model import Review
     from instep.operations.kinds import Answer
-    from instep.plans.planned import Planned
+    from instep.sync.progress import Progress
     from instep.sync.schema_changes.answer import AnswerOutlook
+
+    Watch = Callable[[], AbstractContextManager[Progress]]
 
 
 class _Rehearsed(Exception):
@@ -50,15 +48,18 @@ class LocalOperations:
 
     def prepare(self, connection: str, request: Request) -> Preview:
         with self._work(connection, request) as work:
-            return work.prepare(self.app.sync_context(connection), request)
+            preview: Preview = work.prepare(self.app.sync_context(connection), request)
+            return preview
 
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         with self._work(preview.connection, preview.request) as work:
-            return work.execute(self.app.sync_context(preview.connection), preview, tuple(allow))
+            done: Mapping[str, Any] = work.execute(self.app.sync_context(preview.connection), preview, tuple(allow))
+            return done
 
-    def read(self, connection: str, request: Request) -> Any:
-        operation: ReadOperation = work_of(spec_for(request))()
-        return operation.read(self.app.sync_context(connection), request)
+    def run(self, connection: str, request: Request) -> Any:
+        with self._work(connection, request) as work:
+            context = self.app.sync_context(connection)
+            return work.run(context, work.begin(context, request))
 
     def rehearse(self, request: ImmediateRequest) -> Any:
         with suppress(_Rehearsed), self.app.store.transaction():
@@ -104,63 +105,20 @@ class LocalOperations:
         decide_anew(self.app.sync_context(connection))
 
     @contextmanager
-    def _work(self, connection: str, request: Request) -> Iterator[Work]:
+    def _work(self, connection: str, request: Request) -> Iterator[Any]:
         """Make the work of a request; one that moves rows is watched."""
-        work: Work = work_of(spec_for(request))()
+        spec, engine = spec_for(request), None
+        if spec.starts_engine:
+            engine = self.app.engine(connection)
+            engine.begin()
+        work: JobWork = work_of(spec)()
+        work.app, work.at_project = self.app, True
         if not work.moves_rows:
             yield work
             return
-        work.engine = self.app.engine(connection)
+        work.engine = engine or self.app.engine(connection)
         with self.watch() as work.progress:
             yield work
-
-
-class LocalPlans:
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
-    ) -> Planned:
-        from instep.plans.planned import planned
-        from instep.sync.schema_changes.answer import refuse_stale
-        from instep.sync.schema_changes.evolve import preview
-
-        found = preview(self.app.sync_context(connection))
-        if current:
-            refuse_stale(found.detection)
-        return planned(self.app, connection, found, sample=sample, every=every)
-
-    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
-        from instep.schema.planning.plan import plan_from_dict
-        from instep.sync.schema_changes.evolve import evolve
-
-        plan, id = plan_from_dict(made.document["plan"]), str(made.document.get("id", ""))
-        version = evolve(self.app.sync_context(made.connection), plan, tuple(allow), id=id)
-        return version, self.app.store.plans.history(made.connection, 1)[0].id
-
-    def version(self, connection: str) -> int:
-        latest = self.app.store.accepted.latest(connection)
-        return latest.version if latest else 0
-
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        if connection:
-            return what, self.app.connection(connection)
-        store = self.app.store
-        if what.startswith("r-"):
-            return what, store.runs.get(what).connection
-        if what.startswith("p-"):
-            return what, store.plans.get(what).connection
-        return what, store.reviews.get(what).connection
-
-    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
-        from instep.plans.downstream import configured_models, impact_document
-        from instep.sync.operations.impact import report
-        from instep.sync.schema_changes.evolve import preview
-
-        models = configured_models(self.app, connection, dialect) if models is None else models
-        context = self.app.sync_context(connection)
-        return impact_document(report(context, preview(context), models, change))
 
 
 _POLL = 0.5
@@ -180,8 +138,6 @@ class LocalBackend:
         self.app = app
         self._notify = notify_user
         self.folder = app.project.root
-        self.planning = LocalPlans(app)
-        self.rows = LocalRows(app, watch)
         self.operations = LocalOperations(app, watch)
         self.policies = LocalPolicies(app)
 
@@ -194,6 +150,16 @@ class LocalBackend:
 
     def connection(self, name: str | None) -> str:
         return self.app.connection(name)
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        if connection:
+            return what, self.app.connection(connection)
+        store = self.app.store
+        if what.startswith("r-"):
+            return what, store.runs.get(what).connection
+        if what.startswith("p-"):
+            return what, store.plans.get(what).connection
+        return what, store.reviews.get(what).connection
 
     def has_connection(self, name: str) -> bool:
         return name in self.app.project.connections
@@ -318,7 +284,7 @@ class LocalBackend:
     def _seen(self) -> QueryContext:
         from instep.control.queries.context import QueryContext
 
-        return QueryContext(self.app.project, lambda: self.app.store)
+        return QueryContext(self.app.project, lambda: self.app.store, open_connection=self.app.sync_context)
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         from instep.sync.quarantine.quarantine import holdings
@@ -326,6 +292,11 @@ class LocalBackend:
         found = list(holdings(self.app.sync_context(connection), [table] if table else []))
         entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
         return QuarantineEntries(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
+
+    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
+        from instep.sync.quarantine.quarantine import of_row
+
+        return of_row(self.app.sync_context(connection), table, key)
 
 
 def entry_document(table: str, entry: Any) -> dict[str, Any]:

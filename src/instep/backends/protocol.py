@@ -13,79 +13,13 @@ if TYPE_CHECKING:
 
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
-    from instep.destinations.facets import Savepoint
-    from instep.lineage.model import Model
     from instep.model import Review
-    from instep.operations.everyday.sync import SyncRequest
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
-    from instep.plans.planned import Planned
     from instep.project.files.policy_files import SampleCase
     from instep.project.sections.policies import PolicySection
     from instep.schema.changes.counts import Counts
-    from instep.sync.operations.maintain import MaintenanceReport
-    from instep.sync.operations.verify import VerifyResult
-    from instep.sync.progress import SyncReport
     from instep.sync.schema_changes.answer import AnswerOutlook
-    from instep.sync.schema_changes.backfill_plan import FillEstimate
-
-
-class PlanBackend(Protocol):
-    def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
-    ) -> Planned:
-        """`sample`, `every`: as `plans.planned.planned` takes them; `current`: StalePlan if an approval does not count
-        any more."""
-        ...
-
-    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
-        """(accepted version, the plan's id)."""
-        ...
-
-    def version(self, connection: str) -> int:
-        """The accepted version, 0 if there is none."""
-        ...
-
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
-        ...
-
-    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
-        """The document of `plans.downstream.impact_document`. No `models`: those that the project names, whose SQL is
-        of this `dialect` ("": as it says there). `change`: the first characters of an id; "" for all of today."""
-        ...
-
-
-class RowBackend(Protocol):
-    def sync(self, connection: str, request: SyncRequest) -> SyncReport: ...
-
-    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[FillEstimate, str]:
-        """(what a backfill takes, what holds it up)."""
-        ...
-
-    def fill(self, connection: str, table: str, columns: Sequence[str]) -> SyncReport: ...
-
-    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
-        """Documents of `sync.held.replay.Replayed`."""
-        ...
-
-    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
-        """The ids of what went, by whole ids."""
-        ...
-
-    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
-        """Erase the entries of the rows with this key (texts by column); return how many there were."""
-        ...
-
-    def verify(self, connection: str, tables: Sequence[str]) -> list[VerifyResult]:
-        """Compare these tables, or all. Only the local backend names the keys of rows that differ."""
-        ...
-
-    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> MaintenanceReport: ...
-
-    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
-        """Return the snapshots that the table with this path can be put back to, newest first."""
-        ...
 
 
 class OperationBackend(Protocol):
@@ -97,8 +31,8 @@ class OperationBackend(Protocol):
         """Carry it out; answers its result."""
         ...
 
-    def read(self, connection: str, request: Request) -> Any:
-        """Return the record that an operation answers which changes nothing."""
+    def run(self, connection: str, request: Request) -> Any:
+        """Do what is not shown first; return the record that its specification names."""
         ...
 
     def perform(self, request: ImmediateRequest) -> Any:
@@ -173,12 +107,6 @@ class Backend(Protocol):
         ...
 
     @property
-    def planning(self) -> PlanBackend: ...
-
-    @property
-    def rows(self) -> RowBackend: ...
-
-    @property
     def operations(self) -> OperationBackend: ...
 
     @property
@@ -190,6 +118,10 @@ class Backend(Protocol):
 
     def connection(self, name: str | None) -> str:
         """The named connection, or the only one."""
+        ...
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
         ...
 
     def has_connection(self, name: str) -> bool: ...
@@ -237,4 +169,9 @@ class Backend(Protocol):
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
         """All entries, settled ones too."""
+        ...
+
+    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
+        """Return the ids of what is held of the rows with this key (texts by column), settled entries too. The key is
+        kept nowhere. Raises RunInProgress while a run of the connection is alive, which may hold more of them."""
         ...

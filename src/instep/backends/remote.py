@@ -13,9 +13,8 @@ from instep.backends.answers import raise_refused
 from instep.backends.decode import moments, record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
-from instep.backends.remote_jobs import Follower, Works, error_of, report_of
+from instep.backends.remote_jobs import Follower, Works
 from instep.backends.remote_policies import RemotePolicies
-from instep.backends.remote_rows import RemoteRows
 from instep.backends.rollout_steps import follow_step
 from instep.control.reviews import ChangeFilter, selected
 from instep.control.rollouts.waves import ConnectionGroup, among
@@ -28,21 +27,19 @@ from instep.operations.registry import beside_of, immediate_for, query_for, resu
 from instep.operations.spec import (
     ImmediateRequest,
     ImmediateSpec,
+    OperationSpec,
     Options,
     Preview,
     Query,
     QuerySpec,
     Request,
     check_served,
+    served_fields,
 )
-from instep.plans.planned import Planned, of_result
 from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
-from instep.sync.progress import SyncReport
 
 if TYPE_CHECKING:
-    from instep.lineage.model import Model
-    from instep.operations.everyday.sync import SyncRequest
     from instep.operations.kinds import Answer, ReviewStatus
     from instep.sync.schema_changes.answer import AnswerOutlook
 
@@ -59,11 +56,18 @@ class RemoteOperations:
     def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
         return self._done(preview.connection, preview.request, {"allow": list(allow)} if allow else {})
 
-    def read(self, connection: str, request: Request) -> Any:
+    def begin(self, connection: str, request: Request) -> dict[str, Any]:
+        """Enqueue it; return the job, which waits for a worker or was there already (`fresh` false)."""
         check_served(request)
-        kind = spec_for(request).result
-        assert kind is not None, "an operation that is read has a record"
-        return record(kind, self._done(connection, request, {}))
+        request.check_remote()
+        served = served_fields(type(request))
+        body = {name: value for name, value in request.options().items() if name in served}
+        why = {"why": request.why} if request.why else {}
+        return self.works.begin(connection, _below(spec_for(request)), {**body, **why})
+
+    def run(self, connection: str, request: Request) -> Any:
+        job = self.works.follower.over(self.begin(connection, request)["id"])
+        return self.works.answer(job, result_of(spec_for(request)))
 
     def perform(self, request: ImmediateRequest) -> Any:
         return self._send(request)
@@ -86,52 +90,12 @@ class RemoteOperations:
         return done
 
     def _done(self, connection: str, request: Request, more: Mapping[str, Any]) -> Mapping[str, Any]:
-        _, _, path = spec_for(request).route.partition("{connection}/")
-        return self.works.done(connection, path, {**request.options(), **more}).result
+        return self.works.done(connection, _below(spec_for(request)), {**request.options(), **more}).result
 
 
-@dataclass(frozen=True)
-class RemotePlans:
-    """`change` finds a change by its id, or how that begins."""
-
-    works: Works
-    change: Callable[[str], Review]
-
-    def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
-    ) -> Planned:
-        job = self.works.done(connection, "plans", {"sample": sample, "all": every, "current": current})
-        return of_result({**job.result, "connection": connection}, job.id)
-
-    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
-        """Apply a plan by the job that has made it: a server takes no plan from outside."""
-        if not made.job:
-            raise InstepError(
-                "this plan was not made by the server", hint="write it with `instep plan -o FILE` over --server"
-            )
-        result = self.works.done(made.connection, "apply", {"plan": made.job, "allow": list(allow)}).result
-        return int(result["version"]), str(result["id"])
-
-    def version(self, connection: str) -> int:
-        found = self.works.client.get(f"/connections/{part(connection)}/history", limit=1)["items"]
-        return int(found[0]["version"]) if found else 0
-
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        if what.startswith(("r-", "p-")):
-            kind = "runs" if what.startswith("r-") else "plans"
-            found: Any = self.works.client.get(f"/{kind}/{part(what)}")
-            return str(found["id"]), connection or str(found["connection"])
-        review = self.change(what)
-        return review.id, connection or review.connection
-
-    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
-        """Models of this machine are judged here: the server tells what is going to happen to the tables."""
-        from instep.plans.downstream import impact_document
-        from instep.sync.operations.impact import Looked, judged
-
-        asked = {"change": change, "configured": models is None, "dialect": dialect if models is None else ""}
-        found = self.works.done(connection, "impact", asked).result
-        return found if models is None else impact_document(judged(record(Looked, found), models))
+def _below(spec: OperationSpec) -> str:
+    """Return the path of an operation below its connection."""
+    return spec.route.partition("{connection}/")[2]
 
 
 TIMES = frozenset({"at", "since", "until", "started", "ended"})
@@ -153,8 +117,6 @@ class RemoteBackend:
         self._api, self._follower, self.folder = client, follower, folder
         self._notify = say
         self._works = works = Works(client, follower, say)
-        self.planning = RemotePlans(works, self._review)
-        self.rows = RemoteRows(works, self.report)
         self.operations = RemoteOperations(works)
         self.policies = RemotePolicies(client)
 
@@ -176,6 +138,14 @@ class RemoteBackend:
         if not names:
             raise ProjectError("the server has no connections that this key is for", hint="ask its admin")
         return str(names[0])
+
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        if what.startswith(("r-", "p-")):
+            kind = "runs" if what.startswith("r-") else "plans"
+            found: Any = self._api.get(f"/{kind}/{part(what)}")
+            return str(found["id"]), connection or str(found["connection"])
+        review = self._review(what)
+        return review.id, connection or review.connection
 
     def has_connection(self, name: str) -> bool:
         try:
@@ -201,18 +171,6 @@ class RemoteBackend:
         reviews = tuple(found[id] for id in ids if id in found)
         pending, others = bool(result.get("pending") or result.get("waiting")), bool(result.get("others", True))
         return Detected(reviews, counts, pending, tuple(result.get("missing", ())), others)
-
-    def begin_sync(self, connection: str, request: SyncRequest) -> dict[str, Any]:
-        """The job, which waits for a worker or was there already (`fresh` false)."""
-        return self._works.begin(connection, "sync", {**request.options(), "why": "asked for"})
-
-    def report(self, job_id: str) -> SyncReport:
-        """Wait for the job of a sync and return its report; raise the error that ended it if it made no run."""
-        job = self._follower.over(job_id)
-        found = report_of(self._api, job) if job.status != "cancelled" else None
-        if found is None:
-            raise error_of(job)
-        return found
 
     def changes(self, connection: str | None, *, every: bool) -> list[Review]:
         found = self._reviews(connection, () if every else ("open",))
@@ -297,6 +255,10 @@ class RemoteBackend:
         broken = list(first["unreadable"])
         entries = self._api.pages(path, table=table, all=True)
         return QuarantineEntries([moments(one, TIMES) for one in entries], broken)
+
+    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
+        asked = {"table": table, "key": dict(key)}
+        return list(self._api.post(f"/connections/{part(connection)}/quarantine/matches", asked)["ids"])
 
 
 def _waits(review: Review) -> bool:

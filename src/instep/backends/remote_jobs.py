@@ -144,10 +144,16 @@ class Works:
             self.note(job["note"])
         return job
 
-    def over(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
-        """Enqueue the work and return its job once it is over, however it ended."""
-        return self.follower.over(self.begin(connection, what, asked)["id"])
-
     def done(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
         """Enqueue the work and return its job once it is done; raise the error that it ended with."""
         return self.follower.done(self.begin(connection, what, asked)["id"])
+
+    def answer(self, job: Job, kind: type[Any]) -> Any:
+        """Return the record that a job has answered, of which some may have failed; the tables of a run are on record
+        with it. Raise the error that ended the job if it has answered nothing."""
+        if job.status != "cancelled" and kind is SyncReport:
+            if (report := report_of(self.client, job)) is not None:
+                return report
+        elif job.status != "cancelled" and job.result and "problem" not in job.result:
+            return kind.of_job(job, record) if hasattr(kind, "of_job") else record(kind, job.result)
+        raise error_of(job)

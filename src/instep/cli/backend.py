@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from instep.backends.remote import RemoteBackend
 
 REMOTE = frozenset({
-    "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
-    "schema show", "schema lock", "restore", "repair", "impact",
+    "status", "detect", "undo", "pause", "resume", "history",
+    "schema show", "schema lock", "restore", "repair",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
@@ -31,7 +31,7 @@ REMOTE = frozenset({
     "notify test", "notify log",
     "keys list", "keys create", "keys rotate", "keys revoke",
 })  # fmt: skip
-"""The commands that work over a server, beside those that show the answer of a `ReadOperation`: see `is_remote`."""
+"""The commands that work over a server, beside those that show the answer of a `DirectWork`: see `is_remote`."""
 
 HERE = frozenset({
     "version", "init", "demo up", "demo down", "demo change", "demo play",
@@ -83,10 +83,10 @@ def refuse_local(command: str) -> None:
 
 
 def is_remote(command: str) -> bool:
-    """True if the command works over a server: one of `REMOTE`, or of the name of an operation that is read."""
+    """True if the command works over a server: one of `REMOTE`, or called as an operation that answers a record."""
     from instep.operations.registry import specs
 
-    return command in REMOTE or (command in specs() and specs()[command].result is not None)
+    return command in REMOTE or (command in specs() and specs()[command].result != "")
 
 
 @contextmanager

@@ -59,4 +59,4 @@ def cancel(store: Store, connection: str, table: Table, columns: Collection[str]
 def _is_about(job: Job, path: str, columns: Collection[str]) -> bool:
     """A job for more than what is cancelled goes on."""
     named = set(job.options.get("columns", ()))
-    return list(job.options.get("tables", ())) == [path] and (not columns or (bool(named) and named <= set(columns)))
+    return job.options.get("table") == path and (not columns or (bool(named) and named <= set(columns)))

@@ -86,7 +86,7 @@ def work_of(spec: OperationSpec | QuerySpec | ImmediateSpec) -> Any:
     return _named(spec.work)
 
 
-def result_of(spec: QuerySpec | ImmediateSpec) -> Any:
+def result_of(spec: OperationSpec | QuerySpec | ImmediateSpec) -> Any:
     """Return the record that a query or an operation answers, or that one item of a query's answer is."""
     return _named(spec.result)
 

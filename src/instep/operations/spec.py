@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from instep.errors import InstepError, ProjectError
-from instep.operations.values import ProjectOnly, Reason, check_bounds
+from instep.operations.values import OwnUse, ProjectOnly, Reason, check_bounds
 
 Role = Literal["viewer", "operator", "approver", "admin"]
 """What an API key may do; each role may do what those before it may."""
@@ -61,6 +61,9 @@ class Request(Options):
     why: Reason = field(default="", kw_only=True)
     """The reason, for the audit log."""
 
+    def check_remote(self) -> None:
+        """Raise InstepError for what no server can be asked for."""
+
 
 @dataclass(frozen=True)
 class Query(Options):
@@ -108,15 +111,23 @@ class Preview:
         return f"<pre>{escape(chr(10).join(self.lines))}</pre>"
 
 
-class Work:
-    """An operation that is shown before it is carried out. `context` is a connection's, as `sync` has it."""
+class JobWork:
+    """The code of an operation that a worker may do. `context` is a connection's, as `sync` has it."""
 
     moves_rows: ClassVar[bool] = False
-    """Whether it reads and writes many rows, so that it is given an `engine` and a `progress`."""
+    """Whether it reads or writes many rows, so that it is given an `engine` and a `progress`."""
     engine: Any = None
-    """The engine that merges rows, as `sync.loading.engine.Engine`."""
+    """The engine that reads and merges rows, as `sync.loading.engine.Engine`."""
     progress: Any = None
     """The display of progress, as `sync.progress.Progress`; None where nobody watches."""
+    app: Any = None
+    """The open project, as `bootstrap.App`, for what is more than one connection's."""
+    at_project: bool = False
+    """Whether the answer stays at the project, so that values of rows may be in it."""
+
+
+class Work(JobWork):
+    """An operation that is shown before it is carried out."""
 
     def prepare(self, context: Any, request: Any) -> Preview:
         """Find out what the request does; nothing is written."""
@@ -131,12 +142,28 @@ class Work:
         return None
 
 
-class ReadOperation:
-    """An operation that changes nothing and answers a record. `context` is a connection's, as `sync` has it."""
+class DirectWork(JobWork):
+    """An operation that is done without being shown first, and answers a record."""
 
-    def read(self, context: Any, request: Any) -> Any:
-        """Return the record that the specification names as `result`."""
+    makes_run: ClassVar[bool] = False
+    """Whether it is a run of its connection which the record does not name."""
+
+    def begin(self, context: Any, request: Any) -> Any:
+        """Put on record what is asked for at the project; return the request. Of a job its route has done so."""
+        return request
+
+    def run(self, context: Any, request: Any) -> Any:
+        """Do it; return the record that the specification names as `result`."""
         raise NotImplementedError
+
+    def document(self, result: Any) -> Mapping[str, Any]:
+        """Return what a job keeps of the record: a client makes the same record of it."""
+        found: Mapping[str, Any] = document_of(result)
+        return found
+
+    def failure(self, result: Any) -> str:
+        """Return what has failed, of which the record tells; a job that ends so is tried again. "" if nothing has."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -150,25 +177,27 @@ class OperationSpec:
     route: str
     """Method and path below /api/v1 of the request for it, or of the one that is most like it."""
     work: str
-    """The function that a worker calls, or the class of its `Work` or `ReadOperation`, as `module:name`."""
+    """The function that a worker calls, or the class of its `Work` or `DirectWork`, as `module:name`."""
     job: JobPolicy = field(default_factory=JobPolicy)
     request: type[Request] = Request
     """The record of its options."""
-    result: type[Any] | None = None
-    """The record that its `ReadOperation` answers."""
+    result: str = ""
+    """The record that its `DirectWork` answers, as `module:name`. One that has `of_job` is made of a job by it."""
+    starts_engine: bool = False
+    """Whether it is sure to read rows: an engine that takes long to start does so while all else is loaded."""
 
 
 def served_fields(request: type[Options]) -> dict[str, Any]:
     """Return the types of the fields that a request over a server may have, by name."""
     hints = get_type_hints(request, include_extras=True)
-    return {name: hint for name, hint in hints.items() if not _is_project_only(hint)}
+    return {name: hint for name, hint in hints.items() if not _has(hint, ProjectOnly, OwnUse)}
 
 
 def check_served(request: Request) -> None:
     """Raise ProjectError for a request that says what is answered at the project alone."""
-    served = served_fields(type(request))
+    hints = get_type_hints(type(request), include_extras=True)
     for name in request.options():
-        if name not in served:
+        if _has(hints[name], ProjectOnly):
             raise ProjectError(
                 f"rows do not pass through a server: `{name}` works at the project alone",
                 hint="run it where the project is, without a server; `instep query` reads rows there, too",
@@ -184,8 +213,8 @@ def document_of(value: Any) -> Any:
     return [document_of(one) for one in value] if isinstance(value, tuple | list) else _plain(value)
 
 
-def _is_project_only(hint: Any) -> bool:
-    return any(isinstance(one, ProjectOnly) for one in getattr(hint, "__metadata__", ()))
+def _has(hint: Any, *marks: type[ProjectOnly | OwnUse]) -> bool:
+    return any(isinstance(one, marks) for one in getattr(hint, "__metadata__", ()))
 
 
 class QueryWork:

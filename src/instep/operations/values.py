@@ -79,6 +79,11 @@ class ProjectOnly:
     """A value that no request over a server has: its answer holds rows, which do not pass through one."""
 
 
+@dataclass(frozen=True)
+class OwnUse:
+    """A value that no request of a client has: the product's own jobs say it."""
+
+
 Name = Annotated[str, Length(1, 200), LeadsTo("name")]
 """A name or an id."""
 TableName = Name

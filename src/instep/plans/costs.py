@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.control.estimates import Rate
     from instep.model import Review
+    from instep.operations.queries.work import FillEstimate as Size
     from instep.schema.planning.step import Step
     from instep.sync.loading.backfill_costs import RequestedBackfill
-    from instep.sync.schema_changes.backfill_plan import FillEstimate as Size
     from instep.sync.schema_changes.evolve import PlanPreview
     from instep.sync.schema_changes.invalid_values import InvalidValues
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
+from instep.operations.spec import DirectWork
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.lineage.model import Model
     from instep.lineage.shape import Level
-    from instep.sync.operations.impact import ChangeImpact, ImpactReport
+    from instep.model import Job
+    from instep.operations.decide.impact import ImpactRequest
+    from instep.sync.context import SyncContext
+    from instep.sync.operations.impact import ChangeImpact, ImpactReport, Looked
     from instep.sync.schema_changes.evolve import PlanPreview
 
 Line = tuple[str, str]
@@ -77,6 +81,47 @@ def impact_document(found: ImpactReport) -> dict[str, Any]:
             for v in found.verdicts
         ],
     }
+
+
+@dataclass(frozen=True)
+class ImpactAnswer:
+    """What changes do to models."""
+
+    verdicts: Mapping[str, Any] | None = None
+    """The document of `impact_document`, where the models are those of the project."""
+    looked: Looked | None = None
+    """What is going to happen to the tables, for a client to judge its own models."""
+
+    def judge(self, models: Sequence[Model]) -> Mapping[str, Any]:
+        """Return the document for these models."""
+        from instep.sync.operations.impact import judged
+
+        assert self.looked is not None, "it was asked for"
+        return impact_document(judged(self.looked, models))
+
+    @classmethod
+    def of_job(cls, job: Job, decode: Callable[[Any, Mapping[str, Any]], Any]) -> ImpactAnswer:
+        """Return what the job has answered; `decode` makes a record of a document."""
+        from instep.sync.operations.impact import Looked
+
+        return cls(job.result) if "models" in job.result else cls(looked=decode(Looked, job.result))
+
+
+class JudgeImpact(DirectWork):
+    """The work of the operation `impact`."""
+
+    def run(self, context: SyncContext, request: ImpactRequest) -> ImpactAnswer:
+        """Look at the changes, and judge the project's models if that is asked for."""
+        from instep.sync.operations.impact import judged, looked
+        from instep.sync.schema_changes.evolve import preview
+
+        models = configured_models(self.app, context.name, request.dialect) if request.configured else None
+        found = looked(context, preview(context), request.change)
+        return ImpactAnswer(looked=found) if models is None else ImpactAnswer(impact_document(judged(found, models)))
+
+    def document(self, result: ImpactAnswer) -> Mapping[str, Any]:
+        """Return the one of the two that there is."""
+        return asdict(result.looked) if result.looked is not None else result.verdicts or {}
 
 
 def read_models(where: Downstream) -> list[Model]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from instep.errors import InstepError
+from instep.operations.everyday.apply import ApplyRequest
+from instep.operations.spec import DirectWork
+
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.model import Review
+    from instep.model import Job, Review
+    from instep.operations.everyday.plan import PlanRequest
+    from instep.sync.context import SyncContext
     from instep.sync.schema_changes.evolve import PlanPreview
 
 
@@ -45,7 +51,7 @@ def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]
 
 
 Line = tuple[str, str]
-_TOLD = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl")
+_SHOWN = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl")
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,10 @@ class Planned:
     pending: bool = False
     unaccepted: Sequence[str] = ()
     begun: bool = False
+    waiting: Sequence[str] = ()
+    """The ids of the changes that wait for a decision."""
+    drops: Sequence[str] = ()
+    """What has to be named by whoever applies the plan."""
 
     @property
     def connection(self) -> str:
@@ -88,16 +98,26 @@ class Planned:
         return {**self.document, **shown, "downstream": [*map(list, self.downstream)], **self._standing()}
 
     def _standing(self) -> dict[str, Any]:
-        return {"pending": self.pending, "unaccepted": list(self.unaccepted), "begun": self.begun}
+        said = {"pending": self.pending, "unaccepted": list(self.unaccepted), "begun": self.begun}
+        return {**said, "waiting": list(self.waiting), "drops": list(self.drops)}
+
+    def apply_request(self, allow: Sequence[str]) -> ApplyRequest:
+        """Return the request to apply it exactly as it was shown."""
+        return ApplyRequest(plan=self.job, allow=tuple(allow), document=self.document)
+
+    @classmethod
+    def of_job(cls, job: Job, decode: Callable[[Any, Mapping[str, Any]], Any]) -> Planned:
+        """Return the plan that `to_dict` has written into the result of this job."""
+        return _of_result({**job.result, "connection": job.connection}, job.id)
 
 
-def of_result(result: Mapping[str, Any], job: str) -> Planned:
-    """Return the plan that `to_dict` has written into the result of this job."""
-    document = {name: result[name] for name in _TOLD if name in result}
+def _of_result(result: Mapping[str, Any], job: str) -> Planned:
+    document = {name: result[name] for name in _SHOWN if name in result}
     lines = tuple(zip(result["lines"], result["styles"], strict=True))
     downstream = tuple((str(text), str(style)) for text, style in result["downstream"])
     standing = bool(result["pending"]), tuple(result["unaccepted"]), bool(result["begun"])
-    return Planned({**document, "job": job}, lines, downstream, *standing)
+    open_ = tuple(result.get("waiting", ())), tuple(result.get("drops", ()))
+    return Planned({**document, "job": job}, lines, downstream, *standing, *open_)
 
 
 def planned(
@@ -111,7 +131,7 @@ def planned(
     from instep.plans.costs import costs
     from instep.plans.downstream import downstream_lines
     from instep.plans.text import plan_lines
-    from instep.schema.planning.plan import plan_to_dict
+    from instep.schema.planning.plan import plan_to_dict, unnamed_drops
 
     document: dict[str, Any] = {"connection": connection, "id": found.id, "plan": plan_to_dict(found.plan)}
     document["notes"] = [*found.partial, *found.old_names, *found.detection.notes]
@@ -124,7 +144,9 @@ def planned(
     # What was rejected, snoozed or is listed as switched off is no reason to call anybody.
     decided = any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
     pending, lines = bool(found.waiting) or decided, tuple(plan_lines(found, every=every))
-    return Planned(document, lines, downstream, pending, _unaccepted(found), bool(found.detection.version))
+    drops = tuple(step.object for step in unnamed_drops(found.plan))
+    standing = pending, _unaccepted(found), bool(found.detection.version), tuple(found.waiting), drops
+    return Planned(document, lines, downstream, *standing)
 
 
 def _unaccepted(found: PlanPreview) -> tuple[str, ...]:
@@ -134,3 +156,53 @@ def _unaccepted(found: PlanPreview) -> tuple[str, ...]:
         return ()
     new = (d for d in found.detection.decisions if d.applied or d.needs_review or d.effect == "waiting")
     return tuple(f"not accepted yet: {describe(d.change)}" for d in new)
+
+
+class MakePlan(DirectWork):
+    """The work of the operation `plan`."""
+
+    def run(self, context: SyncContext, request: PlanRequest) -> Planned:
+        """Make a plan of the open changes; StalePlan for `current` if an approval does not count any more."""
+        from instep.sync.schema_changes.answer import refuse_stale
+        from instep.sync.schema_changes.evolve import preview
+
+        found = preview(context)
+        if request.current:
+            refuse_stale(found.detection)
+        sample, every = request.sample, request.all
+        return planned(self.app, context.name, found, sample=sample, every=every, keys=self.at_project)
+
+    def document(self, result: Planned) -> Mapping[str, Any]:
+        """Return the plan as `Planned.of_job` reads it."""
+        return result.to_dict()
+
+
+@dataclass(frozen=True)
+class ApplyReport:
+    """The accepted version, and the id of the plan that was applied."""
+
+    version: int
+    id: str
+
+
+class ApplyPlan(DirectWork):
+    """The work of the operation `apply`."""
+
+    makes_run = True
+
+    def run(self, context: SyncContext, request: ApplyRequest) -> ApplyReport:
+        """Apply the plan that is given, or that a job has made."""
+        from instep.schema.planning.plan import plan_from_dict
+        from instep.sync.schema_changes.evolve import evolve
+
+        made = request.document or _made_plan(self.app, context.name, request.plan)
+        version = evolve(context, plan_from_dict(made["plan"]), tuple(request.allow), id=str(made.get("id", "")))
+        return ApplyReport(version, context.store.plans.history(context.name, 1)[0].id)
+
+
+def _made_plan(app: App, connection: str, job: str) -> Mapping[str, Any]:
+    """Return the result of a job that has made a plan for this connection; InstepError for any other."""
+    made = app.store.jobs.get(job)
+    if (made.connection, made.kind, made.status) != (connection, "plan", "done"):
+        raise InstepError(f"job {job} has made no plan for connection {connection}", hint="make a plan first")
+    return made.result

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.everyday.plan import PlanRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
+from instep.operations.everyday.verify import VerifyRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetSchema, ListVersions
+from instep.operations.repair.maintain import MaintainRequest
 from instep.operations.repair.undo import UndoRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from instep.plans.planned import Planned
     from instep.schema.catalog.catalog import Catalog
     from instep.sync.operations.maintain import MaintenanceReport
-    from instep.sync.operations.verify import VerifyResult
+    from instep.sync.operations.verify import VerifyReport, VerifyResult
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class Plan:
         Blocked if something would be dropped that `allow` does not name, StalePlan if schemas or decisions have moved
         since the plan was made.
         """
-        return self._backend.planning.apply(self.planned, tuple(allow))[0]
+        request = self.planned.apply_request(tuple(allow))
+        return int(self._backend.operations.run(self.planned.connection, request).version)
 
     def _repr_html_(self) -> str:
         return preformatted(self.lines)
@@ -119,7 +123,7 @@ class Connection:
         """
         request = SyncRequest(tables=tuple(tables), full=full, drop_retained=drop_retained)
         with self._watch.reporting_to(on_progress):
-            return SyncResult.of(self._backend.rows.sync(self.name, request))
+            return SyncResult.of(self._backend.operations.run(self.name, request))
 
     def detect(self) -> Detection:
         """Detect schema changes in the source, record them and evaluate them against the policy; nothing is applied."""
@@ -131,7 +135,7 @@ class Connection:
 
         `sample`: also what it costs, with type changes tried on this many rows.
         """
-        return Plan(self._backend.planning.plan(self.name, sample=sample), self._backend)
+        return Plan(self._backend.operations.run(self.name, PlanRequest(sample=sample)), self._backend)
 
     def changes(self, *, all: bool = False) -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first."""
@@ -160,7 +164,7 @@ class Connection:
         `allow`: patterns of what may be dropped at the destination. The source is not touched, and the next sync does
         not apply the change again. Raises Blocked with the reason if it cannot be taken back.
         """
-        whole, _ = self._backend.planning.owner(what, self.name)
+        whole, _ = self._backend.owner(what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
 
     def declare_rename(self, old: str, new: str) -> int:
@@ -175,7 +179,7 @@ class Connection:
 
         Rows and bytes come from metadata; no row is read. `table(path)` has what can be done with one of them.
         """
-        found: TablesResult = self._backend.operations.read(self.name, TablesRequest())
+        found: TablesResult = self._backend.operations.run(self.name, TablesRequest())
         return Records(found.tables, TABLE_COLUMNS)
 
     def table(self, path: str) -> Table:
@@ -221,7 +225,8 @@ class Connection:
         has nothing to compare with.
         """
         with self._watch.reporting_to(on_progress):
-            return Records(self._backend.rows.verify(self.name, tuple(tables)))
+            found: VerifyReport = self._backend.operations.run(self.name, VerifyRequest(tables=tuple(tables)))
+        return Records(found.tables)
 
     def maintain(
         self, tables: str = "", *, preview: bool = False, on_progress: ProgressCallback | None = None
@@ -232,7 +237,9 @@ class Connection:
         RunInProgress while a run of the connection is alive.
         """
         with self._watch.reporting_to(on_progress):
-            return self._backend.rows.maintain(self.name, tables, dry_run=preview)
+            request = MaintainRequest(table=tables, preview=preview)
+            found: MaintenanceReport = self._backend.operations.run(self.name, request)
+        return found
 
     def impact(
         self,
@@ -248,11 +255,12 @@ class Connection:
         connection in instep.yml says where models are. `dialect`: of the SQL; "" for that of dbt's adapter, or spark.
         `change`: only this one, by its id. Raises SetupError without the extra `lineage`.
         """
+        from instep.backends.impact import impact_of
         from instep.plans.downstream import Downstream, read_models
 
         given = Downstream(Path(manifest) if manifest else None, tuple(map(Path, sql)), dialect)
         models = read_models(given) if given else None
-        return Document(self._backend.planning.impact(self.name, models, dialect, change))
+        return Document(impact_of(self._backend, self.name, models, dialect, change))
 
     def pause(self, reason: str) -> bool:
         """Pause the connection; return False if it was paused already."""

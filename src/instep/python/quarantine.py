@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from instep.backends.erasing import erase_row
+from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
+from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.python.results import Document, Records
 
 if TYPE_CHECKING:
@@ -37,8 +40,8 @@ class Quarantine:
 
         `table`, `column`: only values of these. `preview`: only count. A table that fails has an `error`.
         """
-        done = self._backend.rows.replay(self._connection, table, column, dry_run=preview)
-        return Records(Document(one) for one in done)
+        request = ReplayQuarantineRequest(tables=(table,) if table else (), column=column, preview=preview)
+        return Records(Document(one) for one in self._backend.operations.run(self._connection, request).tables)
 
     def discard(self, *entries: str | Mapping[str, Any]) -> list[str]:
         """Delete the originals of these entries for good; their rows stay as they are.
@@ -46,14 +49,17 @@ class Quarantine:
         `entries`: as `entries` has returned them, or their whole ids. Returns the ids of those that went.
         """
         ids = sorted({one if isinstance(one, str) else str(one["id"]) for one in entries})
-        return self._backend.rows.discard(self._connection, ids) if ids else []
+        if not ids:
+            return []
+        request = DiscardQuarantineRequest(ids=tuple(ids))
+        return list(self._backend.operations.run(self._connection, request).discarded)
 
     def erase(self, table: str, key: Mapping[str, object]) -> int:
         """Erase every trace of one row from quarantine; return how many entries went.
 
         `key`: the row's key, value by column. Raises InstepError for a table or a column that there is not.
         """
-        return self._backend.rows.erase(self._connection, table, dict(_texts(key.items())))
+        return erase_row(self._backend, self._connection, table, dict(_texts(key.items())))
 
 
 def _texts(items: Iterable[tuple[str, object]]) -> Iterable[tuple[str, str | None]]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from instep.model import Review, TableRun
+    from instep.operations.queries.work import BackfillOutlook
     from instep.sync.progress import SyncReport
-    from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 T = TypeVar("T")
 SHOWN = 100
@@ -205,10 +205,10 @@ class BackfillEstimate:
     """Why a sync would not begin it by itself now; "" if it would."""
 
     @classmethod
-    def of(cls, found: FillEstimate, waits: str) -> BackfillEstimate:
+    def of(cls, found: BackfillOutlook) -> BackfillEstimate:
         """Return the estimate that the planner has made."""
         sizes = found.rows, found.read, found.files, found.rewritten
-        return cls(found.table, found.columns, *sizes, why_not=found.why_not, waits=waits)
+        return cls(found.table, found.columns, *sizes, why_not=found.why_not, waits=found.waits)
 
     def _repr_html_(self) -> str:
         return grid(("", "value"), list(_as_dict(self).items()))

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.everyday.tables import TableColumn, TablesRequest, TablesResult
 from instep.operations.immediate.backfills import CancelBackfillRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
 from instep.operations.queries.schemas import GetObjectHistory
+from instep.operations.queries.work import EstimateBackfill
+from instep.operations.repair.list_savepoints import ListSavepointsRequest
 from instep.operations.repair.repair import RepairRequest
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
@@ -48,11 +51,12 @@ class Table:
         Raises InstepError for a column that there is not, RunInProgress while another run of the connection is alive.
         """
         with self._watch.reporting_to(on_progress):
-            return SyncResult.of(self._backend.rows.fill(self._connection, self.path, tuple(columns)))
+            request = BackfillRequest(table=self.path, columns=tuple(columns))
+            return SyncResult.of(self._backend.operations.run(self._connection, request))
 
     def estimate_backfill(self, columns: Iterable[str] = ()) -> BackfillEstimate:
         """Return the cost of a backfill of the table, or of `columns`; neither source nor files are opened."""
-        return BackfillEstimate.of(*self._backend.rows.estimate(self._connection, self.path, tuple(columns)))
+        return BackfillEstimate.of(self._backend.query(EstimateBackfill(self._connection, self.path, tuple(columns))))
 
     def cancel_backfill(self, columns: Iterable[str] = ()) -> Cancelled:
         """Cancel backfills of the table, or of `columns`, that wait or run; return those that were cancelled.
@@ -101,12 +105,14 @@ class Table:
         return QueryResult(shown.arrow)
 
     def _read(self, request: TablesRequest) -> TablesResult:
-        found: TablesResult = self._backend.operations.read(self._connection, request)
+        found: TablesResult = self._backend.operations.run(self._connection, request)
         return found
 
     def savepoints(self) -> Records[Savepoint]:
         """Return the snapshots that the table can be put back to, newest first."""
-        return Records(self._backend.rows.savepoints(self._connection, self.path))
+        return Records(
+            self._backend.operations.run(self._connection, ListSavepointsRequest(table=self.path)).savepoints
+        )
 
     def restore(
         self, snapshot: int | str | None = None, *, at: datetime | None = None, allow: Iterable[str] = ()

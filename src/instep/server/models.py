@@ -76,21 +76,3 @@ class JobDone(JobOut):
     started: datetime | None = None
     ended: datetime | None = None
     result: dict[str, Any] = Field({})
-
-
-class EstimateOut(ResponseModel):
-    """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
-    of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it. `whole`: why it
-    is the whole table (no `columns`) although columns were asked for."""
-
-    table: str
-    columns: list[str]
-    rows: int
-    read: int
-    files: int
-    of: int
-    rewritten: int
-    sure: bool
-    why_not: str
-    waits: str
-    whole: str

@@ -30,7 +30,12 @@ from instep.server.writes import tagged
 def context_of(server: ServerContext, caller: Caller) -> QueryContext:
     """Return what this caller's queries may read."""
     return QueryContext(
-        server.project, lambda: server.store, server.names(caller), lambda one: server.sees(caller, one), caller.key
+        server.project,
+        lambda: server.store,
+        server.names(caller),
+        lambda one: server.sees(caller, one),
+        caller.key,
+        open_connection=server.app.sync_context,
     )
 
 

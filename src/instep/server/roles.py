@@ -32,7 +32,6 @@ NEEDS: Mapping[str, Role] = {
     "PATCH /connections/{connection}/settings": "approver",
     "POST /connections/{connection}/policy/test": "viewer",
     "POST /connections/{connection}/policy/simulation": "viewer",
-    "GET /connections/{connection}/backfills/estimate": "viewer",
     "GET /connections/{connection}/quarantine": "operator",
     "POST /connections/{connection}/quarantine/matches": "approver",
     **_objects("sources", "admin"),

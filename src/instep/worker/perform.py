@@ -6,8 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from instep.bootstrap import App
 from instep.control import detector
@@ -19,9 +18,9 @@ from instep.control.rollouts.policies import ServedPolicies
 from instep.control.rollouts.queued import QueuedRuns
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
-from instep.model import Check, Job, RunOutcome
+from instep.model import Check, Job
 from instep.operations.registry import spec_of, work_of
-from instep.operations.spec import OperationSpec, ReadOperation, Work, check_served, document_of
+from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served
 from instep.redaction import blot
 from instep.spans import span, tell
 from instep.sync.context import SyncContext
@@ -53,14 +52,18 @@ def given_up(app: App, job: Job, why: str) -> None:
         stop(app.store, job.key, "worker", why)
 
 
-def measured(app: App, job: Job, context: SyncContext) -> RunOutcome:
-    """One sync with what it did to each table: what the gates of a rollout look at."""
+def measured(app: App, job: Job) -> JobEnd:
+    """Do one sync of a rollout with what it did to each table, which the gates look at."""
     from instep.sync.in_process import measured_sync
 
-    return measured_sync(context, app.engine(job.connection), nulls=bool(job.options.get("nulls")))
+    nulls = bool(job.options.get("nulls"))
+    outcome = measured_sync(_context(app, job), app.engine(job.connection), nulls=nulls)
+    failed = outcome.error if outcome.status == "failed" else ""
+    return JobEnd(failed, run=outcome.run, result=asdict(outcome))
 
 
 _log = logging.getLogger("instep.worker")
+_SYNCS = ("sync", "backfill")
 IN_PROGRESS = 2.0
 """Seconds after which a job comes again that has met another run of its connection: that is no attempt."""
 
@@ -139,7 +142,7 @@ def _after(app: App, job: Job, error: Exception) -> None:
     detector.check_deleted(app.store, job.connection)
     if job.connection and is_unreachable(error):
         app.store.setups.seen(job.connection, _text(error))
-    if job.kind in ("sync", "backfill") and not isinstance(error, Blocked | Conflict | ProjectError):
+    if job.kind in _SYNCS and not isinstance(error, Blocked | Conflict | ProjectError):
         detector.on_error(app.store, app.project, job.connection)
     elif job.kind == "detect" and _final(job, error):
         detector.failed(app.store, job, _text(error))
@@ -149,45 +152,6 @@ def _after(app: App, job: Job, error: Exception) -> None:
 
 def _context(app: App, job: Job) -> SyncContext:
     return replace(app.sync_context(job.connection), who=job.who or job.why or "worker")
-
-
-def sync(app: App, job: Job) -> JobEnd:
-    """`options`: tables (paths), full, drop_retained, columns, drop_columns (paths); nothing of it: all tables as
-    their cursors say."""
-    from instep.sync import run
-
-    said = job.options
-    if said.get("measured"):
-        outcome = measured(app, job, _context(app, job))
-        failed = outcome.error if outcome.status == "failed" else ""
-        return JobEnd(failed, run=outcome.run, result=asdict(outcome))
-    wanted = run.RunScope(
-        tables=frozenset(said.get("tables", ())),
-        full=bool(said.get("full", job.kind == "backfill" and not said.get("columns"))),
-        drop_retained=bool(said.get("drop_retained", False)),
-        kind="backfill" if job.kind == "backfill" else "sync",
-        columns=tuple(said.get("columns", ())),
-        drop_columns=frozenset(said.get("drop_columns", ())),
-    )
-    engine = app.engine(job.connection)
-    report = run.sync(_context(app, job), wanted, engine=engine)
-    errors = [f"{'.'.join(filter(None, t.table))}: {t.error}" for t in report.tables if t.status == "failed"]
-    result = {
-        "run": report.run,
-        "status": report.status,
-        "tables": len(report.tables),
-        "failed": errors,
-        "notes": list(report.notes),
-        "applied": list(report.applied),
-        "waiting": list(report.waiting),
-        "seconds": report.seconds,
-        "casts": dict(report.casts),
-    }
-    if errors:
-        detector.on_error(app.store, app.project, job.connection)
-    # One table's failure leaves the others loaded: its next sync is the next attempt.
-    failed = "\n".join(errors) if report.status == "failed" else ""
-    return JobEnd(failed, bool(failed), run=report.run, result=result)
 
 
 def detect(app: App, job: Job) -> JobEnd:
@@ -242,27 +206,6 @@ def _propagate(context: SyncContext, job: Job) -> int:
         raise
 
 
-def maintain(app: App, job: Job) -> JobEnd:
-    """`options`: table (a pattern), preview (only say what it would do)."""
-    from instep.sync.operations import maintain as maintenance
-    from instep.sync.progress import Silent
-
-    told = Silent()
-    session = partial(app.engine(job.connection).spark, told.step)
-    table, preview = str(job.options.get("table", "")), bool(job.options.get("preview"))
-    done = maintenance.maintain(_context(app, job), table, told, session, dry_run=preview)
-    errors = [f"{t.table}: {t.error}" for t in done.tables if t.error]
-    return JobEnd("\n".join(errors), True, run=done.run, result=asdict(done))
-
-
-def verify(app: App, job: Job) -> JobEnd:
-    """`options`: tables (paths). Viewers read results, so that no key of a row is in them."""
-    from instep.sync.operations import verify as verification
-
-    verdicts = verification.verify(_context(app, job), frozenset(job.options.get("tables", ())), keys=False)
-    return JobEnd(result={"tables": [asdict(v) for v in verdicts]})
-
-
 def test_connection(app: App, job: Job) -> JobEnd:
     """`options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
@@ -277,6 +220,21 @@ def test_connection(app: App, job: Job) -> JobEnd:
     if whole:
         app.store.setups.tested(job.connection, wrong)
     return JobEnd(result={"checks": [asdict(c) for c in checks], "ok": not wrong})
+
+
+def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: tables (keep or drop), named (the connection's name again), abandon."""
+    from instep.control.connectors import forget_operations
+    from instep.sync.operations.delete_connection import leave
+
+    said, context = job.options, replace(app.sync_context(job.connection), who=job.who or "worker")
+    fate: Literal["keep", "drop"] = "drop" if said.get("tables") == "drop" else "keep"
+    named, abandon = str(said.get("named", "")), bool(said.get("abandon"))
+    left = leave(context, fate, named=named, abandon=abandon)
+    forget_operations(app.project, app.store, job.connection)
+    if app.store.objects.get("connection", job.connection):
+        app.objects.delete("connection", job.connection)
+    return asdict(left)
 
 
 def _reached(app: App, destination: str) -> list[Check]:
@@ -302,6 +260,8 @@ def rollout(app: App, job: Job) -> JobEnd:
 def _carried_out(app: App, job: Job) -> JobEnd:
     """Do a job by the function that its operation names: it answers the job's end, or the result of what people have
     decided, with the run that it made."""
+    if job.options.get("measured"):
+        return measured(app, job)
     spec = spec_of(job.kind)
     work, before = work_of(spec), _last_run(app, job)
     done: JobEnd | Mapping[str, Any]
@@ -312,19 +272,30 @@ def _carried_out(app: App, job: Job) -> JobEnd:
     return JobEnd(run=run if run != before else "", result=done)
 
 
-def _worked(app: App, job: Job, spec: OperationSpec, work: Work | ReadOperation) -> Mapping[str, Any]:
-    """Read what a request asks for, show what it does, or carry it out."""
-    said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
-    request, context = spec.request.of_options(said), _context(app, job)
-    if isinstance(work, ReadOperation):
-        check_served(request)
-        found: Mapping[str, Any] = document_of(work.read(context, request))
-        return found
+def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) -> JobEnd | Mapping[str, Any]:
+    """Do what a request asks for, or show what it does."""
+    context, work.app = _context(app, job), app
     if work.moves_rows:
         work.engine = app.engine(job.connection)
+    if isinstance(work, DirectWork):
+        return _ran(app, job, work, context, spec.request.of_options(job.options))
+    said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
+    request = spec.request.of_options(said)
     if job.options.get("preview"):
         return work.prepare(context, request).to_dict()
     if (done := work.already(context, request)) is not None:
         return done
     made = work.prepare(context, request)
     return {**made.document, **work.execute(context, made, tuple(job.options.get("allow", ())))}
+
+
+def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Request) -> JobEnd:
+    """Do what is not shown first. Viewers read what a job answers, so that no value of a row is in it."""
+    check_served(request)
+    before = _last_run(app, job)
+    found = work.run(context, request)
+    failed, result = work.failure(found), work.document(found)
+    if job.kind in _SYNCS and result["failed"]:
+        detector.on_error(app.store, app.project, job.connection)
+    run = str(result.get("run") or (_last_run(app, job) if work.makes_run else before))
+    return JobEnd(failed, bool(failed), run=run if run != before else "", result=result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from instep.control.resources.resources import Resources
 from instep.errors import InstepError, NotFound
@@ -30,6 +30,10 @@ class Owned(Protocol):
 T = TypeVar("T", bound=Owned)
 
 
+def _closed(connection: str) -> Any:
+    raise LookupError(f"nothing opens connection {connection} here")
+
+
 @dataclass(frozen=True)
 class QueryContext:
     """The project, its store, and the connections that the asker may see."""
@@ -43,6 +47,8 @@ class QueryContext:
     """Whether the asker may see a connection."""
     key: ApiKey | None = None
     """The asker's API key; None at the project."""
+    open_connection: Callable[[str], Any] = _closed
+    """Return what reads the metadata of a connection's ends, as `sync.context` has it."""
 
     @property
     def store(self) -> Store:

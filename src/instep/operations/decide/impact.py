@@ -30,6 +30,7 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/impact",
     request=ImpactRequest,
-    work="instep.worker.decided:impact",
+    result="instep.plans.downstream:ImpactAnswer",
+    work="instep.plans.downstream:JudgeImpact",
     job=JobPolicy(reads_catalog=True),
 )

@@ -6,10 +6,13 @@ approver.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any
 
+from instep.errors import InstepError
 from instep.operations.spec import JobPolicy, OperationSpec, Request
-from instep.operations.values import ConsentList, Name
+from instep.operations.values import ConsentList, LeadsTo, Name, OwnUse
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,15 @@ class ApplyRequest(Request):
     """The job that made the plan."""
     allow: ConsentList = ()
     """Patterns of what may be dropped. Takes an approver."""
+    document: Annotated[Mapping[str, Any] | None, OwnUse(), LeadsTo("setting")] = None
+    """The plan itself, as `instep plan -o` writes it: at the project it need not be a job's."""
+
+    def check_remote(self) -> None:
+        """Refuse a plan that is no job's: a server takes no plan from outside."""
+        if not self.plan:
+            raise InstepError(
+                "this plan was not made by the server", hint="write it with `instep plan -o FILE` over --server"
+            )
 
 
 SPEC = OperationSpec(
@@ -27,6 +39,7 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/apply",
     request=ApplyRequest,
-    work="instep.worker.decided:apply",
+    result="instep.plans.planned:ApplyReport",
+    work="instep.plans.planned:ApplyPlan",
     job=JobPolicy(attempts=1, two_person=True, retry_command="instep apply"),
 )

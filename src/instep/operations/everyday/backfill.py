@@ -23,6 +23,8 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/backfills",
     request=BackfillRequest,
-    work="instep.worker.perform:sync",
+    result="instep.sync.progress:SyncReport",
+    work="instep.sync.run_work:BackfillTable",
+    starts_engine=True,
     job=JobPolicy(attempts=5, runs_while_paused=False, shared=True),
 )

@@ -29,6 +29,7 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/plans",
     request=PlanRequest,
-    work="instep.worker.decided:make_plan",
+    result="instep.plans.planned:Planned",
+    work="instep.plans.planned:MakePlan",
     job=JobPolicy(reads_catalog=True),
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from instep.operations.spec import JobPolicy, OperationSpec, Request
-from instep.operations.values import Consent, NameList
+from instep.operations.values import Consent, ConsentList, NameList, OwnUse
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class SyncRequest(Request):
     """Read every row again."""
     drop_retained: Consent = False
     """Drop columns that the source has dropped, where that is needed. Takes an approver."""
+    drop_columns: Annotated[ConsentList, OwnUse()] = ()
+    """Drop these columns (`schema.table.column`), which are not read any more."""
 
 
 SPEC = OperationSpec(
@@ -25,6 +28,8 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/sync",
     request=SyncRequest,
-    work="instep.worker.perform:sync",
+    result="instep.sync.progress:SyncReport",
+    work="instep.sync.run_work:Sync",
+    starts_engine=True,
     job=JobPolicy(attempts=5, runs_while_paused=False, shared=True),
 )

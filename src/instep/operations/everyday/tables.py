@@ -133,6 +133,6 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/tables",
     request=TablesRequest,
-    result=TablesResult,
+    result="instep.operations.everyday.tables:TablesResult",
     work="instep.sync.operations.tables:Tables",
 )

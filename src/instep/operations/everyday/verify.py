@@ -25,5 +25,6 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/verify",
     request=VerifyRequest,
-    work="instep.worker.perform:verify",
+    result="instep.sync.operations.verify:VerifyReport",
+    work="instep.sync.operations.verify:Verify",
 )

@@ -30,6 +30,7 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/quarantine/discard",
     request=DiscardQuarantineRequest,
-    work="instep.worker.decided:discard_quarantine",
+    result="instep.sync.quarantine.quarantine:DiscardReport",
+    work="instep.sync.quarantine.quarantine:DiscardQuarantine",
     job=JobPolicy(two_person=True, retry_command="instep quarantine discard"),
 )

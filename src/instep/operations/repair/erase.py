@@ -27,5 +27,6 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/quarantine/erase",
     request=EraseRequest,
-    work="instep.worker.decided:erase",
+    result="instep.sync.quarantine.quarantine:EraseReport",
+    work="instep.sync.quarantine.quarantine:Erase",
 )

@@ -24,5 +24,6 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/savepoints",
     request=ListSavepointsRequest,
-    work="instep.worker.decided:list_savepoints",
+    result="instep.sync.operations.restore:SavepointList",
+    work="instep.sync.operations.restore:ListSavepoints",
 )

@@ -26,5 +26,6 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/maintain",
     request=MaintainRequest,
-    work="instep.worker.perform:maintain",
+    result="instep.sync.operations.maintain:MaintenanceReport",
+    work="instep.sync.operations.maintain:Maintain",
 )

@@ -28,5 +28,6 @@ SPEC = OperationSpec(
     role="operator",
     route="POST /connections/{connection}/quarantine/replay",
     request=ReplayQuarantineRequest,
-    work="instep.worker.decided:replay_quarantine",
+    result="instep.sync.quarantine.replay:ReplayReport",
+    work="instep.sync.quarantine.replay:ReplayQuarantine",
 )

@@ -8,6 +8,6 @@ SPEC = OperationSpec(
     "delete_connection",
     role="admin",
     route="DELETE /connections/{connection}",
-    work="instep.worker.decided:delete_connection",
+    work="instep.worker.perform:delete_connection",
     job=JobPolicy(attempts=5, retry_command="instep connection delete"),
 )

@@ -19,7 +19,7 @@ from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.queries.connections import GetConnection
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, ServerContext
-from instep.server.models import EstimateOut, JobDone, JobOut
+from instep.server.models import JobDone, JobOut
 from instep.server.problems import ApiProblem, of_error, unknown
 from instep.server.query_routes import read_document
 from instep.server.queue import shown
@@ -50,28 +50,12 @@ def backfill(
     """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
     name = the.connection(who, connection)
     table = accepted_table(the.store, name, asked.table, asked.columns)
-    options = {"tables": [asked.table], "columns": list(asked.columns)}
 
     def before() -> None:
         for column in asked.columns:
             the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
 
-    return ask(the, writes, name, "backfill", options, asked.why, before)
-
-
-@routes.get("/connections/{connection}/backfills/estimate", response_model=EstimateOut)
-def estimate_backfill(
-    the: ServerDep,
-    who: CallerDep,
-    connection: ConnectionName,
-    table: Annotated[str, Query(min_length=1, max_length=500, description="schema.table")],
-    column: Annotated[tuple[str, ...], Query(max_length=100, description="None: the whole table.")] = (),
-) -> Any:
-    """From the last detection and the destination's metadata: neither the source nor a file is opened."""
-    from instep.sync.schema_changes.backfill_plan import estimated
-
-    found, waits = estimated(the.app.sync_context(the.connection(who, connection)), table, column)
-    return {**vars(found), "waits": waits}
+    return ask(the, writes, name, "backfill", asked.options(), asked.why, before)
 
 
 @routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from instep.errors import ProjectError
+from instep.operations.queries.work import FillEstimate
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import key, table_of
 from instep.schema.planning.naming import destination_ref
@@ -17,7 +18,7 @@ from instep.sync.detection.swapped import may_be_swapped
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.backfill import MODE
 from instep.sync.schema_changes.apply import backfill_of
-from instep.sync.schema_changes.backfill_plan import FillEstimate, estimate_new, why_whole
+from instep.sync.schema_changes.backfill_plan import estimate_new, why_whole
 from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.table_mode import choose
 

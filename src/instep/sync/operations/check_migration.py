@@ -13,6 +13,7 @@ from instep.errors import InstepError, ProjectError, SchemaError
 from instep.lineage.migration.read import At, Migration, MigrationStep, Unread
 from instep.lineage.model import Model
 from instep.model import Review
+from instep.operations.queries.work import FillEstimate
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes import edits
 from instep.schema.changes.describe import (
@@ -40,7 +41,7 @@ from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.backfill import MODE
 from instep.sync.operations.impact import ImpactReport, report
 from instep.sync.schema_changes.apply import backfill_of
-from instep.sync.schema_changes.backfill_plan import FillEstimate, estimate_new, why_whole
+from instep.sync.schema_changes.backfill_plan import estimate_new, why_whole
 from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.schema_changes.overflow_columns import record_extra
 from instep.sync.table_mode import choose

@@ -19,6 +19,8 @@ from instep.errors import Conflict, Fenced, InstepError
 from instep.events import RunEnded, RunStarted, TableMaintained
 from instep.model import Run
 from instep.operations.kinds import RunStatus
+from instep.operations.repair.maintain import MaintainRequest
+from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import Pattern
@@ -27,7 +29,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.housekeeping import is_first_today
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.results import RunOutcome
-from instep.sync.progress import Progress
+from instep.sync.progress import Progress, Silent
 from instep.sync.schema_changes.owned_tables import check_unmoved
 
 if TYPE_CHECKING:
@@ -86,6 +88,22 @@ def maintain(
     failed = [f"{t.table}: {t.error}" for t in done.tables if t.error]
     _end(context, run, "partial" if failed else "done", "; ".join(failed))
     return done
+
+
+class Maintain(DirectWork):
+    """The work of the operation `maintain`."""
+
+    moves_rows = True
+
+    def run(self, context: SyncContext, request: MaintainRequest) -> MaintenanceReport:
+        """Maintain the tables of the pattern, or say what would be done."""
+        progress = self.progress or Silent()
+        session = partial(self.engine.spark, progress.step)  # small tables are written in this process
+        return maintain(context, request.table, progress, session, dry_run=request.preview)
+
+    def failure(self, result: MaintenanceReport) -> str:
+        """Return the errors of tables: the others are maintained all the same."""
+        return "\n".join(f"{one.table}: {one.error}" for one in result.tables if one.error)
 
 
 def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:

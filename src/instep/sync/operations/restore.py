@@ -20,8 +20,9 @@ from instep.destinations.shared import Shared
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import TableRestored
 from instep.model import Run, TableRun
+from instep.operations.repair.list_savepoints import ListSavepointsRequest
 from instep.operations.repair.restore import RestoreRequest
-from instep.operations.spec import Preview, Work
+from instep.operations.spec import DirectWork, Preview, Work
 from instep.schema.catalog.catalog import Table, table_fingerprint
 from instep.schema.planning.naming import destination_ref
 from instep.sources.stream import Streams
@@ -264,6 +265,28 @@ class Restore(Work):
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Put the rows back; return the run."""
         return {"run": restore(context, preview.prepared, allow).id}
+
+
+@dataclass(frozen=True)
+class SavepointList:
+    """What a table can be put back to, newest first."""
+
+    table: str
+    savepoints: tuple[Savepoint, ...]
+
+
+class ListSavepoints(DirectWork):
+    """The work of the operation `list_savepoints`."""
+
+    def run(self, context: SyncContext, request: ListSavepointsRequest) -> SavepointList:
+        """Look at the table's snapshots; InstepError for an unknown table."""
+        table, points = savepoints(context, request.table)
+        return SavepointList(table.path, tuple(points))
+
+    def document(self, result: SavepointList) -> Mapping[str, Any]:
+        """Return the list with ids as texts: their numbers are larger than some readers of JSON can hold."""
+        found = super().document(result)
+        return {**found, "savepoints": [{**one, "id": str(one["id"])} for one in found["savepoints"]]}
 
 
 def _moved(made: RestorePreview) -> Conflict:

@@ -19,7 +19,7 @@ from instep.operations.everyday.tables import (
     TablesResult,
     TableSummary,
 )
-from instep.operations.spec import ReadOperation
+from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.changes.describe import (
     Change,
@@ -80,10 +80,10 @@ class TableRecords:
     """Entries by path; None: they could not be looked at."""
 
 
-class Tables(ReadOperation):
+class Tables(DirectWork):
     """The work of the operation `tables`."""
 
-    def read(self, context: SyncContext, request: TablesRequest) -> TablesResult:
+    def run(self, context: SyncContext, request: TablesRequest) -> TablesResult:
         """Describe all tables, or one with its columns and first rows; InstepError for a table that there is not."""
         schemas, notes = _schemas(context), list[str]()
         chosen = _chosen(context, schemas, request.table)

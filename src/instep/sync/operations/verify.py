@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import Blocked
+from instep.operations.everyday.verify import VerifyRequest
+from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import describe, key
 from instep.schema.planning.naming import destination_ref, quote
@@ -208,6 +210,25 @@ class VerifyResult:
     def waits(self) -> bool:
         """True if nothing differs, and yet the source has what the destination does not."""
         return bool(self.skipped or (self.equal and (self.held or self.held_rows or self.discarded)))
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """One verdict a table."""
+
+    tables: tuple[VerifyResult, ...]
+
+
+class Verify(DirectWork):
+    """The work of the operation `verify`."""
+
+    moves_rows = True
+
+    def run(self, context: SyncContext, request: VerifyRequest) -> VerifyReport:
+        """Compare the tables; the keys of rows that differ are named only where the answer stays at the project."""
+        progress = self.progress or Silent()
+        progress.step("comparing")
+        return VerifyReport(tuple(verify(context, frozenset(request.tables), progress, keys=self.at_project)))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from hashlib import sha256
 from instep.destinations.base import StagingTarget
 from instep.errors import InstepError
 from instep.model import Run
+from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
+from instep.operations.repair.erase import EraseRequest
+from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Unknown
 from instep.schema.planning.naming import destination_ref
@@ -143,32 +146,60 @@ def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> l
     return [e.id for holding in found for e in holding.found.entries if _is_of(context, e, key)]
 
 
-def erase(context: SyncContext, table: str, key: Mapping[str, str | None]) -> int:
-    """Removes every trace of the rows with this key (texts by column) from a table's quarantine; how many entries."""
-    return _erase(context, table, lambda e: _is_of(context, e, key))
-
-
-def erase_entries(context: SyncContext, table: str, ids: Collection[str]) -> int:
-    """The same for the entries of these whole ids. Those of several rows take two people where four_eyes are on: they
-    are let go, too."""
+def erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
+    """Remove every trace of entries from a table's quarantine, by their whole ids; return how many there were. Those of
+    several rows take two people where four_eyes are on: they are let go, too."""
     several = (
         context.four_eyes
         and len({e.key for h in holdings(context, [table]) for e in h.found.entries if e.id in ids}) > 1
     )
     with two_people(context, "quarantine erase", _named((table,), ids)) if several else nullcontext():
-        return _erase(context, table, lambda e: e.id in ids)
+        return _erase(context, table, ids)
 
 
-def _erase(context: SyncContext, table: str, chosen: Callable[[QuarantineEntry], bool]) -> int:
+def _erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
     with claimed(context, "discard", paused_too=True) as run:
         count = 0
         for holding in holdings(context, [table], run):
-            gone = [e for e in holding.found.entries if chosen(e)]
-            count += len(gone)
-            if gone:
-                left = [e for e in holding.found.entries if e not in gone]
+            left = [e for e in holding.found.entries if e.id not in ids]
+            if gone := len(holding.found.entries) - len(left):
+                count += gone
                 rewrite(holding.target.quarantine, holding.target.io, holding.found, left, run.id)
         return count
+
+
+@dataclass(frozen=True)
+class DiscardReport:
+    """The ids of the entries whose originals went."""
+
+    discarded: tuple[str, ...]
+
+
+class DiscardQuarantine(DirectWork):
+    """The work of the operation `discard_quarantine`."""
+
+    makes_run = True
+
+    def run(self, context: SyncContext, request: DiscardQuarantineRequest) -> DiscardReport:
+        """Let go of all that the tables hold, or of the entries."""
+        return DiscardReport(tuple(one.id for one in discard(context, request.tables, request.ids)))
+
+
+@dataclass(frozen=True)
+class EraseReport:
+    """How many entries there were of which nothing is left."""
+
+    erased: int
+
+
+class Erase(DirectWork):
+    """The work of the operation `erase`."""
+
+    makes_run = True
+
+    def run(self, context: SyncContext, request: EraseRequest) -> EraseReport:
+        """Remove every trace of the entries."""
+        return EraseReport(erase(context, request.table, frozenset(request.ids)))
 
 
 def _is_of(context: SyncContext, entry: QuarantineEntry, key: Mapping[str, str | None]) -> bool:

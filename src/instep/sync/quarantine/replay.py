@@ -7,7 +7,7 @@ nulled; a whole row goes in if no row has its key. The row's other values, and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,8 @@ from instep.destinations.base import Commit, RowLookup, RowUpdate
 from instep.errors import DestinationError, InstepError
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
+from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
+from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Table
 from instep.stage.entries import QuarantineEntry
 from instep.sync.claim import claimed
@@ -62,6 +64,24 @@ def replay(
     with claimed(context, "replay") as run:
         context = replace(context, run=run)
         return [_one(context, h, column, run) for h in holdings(context, tables, run)]
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay did to each table, or would do: documents of `Replayed`."""
+
+    tables: tuple[Mapping[str, Any], ...]
+
+
+class ReplayQuarantine(DirectWork):
+    """The work of the operation `replay_quarantine`."""
+
+    makes_run = True
+
+    def run(self, context: SyncContext, request: ReplayQuarantineRequest) -> ReplayReport:
+        """Replay what is held, or say what would be done."""
+        done = replay(context, request.tables, request.column, dry_run=request.preview)
+        return ReplayReport(tuple(one.document() for one in done))
 
 
 def _one(context: SyncContext, holding: Holding, column: str, run: Run) -> Replayed:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from instep.destinations.base import Fills, FillSize
 from instep.errors import InstepError, ProjectError
+from instep.operations.queries.work import BackfillOutlook, EstimateBackfill, FillEstimate
+from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz, Uuid
 from instep.schema.changes.describe import ColumnRenamed
@@ -42,25 +45,6 @@ class PendingBackfill:
     @property
     def names(self) -> str:
         return ", ".join(c.name for c in self.columns)
-
-
-@dataclass(frozen=True)
-class FillEstimate:
-    """What filling columns of a table takes, or reading it again (no columns). `rows` and `read` (bytes) are those of
-    the source by its statistics (`sure`: it has some); `files` of so many that are written again, and their bytes,
-    come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were
-    asked for."""
-
-    table: str
-    columns: tuple[str, ...]
-    rows: int
-    read: int
-    files: int
-    of: int
-    rewritten: int
-    sure: bool
-    why_not: str = ""
-    whole: str = ""
 
 
 def why_whole(context: SyncContext, table: Table, column: str) -> str:
@@ -212,6 +196,16 @@ def check_columns(context: SyncContext, path: str, columns: Collection[str]) -> 
         if (why := why_whole(context, table, name)) and not isinstance(context.source, Streams):
             raise InstepError(f"column {path}.{name} cannot be filled by itself: {why}", hint=f"instep backfill {path}")
     return table, tuple(dict.fromkeys(columns))
+
+
+class BackfillEstimates(QueryWork):
+    """The work of the query `estimate_backfill`."""
+
+    def find(self, context: Any, query: EstimateBackfill) -> BackfillOutlook:
+        """Estimate the backfill of the table, or of its columns."""
+        opened = context.open_connection(context.connection(query.connection))
+        found, held_up = estimated(opened, query.table, query.column)
+        return BackfillOutlook(**vars(found), waits=held_up)
 
 
 def estimated(context: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:

@@ -40,12 +40,13 @@ def impact(
     Changes under review are judged as if they were approved. Without --manifest and --sql the models come from
     `downstream` of the connection in instep.yml; with --server, from the server's project.
     """
+    from instep.backends.impact import impact_of
     from instep.plans.downstream import Downstream, read_models
 
     given = Downstream(manifest, tuple(sql or ()), dialect)
     with open_backend() as backend:
         name = backend.connection(connection)
-        found = backend.planning.impact(name, read_models(given) if given else None, dialect, change)
+        found = impact_of(backend, name, read_models(given) if given else None, dialect, change)
     emit({"connection": name, **found}, lambda out: _show(out, found))
     if exit_code and found["breaks"]:
         raise fail(CHANGES)

@@ -29,14 +29,16 @@ from instep.cli.context import (
 from instep.cli.help import examples
 from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
+from instep.operations.everyday.plan import PlanRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
+from instep.operations.queries.schemas import ListVersions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
-    from instep.plans.planned import Planned
+    from instep.plans.planned import ApplyReport, Planned
     from instep.schema.planning.plan import Plan
 
 changes = typer.Typer(
@@ -88,7 +90,7 @@ def plan(
     plan, and `apply FILE` with the same server applies it.
     """
     with open_backend() as backend:
-        found = backend.planning.plan(backend.connection(connection), sample=sample, every=every)
+        found: Planned = backend.operations.run(backend.connection(connection), PlanRequest(sample=sample, all=every))
         behind = plan_check(backend.folder, found) if check else []
     document = {**found.document, **({"behind": behind} if check else {})}
     if out is not None:
@@ -118,13 +120,15 @@ def apply(
         planned, made = _to_apply(backend, what)
         name = planned.connection
         if not made.steps and not any(d.applied for d in made.decisions):
-            applied = _applied(name, backend.planning.version(name), made)
+            newest = backend.items(ListVersions(name), 1)
+            applied = _applied(name, newest[0].version if newest else 0, made)
             emit(applied, lambda out: out.print("nothing to apply"))
             _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
             return
         if not confirm("Apply these changes?"):
             raise Blocked("nothing was applied", hint="confirm, or pass --yes")
-        version, id = backend.planning.apply(planned, allow or ())
+        done: ApplyReport = backend.operations.run(name, planned.apply_request(allow or ()))
+        version, id = done.version, done.id
     emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
     if options.output == "table":
         say(f"plan {id}: run `instep undo {id}` to undo it")
@@ -152,7 +156,7 @@ def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
         raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
-    found = backend.planning.plan(backend.connection(what), current=True)
+    found: Planned = backend.operations.run(backend.connection(what), PlanRequest(current=True))
     show_plan(console(stderr=True), found)
     return found, plan_from_dict(found.document["plan"])
 

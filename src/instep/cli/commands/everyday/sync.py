@@ -14,12 +14,15 @@ from instep.cli.help import examples
 from instep.cli.render.run_report import end_as, show_report
 from instep.errors import InstepError
 from instep.operations.everyday.sync import SyncRequest
+from instep.operations.everyday.verify import VerifyRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
 
     from instep.cli.screen import Screen
-    from instep.sync.operations.verify import VerifyResult
+    from instep.sync.operations.verify import VerifyReport, VerifyResult
     from instep.sync.progress import SyncReport
 
 
@@ -50,7 +53,7 @@ def sync(
         _begin(connection, request)
         return
     with open_backend() as backend:
-        report = backend.rows.sync(backend.connection(connection), request)
+        report = backend.operations.run(backend.connection(connection), request)
     finish(report)
 
 
@@ -58,7 +61,7 @@ def _begin(connection: str | None, request: SyncRequest) -> None:
     if not options.server:
         raise InstepError("--no-wait needs --server", hint="without --server the command runs the sync itself")
     backend = open_there()
-    job = backend.begin_sync(backend.connection(connection), request)
+    job = backend.operations.begin(backend.connection(connection), request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
 
@@ -68,7 +71,10 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
     Compares a checksum of every column and lists the keys that differ; with --server only their number.
     """
     with open_backend() as backend:
-        verdicts = backend.rows.verify(backend.connection(connection), table or ())
+        found: VerifyReport = backend.operations.run(
+            backend.connection(connection), VerifyRequest(tables=tuple(table or ()))
+        )
+    verdicts = found.tables
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal or v.waits for v in verdicts):
         raise fail(1)
@@ -81,7 +87,7 @@ def finish(report: SyncReport) -> None:
     end_as(report)
 
 
-def _show_verdicts(out: Screen, verdicts: list[VerifyResult]) -> None:
+def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
     from instep.cli.screen import cell
 
     if not verdicts:

@@ -52,7 +52,7 @@ def tables(
         raise typer.BadParameter("name the table whose rows are shown: instep tables TABLE --preview N")
     request = TablesRequest(table=table or "", preview=preview or 0)
     with open_backend() as backend:
-        found: TablesResult = backend.operations.read(backend.connection(connection), request)
+        found: TablesResult = backend.operations.run(backend.connection(connection), request)
     for note in found.notes:
         say(note, style="yellow")
     emit(_document(found), lambda out: _show(out, found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +13,13 @@ from instep.cli.commands.everyday.sync import finish
 from instep.cli.context import confirm, emit
 from instep.cli.help import examples
 from instep.errors import Blocked
+from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.immediate.backfills import CancelBackfillRequest
+from instep.operations.queries.work import BackfillOutlook, EstimateBackfill
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.backfills import Cancelled
-    from instep.sync.schema_changes.backfill_plan import FillEstimate
 
 
 def register(app: typer.Typer) -> None:
@@ -57,17 +58,17 @@ def backfill(
             _cancel(backend.operations.perform(asked), name, table)
             return
         if dry_run or columns:
-            found, waits = backend.rows.estimate(name, table, columns)
+            found: BackfillOutlook = backend.query(EstimateBackfill(name, table, columns))
+            waits = found.waits
             if dry_run:
-                data = {"connection": name, "estimate": asdict(found), "waits": waits}
-                emit(data, lambda out: _show(out, found, waits))
+                emit(_document(name, found), lambda out: _show(out, found))
                 return
             if not now and waits and not confirm(f"{table}: {waits}. Backfill it now?"):
                 raise Blocked(
                     f"table {table} was not backfilled: {waits}", hint="pass --now, or let the syncs backfill it"
                 )
             columns = tuple(dict.fromkeys(columns))
-        report = backend.rows.fill(name, table, columns)
+        report = backend.operations.run(name, BackfillRequest(table=table, columns=columns))
     finish(report)
 
 
@@ -78,7 +79,13 @@ def _cancel(gone: Cancelled, connection: str, table: str) -> None:
     emit({**data, "jobs": list(gone.jobs)}, lambda out: out.write(f"{table}: {said}"))
 
 
-def _show(out: Screen, found: FillEstimate, waits: str) -> None:
+def _document(connection: str, found: BackfillOutlook) -> dict[str, Any]:
+    estimate = asdict(found)
+    waits = estimate.pop("waits")
+    return {"connection": connection, "estimate": estimate, "waits": waits}
+
+
+def _show(out: Screen, found: BackfillOutlook) -> None:
     what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
     out.write(what, "bold")
     if found.whole:
@@ -90,5 +97,5 @@ def _show(out: Screen, found: FillEstimate, waits: str) -> None:
     out.write(f"  rewrites {found.files:,} of {found.of:,} files, {size(found.rewritten)} (from metadata, exact)")
     if found.why_not:
         out.write(f"  not possible: {found.why_not}", "yellow")
-    if waits:
-        out.write(f"  by itself: {waits}", "yellow")
+    if found.waits:
+        out.write(f"  by itself: {found.waits}", "yellow")

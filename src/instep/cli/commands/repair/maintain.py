@@ -11,6 +11,7 @@ from instep.cli.arguments import Connection, DryRun, TablePattern
 from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, emit, fail
 from instep.cli.help import examples
+from instep.operations.repair.maintain import MaintainRequest
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -33,7 +34,7 @@ def maintain(
     """
     with open_backend() as backend:
         name = backend.connection(connection)
-        done = backend.rows.maintain(name, table, dry_run=dry_run)
+        done: MaintenanceReport = backend.operations.run(name, MaintainRequest(table=table, preview=dry_run))
     emit(_data(name, done, dry_run), lambda out: _show(out, done, dry_run))
     if any(t.error for t in done.tables):
         raise fail(PARTIAL)

@@ -14,6 +14,8 @@ from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, confirm, emit, fail
 from instep.cli.help import examples
 from instep.errors import Blocked, InstepError
+from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
+from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
@@ -83,7 +85,8 @@ def replay(
     A newer value in the row is kept. What still does not fit stays quarantined.
     """
     with open_backend() as backend:
-        done = backend.rows.replay(backend.connection(connection), table, column, dry_run=dry_run)
+        request = ReplayQuarantineRequest(tables=(table,) if table else (), column=column, preview=dry_run)
+        done = list(backend.operations.run(backend.connection(connection), request).tables)
     data = {"dry_run": dry_run, "tables": done}
     emit(data, lambda out: _show_replay(out, done, dry_run=dry_run))
     failed = sum(bool(d["error"]) for d in done)
@@ -130,17 +133,20 @@ def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
         chosen |= {str(_one(every, id)["id"]) for id in ids}
     if chosen and not confirm(f"Permanently delete the originals of {len(chosen):,} quarantined values or rows?"):
         raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
-    gone = backend.rows.discard(connection, sorted(chosen)) if chosen else []
+    request = DiscardQuarantineRequest(ids=tuple(sorted(chosen))) if chosen else None
+    gone = list(backend.operations.run(connection, request).discarded) if request else []
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
 def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
+    from instep.backends.erasing import erase_row
+
     if len(what) != 1 or _is_id(what[0]):
         raise InstepError("--key needs exactly one table", hint="name the table of the row (SCHEMA.TABLE)")
     name = backend.connection(connection)
     if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
         raise Blocked("nothing was erased", hint="confirm, or pass --yes")
-    count = backend.rows.erase(name, what[0], _key(key))
+    count = erase_row(backend, name, what[0], _key(key))
     emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
 
 

@@ -12,6 +12,7 @@ from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit
 from instep.cli.help import examples
 from instep.errors import Blocked
+from instep.operations.repair.list_savepoints import ListSavepointsRequest
 from instep.operations.repair.restore import RestoreRequest
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def restore(
     with open_backend() as backend:
         name = backend.connection(connection)
         if listed:
-            points = backend.rows.savepoints(name, table)
+            points = backend.operations.run(name, ListSavepointsRequest(table=table)).savepoints
             emit(_points(table, points), lambda out: _list(out, table, points))
             return
         asked = RestoreRequest(table=table, snapshot=None if snapshot is None else str(snapshot), at=moment)

@@ -38,7 +38,7 @@ def undo(
     Only the destination changes; the source is not touched.
     """
     with open_backend() as backend:
-        whole, owner = backend.planning.owner(what, connection)
+        whole, owner = backend.owner(what, connection)
         made = backend.operations.prepare(owner, UndoRequest(what=whole))
         if dry_run:
             emit(_data(made, None), lambda out: _show(out, made.document))

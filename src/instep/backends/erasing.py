@@ -1,0 +1,49 @@
+"""Every trace of a row leaves the quarantine, at either backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from instep.errors import Conflict
+from instep.operations.repair.erase import EraseRequest
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Backend
+
+IDS = 10_000
+"""How many one request may name."""
+ROUNDS = 3
+"""How often what is held of a row is looked up and erased: a run in between may hold more of it."""
+
+
+def erase_row(backend: Backend, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+    """Erase the entries of the rows with this key (texts by column); return how many there were.
+
+    The key is looked up and kept nowhere: what the queue and the audit log hold are ids of entries. Raises Conflict
+    while a run is under way, and if the row is held again and again.
+    """
+    erased = 0
+    for _ in range(ROUNDS):
+        ids = _matches(backend, connection, table, key, erased)
+        if not ids:
+            return erased
+        for at in range(0, len(ids), IDS):
+            request = EraseRequest(table=table, ids=tuple(ids[at : at + IDS]))
+            erased += int(backend.operations.run(connection, request).erased)
+    if left := _matches(backend, connection, table, key, erased):
+        raise Conflict(
+            f"{erased:,} entries of this row were erased, and {len(left):,} more are quarantined in {table} by now",
+            hint=f"`instep pause {connection}`, then erase them",
+        )
+    return erased
+
+
+def _matches(backend: Backend, connection: str, table: str, key: Mapping[str, str | None], erased: int) -> list[str]:
+    try:
+        return backend.matches(connection, table, key)
+    except Conflict as error:
+        if not erased:
+            raise
+        said = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
+        raise Conflict(said, hint=error.hint) from None
