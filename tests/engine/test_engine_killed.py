@@ -17,7 +17,7 @@ def test_a_command_ends_with_whoever_waits_for_it(place: Place) -> None:
     command.kill()
     command.communicate()
     until(lambda: not lives(pid))
-    assert place.status()["commands"] == []
+    until(lambda: place.status()["commands"] == [])
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -17,10 +17,26 @@ _HERE = ("--no-engine", "--help", "-h", "--version")
 """Options with which a command runs in this process."""
 _STARTS = frozenset(
     {
-        "apply", "approve", "backfill", "changes", "detect", "history", "maintain", "plan", "query", "quarantine",
-        "repair", "replay", "restore", "status", "sync", "tables", "undo", "verify",
+        "apply",
+        "approve",
+        "backfill",
+        "changes",
+        "detect",
+        "history",
+        "maintain",
+        "plan",
+        "query",
+        "quarantine",
+        "repair",
+        "replay",
+        "restore",
+        "status",
+        "sync",
+        "tables",
+        "undo",
+        "verify",
     }
-)  # fmt: skip
+)
 """Commands for which an engine is started; others go to one that is there."""
 _NEVER = frozenset({"engine", "server", "worker", "demo", "init", "version", "connector"})
 """Commands that live long, make a project, or are about the engine itself."""

@@ -20,8 +20,18 @@ from instep.engine.address import runtime_folder, socket_of
 from instep.engine.wire import receive, send, user_of
 
 PASSED_ON = (
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "XDG_RUNTIME_DIR",
-)  # fmt: skip
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPATH",
+    "XDG_RUNTIME_DIR",
+)
 """The variables that the engine itself is started with: where to find programs, and nothing that could be a secret."""
 STARTS_WITHIN = 60.0
 """Seconds that an engine may take until it listens."""
@@ -77,8 +87,13 @@ def start(project: Path) -> None:
     try:
         made = subprocess.Popen(
             [sys.executable, "-m", "instep.engine.serve", str(project)],
-            cwd="/", env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
+            cwd="/",
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
     finally:
         os.close(output)
     end = time.monotonic() + STARTS_WITHIN

@@ -33,11 +33,21 @@ _PATIENCE = 10.0
 """Seconds that a command has to end once nobody waits for it any more, before it is killed."""
 _MESSAGE_SECONDS = 5.0
 _PRELOADED = (
-    "instep.cli.main", "instep.bootstrap.app", "instep.project.load", "instep.store.store", "instep.backends.local",
-    "instep.sync.run", "instep.plans.planned", "instep.sync.loading.engine", "instep.stage.inline",
-    "instep.cli.render.live", "instep.cli.render.run_report", "instep.spark.session", "instep.spark.extract",
+    "instep.cli.main",
+    "instep.bootstrap.app",
+    "instep.project.load",
+    "instep.store.store",
+    "instep.backends.local",
+    "instep.sync.run",
+    "instep.plans.planned",
+    "instep.sync.loading.engine",
+    "instep.stage.inline",
+    "instep.cli.render.live",
+    "instep.cli.render.run_report",
+    "instep.spark.session",
+    "instep.spark.extract",
     "pyspark.sql",
-)  # fmt: skip
+)
 """What most commands import, in this order; what else they import is learnt from those that have ended."""
 
 
@@ -64,7 +74,7 @@ class Keeper:
     waiting: list[socket.socket] = field(default_factory=list)
 
 
-class Engine:
+class EngineProcess:
     """The engine of one project."""
 
     def __init__(self, project: Path, listener: socket.socket, lock: int) -> None:
@@ -471,7 +481,7 @@ def main(project: Path) -> int:
     draft.chmod(0o600)
     listener.listen(64)
     draft.rename(place)  # whoever finds it is answered
-    Engine(project, listener, lock).serve()
+    EngineProcess(project, listener, lock).serve()
     return 0
 
 
