@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -19,6 +20,7 @@ from instep.schema.planning.aliases import View
 from instep.schema.planning.naming import quote
 from instep.suggest import did_you_mean
 
+T = TypeVar("T")
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 
 
@@ -34,9 +36,13 @@ def ask(destination: Destination, sql: str) -> QueryAnswer:
     Rows that the source has deleted are there, marked in the system column.
     """
     with _tables_as_views(destination, sql) as connection:
-        cursor = connection.execute(sql)
-        columns = [d[0] for d in cursor.description or ()]
-        return QueryAnswer(columns, cursor.fetchall())
+
+        def fetch() -> QueryAnswer:
+            cursor = connection.execute(sql)
+            columns = [d[0] for d in cursor.description or ()]
+            return QueryAnswer(columns, cursor.fetchall())
+
+        return _interruptible(connection, fetch)
 
 
 def ask_arrow(destination: Destination, sql: str) -> pa.Table:
@@ -45,7 +51,18 @@ def ask_arrow(destination: Destination, sql: str) -> pa.Table:
     Integers of 128 bits come as int64 where every value fits, enumerations and intervals as text.
     """
     with _tables_as_views(destination, sql) as connection:
-        return _arrow(connection.sql(sql))
+        return _interruptible(connection, lambda: _arrow(connection.sql(sql)))
+
+
+def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """Do the work on a thread: DuckDB sees no Ctrl-C while it computes, this thread does."""
+    with ThreadPoolExecutor(1, thread_name_prefix="query") as pool:
+        done = pool.submit(work)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def first_rows(destination: Destination, ref: Ref, limit: int) -> tuple[QueryAnswer, pa.Table]:

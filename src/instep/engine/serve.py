@@ -1,0 +1,490 @@
+"""The engine's process: it forks one process for each command, from everything imported once.
+
+It has one thread and opens nothing that a fork must not share: no store, no connection, no JVM. Spark's session is that
+of a process of its own, the keeper (`spark/resident.py`), which commands attach to.
+"""
+
+from __future__ import annotations
+
+import ctypes  # noqa: F401 - loaded once, for the commands
+import fcntl
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from instep.engine.address import PROJECT_FILE, socket_of
+from instep.engine.command import become, end_with
+from instep.engine.wire import receive, send, user_of
+
+IDLE = 900.0
+"""Seconds that an engine without work goes on, where the project does not say it."""
+_LOOKS = 5.0
+"""Seconds between two looks at the time, the memory and the code."""
+_PATIENCE = 10.0
+"""Seconds that a command has to end once nobody waits for it any more, before it is killed."""
+_MESSAGE_SECONDS = 5.0
+_PRELOADED = (
+    "instep.cli.main",
+    "instep.bootstrap.app",
+    "instep.project.load",
+    "instep.store.store",
+    "instep.backends.local",
+    "instep.sync.run",
+    "instep.plans.planned",
+    "instep.sync.loading.engine",
+    "instep.stage.inline",
+    "instep.cli.render.live",
+    "instep.cli.render.run_report",
+    "instep.spark.session",
+    "instep.spark.extract",
+    "pyspark.sql",
+)
+"""What most commands import, in this order; what else they import is learnt from those that have ended."""
+
+
+@dataclass
+class Command:
+    """A forked command; `peer` is whoever waits for it, None once that is gone."""
+
+    pid: int
+    begun: float
+    peer: socket.socket | None
+    left: float = 0.0
+    """When its peer went."""
+    on_spark: bool = False
+
+
+@dataclass
+class Keeper:
+    """The process that keeps Spark's session. `waiting` are those who are told once it is there."""
+
+    pid: int
+    peer: socket.socket
+    settings: dict[str, Any]
+    answer: dict[str, Any] | None = None
+    waiting: list[socket.socket] = field(default_factory=list)
+
+
+class EngineProcess:
+    """The engine of one project."""
+
+    def __init__(self, project: Path, listener: socket.socket, lock: int) -> None:
+        self.project, self.listener, self.lock = project, listener, lock
+        self.events = selectors.DefaultSelector()
+        self.commands: dict[int, Command] = {}
+        self.keeper: Keeper | None = None
+        self.begun = self.active = time.time()
+        self.count = 0
+        self.code = newest_code()
+        self.stopping = ""
+        self._to_load = list(_PRELOADED)
+        self._looked = 0.0
+
+    def serve(self) -> None:
+        """Answer until the engine is idle for too long, is stopped, or its code has changed."""
+        woken, wakes = socket.socketpair()
+        for one in (woken, wakes):
+            one.setblocking(False)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._stop("it was asked to"))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.events.register(self.listener, selectors.EVENT_READ, self._accept)
+        self.events.register(woken, selectors.EVENT_READ, lambda: woken.recv(4096) and None)
+        while not (self.stopping and not self.commands):
+            for key, _ in self.events.select(0 if self._to_load else _LOOKS):
+                key.data()
+            self._reap()
+            self._look()
+            if self._to_load and not self.stopping:
+                self._load(self._to_load.pop(0))
+        self._end_keeper()
+
+    def _accept(self) -> None:
+        peer, _ = self.listener.accept()
+        peer.settimeout(_MESSAGE_SECONDS)
+        try:
+            if user_of(peer) != os.geteuid():
+                raise ConnectionError("another user")
+            asked, descriptors = receive(peer)
+        except (OSError, ValueError):
+            peer.close()
+            return
+        try:
+            self._answer(peer, asked or {}, descriptors)
+        except OSError:  # it has gone
+            peer.close()
+        finally:
+            for one in descriptors:
+                os.close(one)
+
+    def _answer(self, peer: socket.socket, asked: dict[str, Any], descriptors: list[int]) -> None:
+        match asked.get("ask"):
+            case "run" if len(descriptors) == 4:
+                if newest_code() != self.code:
+                    self._stop("the code has changed")
+                if self.stopping:
+                    peer.close()
+                    return
+                self._run(peer, descriptors)
+            case "spark":
+                self._spark(peer, int(asked["command"]), asked["settings"])
+            case "status":
+                send(peer, self.status())
+                peer.close()
+            case "stop":
+                self._stop("it was asked to")
+                send(peer, self.status())
+                peer.close()
+            case _:
+                peer.close()
+
+    def status(self) -> dict[str, Any]:
+        """Return what `instep engine status` shows."""
+        spark = self.keeper
+        return {
+            "pid": os.getpid(),
+            "project": str(self.project),
+            "since": self.begun,
+            "idle_seconds": round(0 if self.commands else time.time() - self.active, 1),
+            "ends_after_seconds": idle_seconds(self.project),
+            "commands_run": self.count,
+            "commands": [{"pid": one.pid, "since": one.begun} for one in self.commands.values()],
+            "memory_bytes": self.memory(),
+            "spark": "none" if spark is None else "ready" if spark.answer else "starting",
+            "stopping": self.stopping,
+        }
+
+    def memory(self) -> int:
+        """Return the bytes that this process, the keeper and its JVM have in memory."""
+        return sum(map(memory_of, [os.getpid(), *(descendants(self.keeper.pid) if self.keeper else ())]))
+
+    def _stop(self, why: str) -> None:
+        """Take no commands any more; those that run go on to their end, beside the next engine if need be."""
+        if self.stopping:
+            return
+        self.stopping = why
+        with suppress(KeyError):
+            self.events.unregister(self.listener)
+        socket_of(self.project).unlink(missing_ok=True)
+        self.listener.close()
+        os.close(self.lock)
+
+    # commands
+
+    def _run(self, peer: socket.socket, descriptors: list[int]) -> None:
+        gc.freeze()
+        engine, pid = os.getpid(), os.fork()
+        if not pid:
+            self._leave_to(peer)
+            *streams, given = descriptors
+            become(streams, given, engine, _perform, str(socket_of(self.project)))
+        self.count += 1
+        self.active = time.time()
+        command = self.commands[pid] = Command(pid, time.time(), peer)
+        self.events.register(peer, selectors.EVENT_READ, lambda: self._heard(command))
+        send(peer, {"begun": pid})
+
+    def _leave_to(self, peer: socket.socket) -> None:
+        """Close in a forked process what is the engine's."""
+        with suppress(OSError):
+            os.close(self.lock)
+        signal.set_wakeup_fd(-1)
+        self.events.close()
+        for one in (self.listener, peer, *(c.peer for c in self.commands.values() if c.peer)):
+            one.close()
+        if self.keeper:
+            for one in (self.keeper.peer, *self.keeper.waiting):
+                one.close()
+
+    def _heard(self, command: Command) -> None:
+        """Pass a signal on; end the command of somebody who has gone."""
+        assert command.peer is not None
+        try:
+            said = receive(command.peer)[0]
+        except (OSError, ValueError):
+            said = None
+        if said is None:
+            self._forget(command)
+            command.left = time.monotonic()
+            _signal(command.pid, signal.SIGINT)
+        elif isinstance(number := said.get("signal"), int):
+            _signal(command.pid, number)
+
+    def _forget(self, command: Command) -> None:
+        if command.peer is not None:
+            self.events.unregister(command.peer)
+            command.peer.close()
+            command.peer = None
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            if command := self.commands.pop(pid, None):
+                self._ended(command, code)
+            elif self.keeper and self.keeper.pid == pid:
+                self._keeper_ended()
+
+    def _ended(self, command: Command, code: int) -> None:
+        self.active = time.time()
+        if command.peer is not None:
+            with suppress(OSError):
+                send(command.peer, {"exit": code} if code >= 0 else {"killed": -code})
+        self._forget(command)
+        if command.on_spark and self.keeper and self.keeper.answer:
+            with suppress(OSError):
+                send(self.keeper.peer, {"ended": command.pid})
+        _signal(-command.pid, signal.SIGKILL)  # what it has started goes with it
+        self._to_load += [name for name in _learnt(command.pid) if name not in sys.modules]
+
+    def _look(self) -> None:
+        """End what nobody waits for, and the engine where it is idle, too large or of old code."""
+        now = time.monotonic()
+        for command in self.commands.values():
+            if command.left and now - command.left > _PATIENCE:
+                _signal(command.pid, signal.SIGKILL)
+        if now - self._looked < _LOOKS or self.stopping:
+            return
+        self._looked = now
+        if not (self.project / PROJECT_FILE).is_file():
+            self._stop("the project is gone")
+        elif newest_code() != self.code:
+            self._stop("the code has changed")
+        elif not self.commands and time.time() - self.active > idle_seconds(self.project):
+            self._stop("nothing was asked of it for a while")
+        elif not self.commands and self.memory() > most_memory():
+            self._stop("it has grown too large")
+
+    def _load(self, name: str) -> None:
+        with suppress(Exception):  # some can be imported by their own callers only
+            import_module(name)
+
+    # Spark
+
+    def _spark(self, peer: socket.socket, pid: int, settings: dict[str, Any]) -> None:
+        """Have a command told where Spark's session is, once it is there."""
+        command = self.commands.get(pid)
+        if command is None:
+            peer.close()
+            return
+        if self.keeper and self.keeper.settings != settings:
+            if any(one.on_spark for one in self.commands.values()):
+                send(peer, {"refused": "another command uses a session with other settings"})
+                peer.close()
+                return
+            self._end_keeper()
+        command.on_spark = True
+        if self.keeper is None:
+            self._start_keeper(settings)
+        assert self.keeper is not None
+        if self.keeper.answer:
+            send(peer, self.keeper.answer)
+            peer.close()
+        else:
+            self.keeper.waiting.append(peer)
+
+    def _start_keeper(self, settings: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        engine, pid = os.getpid(), os.fork()
+        if not pid:
+            self._leave_to(ours)
+            _keep(theirs, settings, engine)
+        theirs.close()
+        ours.settimeout(_MESSAGE_SECONDS)
+        self.keeper = Keeper(pid, ours, settings)
+        self.events.register(ours, selectors.EVENT_READ, self._keeper_said)
+
+    def _keeper_said(self) -> None:
+        assert self.keeper is not None
+        try:
+            said = receive(self.keeper.peer)[0]
+        except (OSError, ValueError):
+            said = None
+        if said is None:
+            self.events.unregister(self.keeper.peer)
+            return
+        if "port" in said:
+            self.keeper.answer = said
+        self._tell_waiting(said)
+
+    def _tell_waiting(self, said: dict[str, Any]) -> None:
+        assert self.keeper is not None
+        for one in self.keeper.waiting:
+            with suppress(OSError):
+                send(one, said)
+            one.close()
+        self.keeper.waiting.clear()
+
+    def _keeper_ended(self) -> None:
+        """It has ended by itself: its JVM is gone, or Spark does not start."""
+        assert self.keeper is not None
+        self._tell_waiting({"refused": "Spark's process has ended"})
+        with suppress(KeyError, ValueError):
+            self.events.unregister(self.keeper.peer)
+        self.keeper.peer.close()
+        self.keeper = None
+
+    def _end_keeper(self) -> None:
+        """End the keeper, which ends its JVM, and wait for it."""
+        if (keeper := self.keeper) is None:
+            return
+        self._tell_waiting({"refused": "the engine ends"})
+        with suppress(KeyError, ValueError):
+            self.events.unregister(keeper.peer)
+        keeper.peer.close()
+        self.keeper = None
+        _wait_for(keeper.pid)
+
+
+def _wait_for(pid: int) -> None:
+    """Wait for a process that ends; kill it if it does not."""
+    end = time.monotonic() + _PATIENCE
+    with suppress(ChildProcessError):
+        while time.monotonic() < end:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return
+            time.sleep(0.01)
+        _signal(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _perform(arguments: list[str]) -> NoReturn:
+    """Run a command in a forked process, and leave word of what it has imported beside what was there."""
+    import atexit
+
+    before = set(sys.modules)
+
+    def leave_word() -> None:
+        with suppress(OSError):
+            _learnt_file(os.getpid()).write_text("\n".join(sys.modules.keys() - before))
+
+    atexit.register(leave_word)
+    import_module("instep.cli.main").run(arguments)
+    raise AssertionError("a command ends its process")
+
+
+def _learnt_file(pid: int) -> Path:
+    from instep.engine.address import runtime_folder
+
+    return runtime_folder() / f"{pid}.modules"
+
+
+def _learnt(pid: int) -> list[str]:
+    """Return the modules that a command has imported, those of the product and of installed packages."""
+    file = _learnt_file(pid)
+    if not file.exists():
+        return []
+    names = file.read_text().split()
+    file.unlink()
+    return [name for name in names if not name.startswith(("__", "_virtualenv"))]
+
+
+def _keep(peer: socket.socket, settings: dict[str, Any], engine: int) -> NoReturn:
+    """Become the keeper of Spark's session."""
+    end_with(engine)
+    os.setsid()
+    code = 1
+    try:
+        import_module("instep.spark.resident").keep(peer, settings)
+        code = 0
+    except BaseException as error:
+        print(f"Spark's keeper: {error!r}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(OSError):
+        os.killpg(-pid, number) if pid < 0 else os.kill(pid, number)
+
+
+def newest_code() -> tuple[int, int]:
+    """Return how many files the product's code has, and when the last one was changed."""
+    count = newest = 0
+    folders = [str(Path(__file__).parents[1])]
+    while folders:
+        with os.scandir(folders.pop()) as found:
+            for one in found:
+                if one.is_dir(follow_symlinks=False):
+                    if one.name != "__pycache__":
+                        folders.append(one.path)
+                elif one.name.endswith(".py"):
+                    count += 1
+                    newest = max(newest, one.stat().st_mtime_ns)
+    return count, newest
+
+
+def idle_seconds(project: Path) -> float:
+    """Return after how long without work the project's engine ends (`engine_idle`)."""
+    import yaml
+
+    from instep.project.sections.values import seconds_of
+
+    try:
+        said = yaml.safe_load((project / PROJECT_FILE).read_text(encoding="utf-8"))
+        return float(seconds_of(said.get("engine_idle", IDLE)))
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError):  # a command says what is wrong
+        return IDLE
+
+
+def most_memory() -> float:
+    """Return the bytes from which on an engine without work ends: half of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+
+
+def memory_of(pid: int) -> int:
+    """Return the bytes of a process that are in memory and not shared with a file, 0 if it is gone."""
+    with suppress(OSError, ValueError, IndexError):
+        pages = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def descendants(pid: int) -> list[int]:
+    """Return a process and those that it has started."""
+    found = [pid]
+    for one in found:
+        with suppress(OSError):
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def main(project: Path) -> int:
+    """Serve a project's commands; 0 at once if another engine does so already."""
+    place = socket_of(project)
+    lock = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    import_module(_PRELOADED[0])
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    draft = place.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    listener.bind(str(draft))
+    draft.chmod(0o600)
+    listener.listen(64)
+    draft.rename(place)  # whoever finds it is answered
+    EngineProcess(project, listener, lock).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    # as a module that has its name, so that what is forked finds one copy of it
+    sys.exit(import_module("instep.engine.serve").main(Path(sys.argv[1])))

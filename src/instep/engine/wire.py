@@ -1,0 +1,62 @@
+"""Messages between a command, the engine and Spark's keeper: a length and a JSON document, with file descriptors."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+_LENGTH = struct.Struct("!I")
+_MOST = 64 << 20
+"""Bytes of a message: an environment and arguments are far below."""
+_DESCRIPTORS = 4
+
+
+def send(to: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """Send a message; `descriptors` are open files that the receiver gets its own copies of."""
+    data = json.dumps(message).encode()
+    begin = _LENGTH.pack(len(data))
+    if descriptors:
+        socket.send_fds(to, [begin], list(descriptors))
+    else:
+        to.sendall(begin)
+    to.sendall(data)
+
+
+def receive(of: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """Return the next message and the files that came with it; None at the end of the connection."""
+    begin, descriptors, _, _ = socket.recv_fds(of, _LENGTH.size, _DESCRIPTORS)
+    try:
+        if not begin:
+            return None, descriptors
+        begin += _read(of, _LENGTH.size - len(begin))
+        (length,) = _LENGTH.unpack(begin)
+        if length > _MOST:
+            raise ConnectionError(f"a message of {length:,} bytes")
+        said = json.loads(_read(of, length))
+    except BaseException:
+        for one in descriptors:
+            os.close(one)
+        raise
+    if not isinstance(said, dict):
+        raise ConnectionError("a message that is no document")
+    return said, descriptors
+
+
+def _read(of: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = of.recv(count - len(parts))
+        if not part:
+            raise ConnectionError("the connection has ended within a message")
+        parts += part
+    return bytes(parts)
+
+
+def user_of(peer: socket.socket) -> int:
+    """Return the user id of the process at the other end, as the kernel says."""
+    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)

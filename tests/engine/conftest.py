@@ -1,0 +1,40 @@
+"""A project with an engine of its own: its sockets are in a folder that no other test uses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from engine_world import PROJECT, Place
+
+
+@pytest.fixture
+def make_place(tmp_path: Path) -> Iterator[Callable[..., Place]]:
+    sockets = Path(tempfile.mkdtemp(dir="/tmp", prefix="e-"))  # paths of sockets have at most 107 characters
+    made: list[Place] = []
+
+    def make(engine: str = "inline", idle: str = "15m") -> Place:
+        (tmp_path / "instep.yml").write_text(PROJECT.format(engine=engine, idle=idle))
+        with sqlite3.connect(tmp_path / "app.db") as source:
+            source.execute("create table t (id integer primary key, v text)")
+            source.executemany("insert into t values (?, ?)", [(n, str(n)) for n in range(1000)])
+        source.close()
+        made.append(Place(tmp_path, sockets))
+        return made[-1]
+
+    yield make
+    for place in made:
+        if (pid := place.status().get("pid")) is not None:
+            os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(sockets)
+
+
+@pytest.fixture
+def place(make_place: Callable[..., Place]) -> Place:
+    return make_place()

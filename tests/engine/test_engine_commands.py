@@ -1,0 +1,212 @@
+"""A command in the engine is what it is in a process of its own: output, exit code, input, signals, environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from engine_world import FOR_EVER, Place, lives, until
+
+from instep.engine import address, serve
+
+CASES = {
+    "a sync": ("sync",),
+    "tables as JSON": ("tables", "--output", "json"),
+    "no such table": ("query", "select * from nothing"),
+    "a wrong option": ("sync", "--nonsense"),
+    "a wrong connection": ("plan", "nobody"),
+    "changes": ("plan", "--exit-code"),
+}
+
+
+def test_the_first_command_starts_it_and_later_ones_find_it(place: Place) -> None:
+    assert place.status() == {"format_version": 1, "running": False}
+    assert place.run("sync").returncode == 0
+    first = place.status()
+    assert place.run("status").returncode == 0
+    then = place.status()
+    assert (then["pid"], first["commands_run"], then["commands_run"]) == (first["pid"], 1, 2)
+    assert place.rows() == 1000
+
+
+@pytest.mark.parametrize("words", CASES.values(), ids=CASES)
+def test_output_and_exit_code_are_those_of_a_process_of_its_own(place: Place, words: tuple[str, ...]) -> None:
+    place.run("sync")
+    there, here = place.run(*words), place.run(*words, "--no-engine")
+    assert there.returncode == here.returncode
+    if words != ("sync",):  # it has a time and an id of its own
+        assert (there.stdout, there.stderr) == (here.stdout, here.stderr)
+    assert place.status()["commands_run"] == 2
+
+
+def test_what_is_asked_is_answered_from_its_input(place: Place) -> None:
+    place.run("sync")
+    asked = place.run("backfill", "main.t", "--column", "nonsense", given="n\n")
+    assert asked.returncode == place.run("backfill", "main.t", "--column", "nonsense", "--no-engine").returncode
+
+
+def test_environment_folder_and_umask_are_the_command_s(place: Place) -> None:
+    below = place.folder / "a" / "b"
+    below.mkdir(parents=True)
+    place.env["APP_DB"] = str(place.folder / "app.db")
+    file = place.folder / "instep.yml"
+    file.write_text(file.read_text().replace("path: app.db", "path: '${env:APP_DB}'"))
+    place.run("engine", "start")
+    before = os.umask(0o077)
+    try:
+        made = Place(below, place.sockets, place.env).run("sync")
+    finally:
+        os.umask(before)
+    assert (made.returncode, place.rows()) == (0, 1000)
+    assert (place.folder / "there.db").stat().st_mode & 0o077 == 0
+
+
+def test_it_keeps_no_environment_of_a_command(place: Place) -> None:
+    place.env["APP_SECRET"] = "hunter2-hunter2"
+    place.run("sync")
+    pid = place.status()["pid"]
+    assert b"hunter2" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"hunter2" not in memory_of(pid)
+
+
+def memory_of(pid: int) -> bytes:
+    """What a process has in its heap and stack."""
+    found = bytearray()
+    with Path(f"/proc/{pid}/mem").open("rb") as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, mode, *_ = line.split()
+            if mode.startswith("rw"):
+                begin, end = (int(part, 16) for part in span.split("-"))
+                memory.seek(begin)
+                try:
+                    found += memory.read(end - begin)
+                except OSError:
+                    continue
+    return bytes(found)
+
+
+def test_an_interrupt_reaches_the_command(place: Place) -> None:
+    command = place.begin("query", FOR_EVER)
+    place.running()
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate()
+    assert (command.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_a_command_that_is_terminated_ends_as_it_would_alone(place: Place) -> None:
+    command = place.begin("query", FOR_EVER)
+    place.running()
+    command.terminate()
+    command.communicate()
+    assert command.returncode == -signal.SIGTERM
+
+
+def test_two_commands_run_at_once(place: Place) -> None:
+    first, second = place.begin("query", FOR_EVER), place.begin("query", FOR_EVER)
+    until(lambda: len(place.status().get("commands", ())) == 2)
+    assert place.run("status").returncode == 0
+    for one in (first, second):
+        one.send_signal(signal.SIGINT)
+        one.communicate()
+    until(lambda: not place.status()["commands"])
+
+
+@pytest.mark.parametrize("how", ["the variable", "the project", "an option", "Python's own variables"])
+def test_it_can_be_done_without(place: Place, make_place: Callable[..., Place], how: str) -> None:
+    words = ["sync"]
+    match how:
+        case "the variable":
+            place.env["INSTEP_ENGINE"] = "off"
+        case "the project":
+            file = place.folder / "instep.yml"
+            file.write_text(file.read_text().replace("15m", "0"))
+        case "an option":
+            words.append("--no-engine")
+        case _:
+            place.env["PYTHONOPTIMIZE"] = "1"
+    assert place.run(*words).returncode == 0
+    assert not place.status()["running"]
+
+
+def test_a_folder_that_others_can_enter_is_not_used(place: Place) -> None:
+    (place.sockets / "instep").mkdir(mode=0o755)
+    (place.sockets / "instep").chmod(0o755)
+    assert place.run("sync").returncode == 0
+    assert [*(place.sockets / "instep").iterdir()] == []
+    assert place.rows() == 1000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_user_reaches_nothing(place: Place) -> None:
+    place.run("sync")
+    place.sockets.chmod(0o711)
+    [socket] = (place.sockets / "instep").glob("*.sock")
+    code = (
+        f"import os, socket; peer = socket.socket(socket.AF_UNIX); os.setgroups([]); os.setuid(65534); "
+        f"peer.connect({str(socket)!r})"
+    )
+    tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "PermissionError" in tried.stderr
+    place.sockets.chmod(0o700)
+
+
+def test_the_address_is_of_user_project_version_and_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    found = {address.socket_of(tmp_path / one) for one in ("a", "b", "a")}
+    monkeypatch.setattr(sys, "prefix", "/another")
+    assert len({*found, address.socket_of(tmp_path / "a")}) == 3
+
+
+def test_idle_time_is_read_as_the_project_has_it(tmp_path: Path) -> None:
+    cases = {
+        "engine_idle: 90s": 90.0,
+        "engine_idle: 2h": 7200.0,
+        "version: 1": serve.IDLE,
+        "engine_idle: [": serve.IDLE,
+    }
+    for text, seconds in cases.items():
+        (tmp_path / "instep.yml").write_text(text)
+        assert serve.idle_seconds(tmp_path) == seconds, text
+
+
+def test_other_code_makes_another_engine(place: Place) -> None:
+    place.run("sync")
+    old = place.status()["pid"]
+    file = Path(serve.__file__)
+    before = file.stat()
+    os.utime(file)
+    try:
+        assert place.run("status").returncode == 0
+        until(lambda: not lives(old))
+        assert place.status()["pid"] != old
+    finally:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_it_ends_when_it_is_idle_and_when_it_is_stopped(make_place: Callable[..., Place]) -> None:
+    place = make_place(idle="1s")
+    place.run("sync")
+    pid = place.status()["pid"]
+    until(lambda: not lives(pid))
+    assert place.run("sync").returncode == 0
+    pid = place.status()["pid"]
+    assert place.run("engine", "stop").stdout == "the engine has stopped\n"
+    until(lambda: not lives(pid))
+    assert not place.status()["running"]
+
+
+def test_a_stopped_engine_finishes_what_it_runs(place: Place) -> None:
+    command = place.begin("query", FOR_EVER)
+    pid = place.running()
+    assert "1 run" in place.run("engine", "stop").stdout
+    assert place.run("sync").returncode == 0  # in the next engine
+    assert lives(pid)
+    command.send_signal(signal.SIGINT)
+    command.communicate()
+    assert command.returncode == 130
