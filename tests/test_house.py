@@ -197,6 +197,7 @@ IMPORTS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "allowed"), IMPORTS, ids=[case[0] for case in IMPORTS])
 def test_rooms_load_only_what_lies_below_them(module: str, allowed: set[str]) -> None:
     modules = set(python(IMPORT.format(module)))

@@ -47,6 +47,7 @@ def caller(server: ServerContext, *groups: str) -> Caller:
 GROUPS = [("eu",), ("lake",), ("pond",), ("eu", "asia"), ("none",), ("us", "lake"), ()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("groups", GROUPS, ids="-".join)
 def test_all_at_once_is_one_by_one(server: ServerContext, groups: tuple[str, ...]) -> None:
     who = caller(server, *groups)

@@ -176,6 +176,7 @@ def read_of(route: str) -> str:
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("route", MATCHED)
 def test_the_etag_that_was_just_read_is_accepted(world: World, route: str) -> None:
     if route not in checked(world.api):

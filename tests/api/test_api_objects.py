@@ -298,6 +298,7 @@ WITHIN: list[tuple[str, str, Any, int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "path", "body", "status"), WITHIN)
 def test_what_a_key_for_a_group_may_ask_of_objects(api: Api, method: str, path: str, body: Any, status: int) -> None:
     put(api, "/destinations/pond", {"type": "iceberg"})

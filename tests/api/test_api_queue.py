@@ -45,6 +45,7 @@ AGAIN: list[tuple[str, dict[str, Any], str, str, dict[str, Any], int, bool]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "body", "gets", "then", "second", "status", "same"), AGAIN)
 def test_the_same_work_is_not_done_twice(
     api: Api, kind: str, body: dict[str, Any], gets: str, then: str, second: dict[str, Any], status: int, same: bool

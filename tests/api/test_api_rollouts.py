@@ -132,6 +132,7 @@ def test_what_was_read_may_have_moved(api: Api) -> None:
     assert (found.status_code, found.json()["code"]) == (412, "precondition_failed")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("body", "status", "detail"),
     [

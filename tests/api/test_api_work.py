@@ -129,6 +129,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, int]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("path", "body", "role", "status"), REFUSED)
 def test_what_makes_no_job(api: Works, path: str, body: dict[str, Any], role: str, status: int) -> None:
     found = api.post(path, body, role)

@@ -46,6 +46,7 @@ def test_one_that_a_file_manages_keeps_them_too(tmp_path: Any) -> None:
         assert shown(compat.data("PATCH", SHOP, TOLD)) == TOLD
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -92,6 +93,7 @@ UNKNOWN: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("service", "config", "named"), UNKNOWN)
 def test_settings_that_mean_nothing_here_are_named(
     compat: Compat, service: str, config: dict[str, Any], named: str
@@ -157,6 +159,7 @@ LISTS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", LISTS)
 def test_every_list_has_a_message_and_both_cursors(compat: Compat, path: str) -> None:
     found = compat.ask("GET", path)
@@ -164,6 +167,7 @@ def test_every_list_has_a_message_and_both_cursors(compat: Compat, path: str) ->
     assert {"items", "next_cursor", "nextCursor"} <= set(found["data"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -217,6 +221,7 @@ UNREAD: list[tuple[str, str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "path", "body", "named"), UNREAD)
 def test_fields_that_nothing_reads_are_named(
     compat: Compat, method: str, path: str, body: dict[str, Any], named: str

@@ -141,6 +141,7 @@ def test_columns_are_read_from_the_source(compat: Compat) -> None:
     assert compat.ask("GET", f"{SCHEMAS}/main/tables/nope/columns", status=404)["code"] == "NotFound"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("mode", "on"), [("EXCLUDE", False), ("INCLUDE", True), ("PRESERVE", False)])
 def test_reloading_switches_tables_and_no_columns(compat: Compat, mode: str, on: bool) -> None:
     compat.ask("POST", f"{SCHEMAS}/reload")
@@ -207,6 +208,7 @@ RESYNCS: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("path", "body"), RESYNCS)
 def test_tables_are_read_again(compat: Compat, path: str, body: Any) -> None:
     compat.sync()

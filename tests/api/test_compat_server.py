@@ -70,6 +70,7 @@ def test_a_connection_is_not_deleted_under_a_running_job(compat: Compat) -> None
     assert compat.ask("DELETE", "/connections/shop")["code"] == "Success"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("group", "seen"), [("lake", ["shop", "twin"]), ("eu", ["twin"]), ("pond", [])])
 def test_a_key_is_for_a_destination_or_a_tag_in_both_apis(compat: Compat, group: str, seen: list[str]) -> None:
     compat.keep("connections: {twin: {source: shop, destination: lake, tags: [eu]}}")

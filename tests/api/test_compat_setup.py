@@ -32,6 +32,7 @@ def back(compat: Compat) -> None:
     (compat.folder / "away.db").rename(compat.folder / "shop.db")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("by", ["sync", "test", "reload"])
 def test_what_cannot_be_reached_is_broken_until_it_works_again(compat: Compat, by: str) -> None:
     assert state(compat) == ("connected", [])

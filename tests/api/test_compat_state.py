@@ -95,6 +95,7 @@ def test_a_state_is_sealed_and_shown_by_whoever_has_the_keys(
     assert (code, "connection shop: its connector's state is sealed" in told) == (1, True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("path", "link"), [("/tmp/mine", ""), ("connectors", ""), ("connectors/../own", ""), ("connectors/l", "own")]
 )

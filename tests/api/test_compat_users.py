@@ -127,6 +127,7 @@ WHOLE = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "path", "body"), WHOLE, ids=[f"{m} {p}" for m, p, _ in WHOLE])
 def test_an_administrator_of_some_groups_is_not_one_of_the_server(
     compat: Compat, method: str, path: str, body: Any

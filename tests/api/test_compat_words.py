@@ -28,6 +28,7 @@ TYPES: list[tuple[str | None, bytes, int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("media", "body", "status"), TYPES)
 def test_bodies(compat: Compat, media: str | None, body: bytes, status: int) -> None:
     compat.worker.held.clear()

@@ -238,6 +238,7 @@ DESTINATIONS = {
 CAUSES = {"its disk is mounted read-only": "mount the disk", "this user has no right to write there": "give this user"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cause", CAUSES, ids=["disk", "rights"])
 @pytest.mark.parametrize("kind", DESTINATIONS)
 def test_a_lake_that_may_not_be_written_any_more(

@@ -129,6 +129,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("sql", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_what_a_query_may_not_do(shop: Shop, sql: str, said: str) -> None:
     shop.applied()

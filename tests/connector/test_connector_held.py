@@ -165,6 +165,7 @@ def test_segments_that_take_back_rows_are_no_group(before: Segment, after: Segme
     assert takes_back(after, before) is apart
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("removal", [["delete", "t", {"id": 2}], ["truncate", "t"]])
 @pytest.mark.parametrize("together", [True, False])
 def test_a_row_that_a_checkpoint_has_passed_is_there(

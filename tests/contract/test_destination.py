@@ -467,6 +467,7 @@ def folder_of(destination: Destination) -> Path:
     return Path(unquote(urlsplit(destination.target(REF).location).path))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("limit", [0, 1, 7, 100])
 def test_the_first_rows_are_rows_of_the_table(destination: Destination, limit: int) -> None:
     create(destination)

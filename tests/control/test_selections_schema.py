@@ -53,6 +53,7 @@ def seen(desk: Desk) -> Callable[[str], Desk]:
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", APART)
 def test_a_rejected_schema_stays_out_with_its_tables(seen: Callable[[str], Desk], preset: str) -> None:
     desk = seen(preset)
@@ -62,6 +63,7 @@ def test_a_rejected_schema_stays_out_with_its_tables(seen: Callable[[str], Desk]
     comes(desk)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rejected_first", [True, False])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_table_that_is_switched_on_comes_in_alone(
@@ -77,6 +79,7 @@ def test_a_table_that_is_switched_on_comes_in_alone(
     comes(desk, "table_2")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("later", APART)
 def test_its_siblings_stay_out_under_any_later_policy(seen: Callable[[str], Desk], later: str) -> None:
     desk = seen("allow_all")
@@ -98,6 +101,7 @@ def test_an_approved_table_comes_with_it(seen: Callable[[str], Desk]) -> None:
     comes(desk, "table_1", "table_2")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", APART)
 def test_a_table_that_is_rejected_after_it_was_switched_on_stays_out(seen: Callable[[str], Desk], preset: str) -> None:
     """The later word counts; switched on again, it comes in."""
@@ -112,6 +116,7 @@ def test_a_table_that_is_rejected_after_it_was_switched_on_stays_out(seen: Calla
     comes(desk, "table_2")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", APART)
 def test_a_schema_that_is_switched_on_comes_in_as_a_whole(seen: Callable[[str], Desk], preset: str) -> None:
     desk = seen(preset)
@@ -120,6 +125,7 @@ def test_a_schema_that_is_switched_on_comes_in_as_a_whole(seen: Callable[[str], 
     comes(desk, "table_1", "table_2")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", APART)
 def test_a_table_that_is_switched_off_again_leaves_the_schema_rejected(
     seen: Callable[[str], Desk], preset: str

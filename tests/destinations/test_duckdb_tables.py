@@ -131,6 +131,7 @@ BY_HAND = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("statement", "name", "kind"), [c[1:] for c in BY_HAND], ids=[c[0] for c in BY_HAND])
 def test_an_edit_by_hand_is_seen(shop: Warehouse, statement: str, name: str, kind: str) -> None:
     shop.sql(statement)
@@ -174,6 +175,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], Table, type[Exception], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("changes", "after", "error", "text"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
 def test_a_refused_change_leaves_everything(
     shop: Warehouse, changes: Any, after: Table, error: type[Exception], text: str

@@ -90,6 +90,7 @@ BREAKS = """
 """A primary key, a column of one, and a cursor are gone."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", ["propagate_columns", "propagate_fully", "ignore", "disable"])
 def test_a_breaking_change_pauses_at_once_under_every_setting(told: Base, word: str) -> None:
     told.write(said(word, ", tables: {public.box: {cursor: size}}, notify: [{on: [paused], to: mail}]"))

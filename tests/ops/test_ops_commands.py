@@ -59,6 +59,7 @@ REACHED: list[tuple[str, bool, str, dict[str, object], bool, str]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("limited", "password", "other", "well", "told"), [c[1:] for c in REACHED], ids=[c[0] for c in REACHED]
 )

@@ -121,6 +121,7 @@ def test_workers_of_our_own_sessions_are_known(spark_session: SparkSession) -> N
     assert OWN == OWN_WORKERS
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("sql", "kind"),
     [

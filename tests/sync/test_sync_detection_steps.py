@@ -42,6 +42,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("statements", CHANGES.values(), ids=CHANGES)
 def test_comparing_and_deciding_read_nothing(world: World, statements: tuple[str, ...]) -> None:
     world.run(*BEFORE)

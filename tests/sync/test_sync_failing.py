@@ -36,6 +36,7 @@ def broken(world: World, monkeypatch: pytest.MonkeyPatch, *names: str, what: str
     monkeypatch.setattr(type(world.destination), what, failing)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", ["execute", "claim"])
 @pytest.mark.parametrize("statements", [c[1] for c in CHANGES], ids=[c[0] for c in CHANGES])
 def test_the_others_go_on(

@@ -58,6 +58,7 @@ def judged(world: World, change: str = "") -> ImpactReport:
     return report(world.context, world.preview(), models(), change)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("policy", "change", "named", "star", "why"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )

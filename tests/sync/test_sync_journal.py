@@ -86,6 +86,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("point", "steps"), [case[1:] for case in POINTS], ids=[case[0] for case in POINTS])
 def test_the_next_run_says_what_became_of_each_step(
     made: World, monkeypatch: pytest.MonkeyPatch, point: str, steps: list[tuple[str, str]]

@@ -160,6 +160,7 @@ def test_a_chosen_cursor_that_goes_pauses_and_is_settled_by_another(cursored: Wo
     assert cursored.preview().detection.decisions == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("taken", [False, True], ids=["a new name", "a name that another table takes"])
 @pytest.mark.parametrize("action", ["pause_table", "ignore"])
 def test_a_table_that_is_renamed_and_has_lost_its_key(make_world: MakeWorld, taken: bool, action: Any) -> None:

@@ -21,6 +21,7 @@ def dropped(make_world: MakeWorld, key: str, how: str, policy: str) -> World:
     return world
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("policy", ["allow_all", "block_all"])
 @pytest.mark.parametrize("again", [0, 2])
 def test_a_table_without_a_key_waits(make_world: MakeWorld, policy: str, again: int) -> None:
@@ -59,6 +60,7 @@ def test_a_table_with_a_key_keeps_them(make_world: MakeWorld, how: str, full: bo
     assert world.rows_at(("shop", "t"), "id", "kept") == KEPT
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("policy", ["allow_all", "approve"])
 @pytest.mark.parametrize("into", ["iceberg", "delta", "duckdb", "postgres"])
 def test_a_full_refresh_that_keeps_them_deletes_what_is_gone(

@@ -320,6 +320,7 @@ def test_two_columns_that_exchange_their_types_may_be_two_names(
         assert ("40 of 40 sampled rows have the same value" in review.why) is swapped
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fits", [True, False])
 def test_a_proposal_that_is_approved_like_any_other_change_is_carried_out(

@@ -100,6 +100,7 @@ def check_law(world: World, before: Content, damaged: set[Any]) -> None:
     assert written == damaged
 
 
+@pytest.mark.sampled
 @INTO
 @pytest.mark.parametrize("key", KEYS)
 def test_damaged_rows_are_corrected_and_no_others(
@@ -175,6 +176,7 @@ MODES = {
 }
 
 
+@pytest.mark.sampled
 @INTO
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_but_rows_changes(make_world: MakeWorld, request: pytest.FixtureRequest, into: str, mode: str) -> None:

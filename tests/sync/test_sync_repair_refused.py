@@ -74,6 +74,7 @@ def told(world: World, path: str = "public.t") -> list[InstepError]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_is_refused(world: World, case: Refused) -> None:
     world.settings["t"] = case.settings
@@ -198,6 +199,7 @@ def test_it_is_on_record_and_restore_takes_it_back(world: World) -> None:
     assert world.rows("t") == before
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["sqlite", "mysql", "memory", "postgres", "files-csv", "files-parquet"])
 def test_every_source_that_has_tables_is_read_by_key(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)

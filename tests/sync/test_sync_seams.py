@@ -46,6 +46,7 @@ def fill(world: World, column: str) -> SyncReport:
     return report
 
 
+@pytest.mark.sampled
 @KINDS
 @pytest.mark.parametrize("settled", [False, True], ids=["at once", "let go first"])
 @pytest.mark.parametrize("backfill", ["none", "column"])

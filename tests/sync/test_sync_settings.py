@@ -134,6 +134,7 @@ MOVES: list[tuple[str, list[str], bool]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "statements", "expected"), MOVES, ids=[m[0] for m in MOVES])
 def test_a_fresh_detection_is_relied_on_while_accepted_tables_stay(

@@ -39,6 +39,7 @@ def one_by_one(world: World, kind: str, values: tuple[str, ...]) -> list[str]:
     return notes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "values"), [w[1:] for w in WAYS], ids=[w[0] for w in WAYS])
 def test_rows_without_an_order_are_not_missed(make_world: MakeWorld, kind: str, values: tuple[str, ...]) -> None:
     world = make_world("sqlite")

@@ -11,6 +11,7 @@ ROWS = "INSERT INTO {} (id, a) VALUES (1, 10), (2, 20)"
 TOOLS = [("_t_gho", "_t_del"), ("_t_new", "_t_old"), ("_t_gho", "_t_20261121120000_del")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 @pytest.mark.parametrize(("shadow", "old"), TOOLS)
 @pytest.mark.parametrize("seen", [False, True], ids=["between two syncs", "over a sync"])

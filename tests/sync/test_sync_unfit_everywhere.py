@@ -45,6 +45,7 @@ def on(make_world: MakeWorld, request: pytest.FixtureRequest) -> Iterator[Callab
         yield make
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["iceberg", "delta", "duckdb", "postgres"])
 def test_types_that_do_not_fit(on: Callable[[str], World], kind: str) -> None:
     """One world for all of it: `k` has a key of another type, `r` is replaced, `f` has four new types, one of which old

@@ -117,6 +117,7 @@ UNFIT = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", RETYPED)
 @pytest.mark.parametrize("settings", [u[1] for u in UNFIT], ids=[u[0] for u in UNFIT])
 def test_values_that_are_held_are_counted(make_world: MakeWorld, kind: str, settings: TableSettings) -> None:

@@ -80,6 +80,7 @@ def test_switched_on_for_a_loaded_table(world: World, kind: str) -> None:
     assert world.preview().plan.steps == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", ["history.begun", "history.written", "sync.commit.before", "sync.commit.after"])
 def test_after_a_crash_the_next_sync_makes_the_same_versions(
     world: World, point: str, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +115,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("table", "settings", "reason"), REFUSED)
 def test_what_cannot_be_kept_is_refused(world: World, table: str, settings: TableSettings, reason: str) -> None:
     world.run(table)

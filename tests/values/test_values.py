@@ -104,6 +104,7 @@ def _check(world: World, cases: Sequence[Case], shown: Shown, destination: str, 
         assert texts == wanted, "as the server itself prints them"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("destination", DESTINATIONS)
 def test_postgres(connect: Connect, landing: Database, destination: str) -> None:
     world = connect("postgres", destination)
@@ -132,6 +133,7 @@ def _extensions(server: psycopg.Connection) -> list[Case]:
     return cases
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("destination", DESTINATIONS)
 def test_mariadb(connect: Connect, landing: Database, destination: str) -> None:
     world = connect("mysql", destination)

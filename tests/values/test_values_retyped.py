@@ -124,6 +124,7 @@ def _shown(kind: str, name: str) -> str:
     return (_EACH if kind.endswith("[]") else _SHOWN.get(kind, "{}::text")).replace("{}", name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("destination", DESTINATIONS)
 def test_every_value_is_equal_or_text_or_held(connect: Connect, destination: str) -> None:
     world = connect("postgres", destination)
