@@ -38,6 +38,16 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+def finish(command: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for a command; return its output and its errors."""
+    try:
+        return command.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        command.kill()
+        command.communicate()
+        raise
+
+
 def state_of(pid: int) -> str:
     """A letter for what a process does, "" if it is gone."""
     with suppress(OSError):
@@ -61,7 +71,7 @@ class Place:
     @property
     def environment(self) -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "INSTEP_ENGINE"))}
-        return {**plain, "XDG_RUNTIME_DIR": str(self.sockets), **self.env}
+        return {**plain, "XDG_RUNTIME_DIR": str(self.sockets), "INSTEP_ENGINE": "on", **self.env}
 
     def begin(self, *words: str, **settings: Any) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_world import FOR_EVER, Place, lives, until
+from engine_world import FOR_EVER, Place, finish, lives, until
 
 from instep.engine import address, serve
 
+pytestmark = pytest.mark.xdist_group("engine")
 CASES = {
     "a sync": ("sync",),
     "tables as JSON": ("tables", "--output", "json"),
@@ -44,10 +46,21 @@ def test_output_and_exit_code_are_those_of_a_process_of_its_own(place: Place, wo
     assert place.status()["commands_run"] == 2
 
 
-def test_what_is_asked_is_answered_from_its_input(place: Place) -> None:
+def test_it_reads_its_input(place: Place) -> None:
     place.run("sync")
-    asked = place.run("backfill", "main.t", "--column", "nonsense", given="n\n")
-    assert asked.returncode == place.run("backfill", "main.t", "--column", "nonsense", "--no-engine").returncode
+    sql = "alter table t add column w text;"
+    there = place.run("migration", "check", "-", given=sql)
+    here = place.run("migration", "check", "-", "--no-engine", given=sql)
+    assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
+    assert "w" in there.stdout
+    assert place.status()["commands_run"] == 2
+
+
+def test_each_command_runs_once(place: Place) -> None:
+    for _ in range(3):
+        assert place.run("sync").returncode == 0
+    events = json.loads(place.run("history", "shop", "--output", "json").stdout)["events"]
+    assert [event["type"] for event in events].count("run.ended") == 3
 
 
 def test_environment_folder_and_umask_are_the_command_s(place: Place) -> None:
@@ -94,15 +107,15 @@ def test_an_interrupt_reaches_the_command(place: Place) -> None:
     command = place.begin("query", FOR_EVER)
     place.running()
     command.send_signal(signal.SIGINT)
-    out, err = command.communicate()
-    assert (command.returncode, out, err) == (130, "", "interrupted\n")
+    out, err = finish(command)
+    assert (command.returncode, out, "interrupted" in err) == (130, "", True)
 
 
 def test_a_command_that_is_terminated_ends_as_it_would_alone(place: Place) -> None:
     command = place.begin("query", FOR_EVER)
     place.running()
     command.terminate()
-    command.communicate()
+    finish(command)
     assert command.returncode == -signal.SIGTERM
 
 
@@ -112,7 +125,7 @@ def test_two_commands_run_at_once(place: Place) -> None:
     assert place.run("status").returncode == 0
     for one in (first, second):
         one.send_signal(signal.SIGINT)
-        one.communicate()
+        finish(one)
     until(lambda: not place.status()["commands"])
 
 
@@ -189,16 +202,62 @@ def test_other_code_makes_another_engine(place: Place) -> None:
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_it_ends_when_it_is_idle_and_when_it_is_stopped(make_place: Callable[..., Place]) -> None:
+def test_it_ends_when_it_is_idle(make_place: Callable[..., Place]) -> None:
     place = make_place(idle="1s")
+    assert place.run("sync").returncode == 0
+    until(lambda: not place.status()["running"])
+    assert (place.run("sync").returncode, place.rows()) == (0, 1000)
+
+
+def test_it_ends_when_it_is_stopped(place: Place) -> None:
     place.run("sync")
     pid = place.status()["pid"]
-    until(lambda: not lives(pid))
-    assert place.run("sync").returncode == 0
-    pid = place.status()["pid"]
-    assert place.run("engine", "stop").stdout == "the engine has stopped\n"
+    assert place.run("engine", "stop").stdout == "the engine stops\n"
     until(lambda: not lives(pid))
     assert not place.status()["running"]
+
+
+def test_without_the_variable_commands_go_to_one_that_was_started(place: Place) -> None:
+    place.env["INSTEP_ENGINE"] = ""
+    assert place.run("sync").returncode == 0
+    assert not place.status()["running"]
+    assert place.run("engine", "start").returncode == 0
+    assert place.run("sync").returncode == 0
+    assert place.status()["commands_run"] == 1
+
+
+def test_another_nice_value_makes_another_engine(place: Place) -> None:
+    place.run("sync")
+    command = place.begin("sync", preexec_fn=lambda: os.nice(3))
+    finish(command)
+    assert (command.returncode, place.status()["commands_run"]) == (0, 1)
+    folder = place.sockets / "instep"
+    assert len([*folder.glob("*.sock")]) == 2
+    lower = place.begin("engine", "stop", preexec_fn=lambda: os.nice(3))
+    finish(lower)
+
+
+def test_a_signal_as_soon_as_it_has_begun_ends_the_command_alone(place: Place) -> None:
+    place.run("sync")
+    engine = place.status()["pid"]
+    for _ in range(10):
+        command = place.begin("query", FOR_EVER)
+        pid = place.running()
+        os.kill(pid, signal.SIGTERM)
+        finish(command)
+        assert command.returncode == -signal.SIGTERM
+        until(lambda: not place.status()["commands"])
+    assert place.status()["pid"] == engine
+
+
+def test_a_socket_that_has_gone_makes_another_engine(place: Place) -> None:
+    place.run("sync")
+    old = place.status()["pid"]
+    [socket] = (place.sockets / "instep").glob("*.sock")
+    socket.unlink()
+    until(lambda: not lives(old))
+    assert place.run("sync").returncode == 0
+    assert place.status()["pid"] != old
 
 
 def test_a_stopped_engine_finishes_what_it_runs(place: Place) -> None:
@@ -206,7 +265,8 @@ def test_a_stopped_engine_finishes_what_it_runs(place: Place) -> None:
     pid = place.running()
     assert "1 run" in place.run("engine", "stop").stdout
     assert place.run("sync").returncode == 0  # in the next engine
+    assert place.status()["commands_run"] == 1
     assert lives(pid)
     command.send_signal(signal.SIGINT)
-    command.communicate()
+    finish(command)
     assert command.returncode == 130

@@ -6,8 +6,9 @@ import os
 import signal
 
 import pytest
-from engine_world import FOR_EVER, Place, lives, state_of, until
+from engine_world import FOR_EVER, Place, finish, lives, state_of, until
 
+pytestmark = pytest.mark.xdist_group("engine")
 POINTS = ("sync.staged", "sync.commit.before", "sync.commit.after", "sync.noted")
 
 
@@ -15,7 +16,7 @@ def test_a_command_ends_with_whoever_waits_for_it(place: Place) -> None:
     command = place.begin("query", FOR_EVER)
     pid = place.running()
     command.kill()
-    command.communicate()
+    finish(command)
     until(lambda: not lives(pid))
     until(lambda: place.status()["commands"] == [])
 
@@ -28,7 +29,7 @@ def test_the_next_command_finishes_what_was_killed_with_the_engine(place: Place,
     until(lambda: state_of(pid) == "T")
     engine = place.status()["pid"]
     os.kill(engine, signal.SIGKILL)
-    _, err = command.communicate()
+    _, err = finish(command)
     assert (command.returncode, "the engine that ran this command has ended" in err) == (1, True)
     until(lambda: not lives(pid))
     del place.env["INSTEP_CRASH"]

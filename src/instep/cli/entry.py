@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
-from instep.engine.address import OFF, PROJECT_FILE, project_folder
+from instep.engine.address import ENGINE, PROJECT_FILE, project_folder
 
 _HERE = ("--no-engine", "--help", "-h", "--version")
 """Options with which a command runs in this process."""
@@ -37,11 +37,18 @@ _STARTS = frozenset(
         "verify",
     }
 )
-"""Commands for which an engine is started; others go to one that is there."""
+"""Commands for which an engine is started where the variable says `on`; all go to one that is there."""
 _NEVER = frozenset({"engine", "server", "worker", "demo", "init", "version", "connector"})
 """Commands that live long, make a project, or are about the engine itself."""
-_READ_AT_START = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8", "PYTHONIOENCODING")
-"""Variables of Python that an engine heeds; any other makes a process of its own."""
+_HEEDED = frozenset(
+    {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8", "PYTHONIOENCODING", "FORCE_COLOR"}
+)
+"""Variables that begin as below, and that an engine heeds."""
+_READ_ONCE = (
+    "ARROW_", "DUCKDB_", "FSSPEC_", "GLIBC_", "LD_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_", "OPENSSL_", "PSYCOPG_",
+    "PYICEBERG_", "PYTHON", "TERMINAL_WIDTH", "TYPER_",
+)  # fmt: skip
+"""How variables begin that are read once in a process, so that a command with one has a process of its own."""
 _VALUED = ("--project", "-p", "--output", "--server")
 
 
@@ -53,9 +60,12 @@ def run() -> NoReturn:
         from instep.engine.client import run as run_there
 
         try:
-            code = run_there(arguments, project, starts=_command(arguments) in _STARTS)
+            code = run_there(arguments, project, starts=_is_wanted(arguments))
         except NoEngine:
             pass  # it runs here
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted\n")
+            os._exit(130)
         else:
             sys.stdout.flush()
             os._exit(code)
@@ -64,11 +74,16 @@ def run() -> NoReturn:
     run_here(arguments)
 
 
+def _is_wanted(arguments: list[str]) -> bool:
+    """Return whether an engine is started where there is none."""
+    return os.environ.get(ENGINE, "").lower() in ("on", "1", "yes", "true") and _command(arguments) in _STARTS
+
+
 def _resident_project(arguments: list[str]) -> Path | None:
     """Return the folder of the project whose engine may run the command; None if it runs in this process."""
-    if not sys.platform.startswith("linux") or os.environ.get(OFF, "").lower() in ("off", "0", "no", "false"):
+    if not sys.platform.startswith("linux") or os.environ.get(ENGINE, "").lower() in ("off", "0", "no", "false"):
         return None
-    if any(name.startswith("PYTHON") and name not in _READ_AT_START for name in os.environ):
+    if any(name.startswith(_READ_ONCE) and name not in _HEEDED for name in os.environ):
         return None
     if os.environ.get("INSTEP_SERVER") or any(one == "--server" or one.startswith("--server=") for one in arguments):
         return None
@@ -87,7 +102,7 @@ def _is_switched_off(project: Path) -> bool:
         text = (project / PROJECT_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return True
-    return bool(re.search(r"^engine_idle:\s*['\"]?0+(ms|[smhd])?['\"]?\s*(#.*)?$", text, re.MULTILINE))
+    return bool(re.search(r"^engine_idle:\s*['\"]?0+(\.0*)?\s*(ms|[smhd])?['\"]?\s*(#.*)?$", text, re.MULTILINE))
 
 
 def _command(arguments: list[str]) -> str:

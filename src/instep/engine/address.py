@@ -12,9 +12,11 @@ from pathlib import Path
 
 import instep
 
-OFF = "INSTEP_ENGINE"
-"""The variable that is `off` where commands run in their own process."""
+ENGINE = "INSTEP_ENGINE"
+"""The variable that says whether commands start an engine (`on`), or run in their own process whatever runs (`off`)."""
 PROJECT_FILE = "instep.yml"
+_LONGEST = 107
+"""Bytes of a socket's path."""
 SOCKET = "INSTEP_ENGINE_SOCKET"
 """The variable by which a command knows the engine that has forked it."""
 
@@ -29,8 +31,30 @@ def socket_of(project: Path) -> Path:
     """Return the socket of the engine of a project; OSError if there can be no safe folder for it."""
     from hashlib import sha256
 
-    identity = "\n".join((str(project), instep.__version__, sys.prefix, str(Path(__file__).parent)))
-    return runtime_folder() / f"{sha256(identity.encode()).hexdigest()[:24]}.sock"
+    identity = (str(project), instep.__version__, sys.prefix, str(Path(__file__).parent), *surroundings())
+    place = runtime_folder() / f"{sha256(repr(identity).encode()).hexdigest()[:24]}.sock"
+    if len(os.fsencode(place)) > _LONGEST:
+        raise OSError(f"{place} is too long for a socket")
+    return place
+
+
+def surroundings() -> tuple[object, ...]:
+    """Return what a process has of its caller and a fork of another process would not have."""
+    import resource
+
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    namespaces = [str(Path("/proc/self/ns", one).readlink()) for one in ("mnt", "pid", "net", "user", "cgroup")]
+    return (
+        os.getegid(),
+        sorted(os.getgroups()),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        sorted(os.sched_getaffinity(0)),
+        sorted(limits.items()),
+        namespaces,
+        os.environ.get("PYTHONPATH"),
+        sys.flags.utf8_mode,
+        sys.getfilesystemencoding(),
+    )
 
 
 def runtime_folder() -> Path:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from instep.engine.address import runtime_folder, socket_of
+from instep.engine.address import socket_of
 from instep.engine.wire import receive, send, user_of
 
 PASSED_ON = (
@@ -35,6 +35,8 @@ PASSED_ON = (
 """The variables that the engine itself is started with: where to find programs, and nothing that could be a secret."""
 STARTS_WITHIN = 60.0
 """Seconds that an engine may take until it listens."""
+_OTHER_LISTENS_WITHIN = 10.0
+"""Seconds that one may take which somebody else has started."""
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 LOST = (
     "error: the engine that ran this command has ended\n"
@@ -79,14 +81,15 @@ def start(project: Path) -> None:
     import subprocess
 
     try:
-        log = runtime_folder() / f"{socket_of(project).stem}.log"
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        place = socket_of(project)
+        log = place.with_suffix(".log")
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise NoEngine(str(error)) from error
     env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     try:
         made = subprocess.Popen(
-            [sys.executable, "-m", "instep.engine.serve", str(project)],
+            [sys.executable, "-P", "-m", "instep.engine.serve", str(project), str(place)],
             cwd="/",
             env=env,
             stdin=subprocess.DEVNULL,
@@ -96,15 +99,18 @@ def start(project: Path) -> None:
         )
     finally:
         os.close(output)
-    end = time.monotonic() + STARTS_WITHIN
+    end, waits = time.monotonic() + STARTS_WITHIN, False
     while time.monotonic() < end:
         with suppress(NoEngine):
             connect(project).close()
             return
-        if made.poll():  # 0: another one has just been started
+        if made.poll():
             raise NoEngine(log.read_text(errors="replace")[-2000:])
+        if made.returncode == 0:  # another one has just been started, or ends
+            end = min(end, time.monotonic() + _OTHER_LISTENS_WITHIN) if not waits else end
+            waits = True
         time.sleep(0.01)
-    raise NoEngine(f"it did not listen within {STARTS_WITHIN:g} s")
+    raise NoEngine("it does not listen")
 
 
 def run(arguments: list[str], project: Path, *, starts: bool) -> int:

@@ -65,6 +65,7 @@ def _surround(said: dict[str, Any]) -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, said["nice"])
     os.chdir(said["folder"])
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     tempfile.tempdir = None
     time.tzset()
     with suppress(locale.Error):
@@ -74,11 +75,11 @@ def _surround(said: dict[str, Any]) -> None:
     named, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
     encoding = named or ("utf-8" if plain else encoding)
     sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding, errors or "strict")
-    sys.stdout = _writer(1, encoding, errors or "strict")
+    sys.stdout = _writer(1, encoding, errors or "strict", always=bool(os.environ.get("PYTHONUNBUFFERED")))
     sys.stderr = _writer(2, encoding, "backslashreplace", always=True)
 
 
 def _writer(number: int, encoding: str, errors: str, *, always: bool = False) -> io.TextIOWrapper:
-    """Return a stream that is written line by line on a terminal, and where it is `always`."""
+    """Return a stream that is written line by line on a terminal, and at once where it is `always`."""
     raw = os.fdopen(number, "wb", closefd=False)
-    return io.TextIOWrapper(raw, encoding, errors, line_buffering=always or os.isatty(number))
+    return io.TextIOWrapper(raw, encoding, errors, line_buffering=os.isatty(number), write_through=always)

@@ -14,14 +14,18 @@ import selectors
 import signal
 import socket
 import sys
+import sysconfig
 import time
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from instep.engine.address import PROJECT_FILE, socket_of
+from instep.engine.address import PROJECT_FILE, SOCKET
 from instep.engine.command import become, end_with
 from instep.engine.wire import receive, send, user_of
 
@@ -32,6 +36,8 @@ _LOOKS = 5.0
 _PATIENCE = 10.0
 """Seconds that a command has to end once nobody waits for it any more, before it is killed."""
 _MESSAGE_SECONDS = 5.0
+_SERVES = 200
+"""Commands for which a JVM is used: each leaves a little in it."""
 _PRELOADED = (
     "instep.cli.main",
     "instep.bootstrap.app",
@@ -63,7 +69,7 @@ class Command:
     on_spark: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Keeper:
     """The process that keeps Spark's session. `waiting` are those who are told once it is there."""
 
@@ -72,13 +78,22 @@ class Keeper:
     settings: dict[str, Any]
     answer: dict[str, Any] | None = None
     waiting: list[socket.socket] = field(default_factory=list)
+    served: int = 0
+    is_worn: bool = False
+    """Whether it ends once no command uses it: one was killed, whose statements and connections stay in the JVM."""
+    ends_until: float = 0.0
+    """When it is killed, once it was told to end."""
 
 
 class EngineProcess:
     """The engine of one project."""
 
-    def __init__(self, project: Path, listener: socket.socket, lock: int) -> None:
-        self.project, self.listener, self.lock = project, listener, lock
+    def __init__(self, project: Path, place: Path, listener: socket.socket, lock: int) -> None:
+        self.project, self.place, self.listener, self.lock = project, place, listener, lock
+        self.file = identity_of(self.place)
+        self.ending: list[Keeper] = []
+        self.unloadable: set[str] = set()
+        self.was_told = False
         self.events = selectors.DefaultSelector()
         self.commands: dict[int, Command] = {}
         self.keeper: Keeper | None = None
@@ -96,20 +111,36 @@ class EngineProcess:
             one.setblocking(False)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._stop("it was asked to"))
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "was_told", True))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.events.register(self.listener, selectors.EVENT_READ, self._accept)
         self.events.register(woken, selectors.EVENT_READ, lambda: woken.recv(4096) and None)
         while not (self.stopping and not self.commands):
-            for key, _ in self.events.select(0 if self._to_load else _LOOKS):
-                key.data()
-            self._reap()
-            self._look()
-            if self._to_load and not self.stopping:
-                self._load(self._to_load.pop(0))
+            try:
+                self._turn()
+            except Exception:  # a defect ends the engine, and none of its commands
+                traceback.print_exc()
+                self._stop("it has failed")
+                time.sleep(0.1)
         self._end_keeper()
+        while self.ending:
+            self._reap()
+            self._kill_late()
+            time.sleep(0.01)
+
+    def _turn(self) -> None:
+        for key, _ in self.events.select(0 if self._to_load else 1.0 if self.ending else _LOOKS):
+            key.data()
+        if self.was_told:
+            self._stop("it was asked to")
+        self._reap()
+        self._look()
+        if self._to_load and not self.stopping:
+            self._load(self._to_load.pop(0))
 
     def _accept(self) -> None:
+        if self.stopping:
+            return
         peer, _ = self.listener.accept()
         peer.settimeout(_MESSAGE_SECONDS)
         try:
@@ -121,7 +152,7 @@ class EngineProcess:
             return
         try:
             self._answer(peer, asked or {}, descriptors)
-        except OSError:  # it has gone
+        except (OSError, LookupError, ValueError, TypeError):  # it has gone, or asks for what cannot be
             peer.close()
         finally:
             for one in descriptors:
@@ -175,7 +206,8 @@ class EngineProcess:
         self.stopping = why
         with suppress(KeyError):
             self.events.unregister(self.listener)
-        socket_of(self.project).unlink(missing_ok=True)
+        if identity_of(self.place) == self.file:  # else it is another engine's
+            self.place.unlink(missing_ok=True)
         self.listener.close()
         os.close(self.lock)
 
@@ -183,11 +215,8 @@ class EngineProcess:
 
     def _run(self, peer: socket.socket, descriptors: list[int]) -> None:
         gc.freeze()
-        engine, pid = os.getpid(), os.fork()
-        if not pid:
-            self._leave_to(peer)
-            *streams, given = descriptors
-            become(streams, given, engine, _perform, str(socket_of(self.project)))
+        *streams, given = descriptors
+        pid = _forked(lambda engine: become(streams, given, engine, _perform, str(self.place)), self._leave_to, peer)
         self.count += 1
         self.active = time.time()
         command = self.commands[pid] = Command(pid, time.time(), peer)
@@ -217,6 +246,7 @@ class EngineProcess:
             self._forget(command)
             command.left = time.monotonic()
             _signal(command.pid, signal.SIGINT)
+            _signal(command.pid, signal.SIGCONT)
         elif isinstance(number := said.get("signal"), int):
             _signal(command.pid, number)
 
@@ -238,7 +268,8 @@ class EngineProcess:
             if command := self.commands.pop(pid, None):
                 self._ended(command, code)
             elif self.keeper and self.keeper.pid == pid:
-                self._keeper_ended()
+                self._forget_keeper("Spark's process has ended")
+            self.ending = [one for one in self.ending if one.pid != pid]
 
     def _ended(self, command: Command, code: int) -> None:
         self.active = time.time()
@@ -247,10 +278,12 @@ class EngineProcess:
                 send(command.peer, {"exit": code} if code >= 0 else {"killed": -code})
         self._forget(command)
         if command.on_spark and self.keeper and self.keeper.answer:
+            self.keeper.is_worn = self.keeper.is_worn or code < 0 or self.keeper.served >= _SERVES
             with suppress(OSError):
                 send(self.keeper.peer, {"ended": command.pid})
         _signal(-command.pid, signal.SIGKILL)  # what it has started goes with it
-        self._to_load += [name for name in _learnt(command.pid) if name not in sys.modules]
+        known = self.unloadable | sys.modules.keys()
+        self._to_load += [name for name in _learnt(self.place, command.pid) if name not in known]
 
     def _look(self) -> None:
         """End what nobody waits for, and the engine where it is idle, too large or of old code."""
@@ -258,21 +291,28 @@ class EngineProcess:
         for command in self.commands.values():
             if command.left and now - command.left > _PATIENCE:
                 _signal(command.pid, signal.SIGKILL)
+        if self.keeper and self.keeper.is_worn and not any(one.on_spark for one in self.commands.values()):
+            self._end_keeper()
+        self._kill_late()
         if now - self._looked < _LOOKS or self.stopping:
             return
         self._looked = now
         if not (self.project / PROJECT_FILE).is_file():
             self._stop("the project is gone")
+        elif identity_of(self.place) != self.file:
+            self._stop("its socket is gone")
         elif newest_code() != self.code:
             self._stop("the code has changed")
-        elif not self.commands and time.time() - self.active > idle_seconds(self.project):
+        elif not self.commands and time.time() - self.active > max(_LOOKS, idle_seconds(self.project)):
             self._stop("nothing was asked of it for a while")
         elif not self.commands and self.memory() > most_memory():
             self._stop("it has grown too large")
 
     def _load(self, name: str) -> None:
-        with suppress(Exception):  # some can be imported by their own callers only
+        try:
             import_module(name)
+        except BaseException:  # some can be imported by their own callers only, and some end who imports them
+            self.unloadable.add(name)
 
     # Spark
 
@@ -292,6 +332,7 @@ class EngineProcess:
         if self.keeper is None:
             self._start_keeper(settings)
         assert self.keeper is not None
+        self.keeper.served += 1
         if self.keeper.answer:
             send(peer, self.keeper.answer)
             peer.close()
@@ -300,112 +341,128 @@ class EngineProcess:
 
     def _start_keeper(self, settings: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
-        engine, pid = os.getpid(), os.fork()
-        if not pid:
-            self._leave_to(ours)
-            _keep(theirs, settings, engine)
+        pid = _forked(lambda engine: _keep(theirs, settings, engine), self._leave_to, ours)
         theirs.close()
         ours.settimeout(_MESSAGE_SECONDS)
-        self.keeper = Keeper(pid, ours, settings)
-        self.events.register(ours, selectors.EVENT_READ, self._keeper_said)
+        keeper = self.keeper = Keeper(pid, ours, settings)
+        self.events.register(ours, selectors.EVENT_READ, lambda: self._keeper_said(keeper))
 
-    def _keeper_said(self) -> None:
-        assert self.keeper is not None
+    def _keeper_said(self, keeper: Keeper) -> None:
+        if keeper is not self.keeper:
+            return
         try:
-            said = receive(self.keeper.peer)[0]
+            said = receive(keeper.peer)[0]
         except (OSError, ValueError):
             said = None
         if said is None:
-            self.events.unregister(self.keeper.peer)
+            self.events.unregister(keeper.peer)
             return
         if "port" in said:
-            self.keeper.answer = said
-        self._tell_waiting(said)
+            keeper.answer = said
+        self._tell_waiting(keeper, said)
 
-    def _tell_waiting(self, said: dict[str, Any]) -> None:
-        assert self.keeper is not None
-        for one in self.keeper.waiting:
+    def _tell_waiting(self, keeper: Keeper, said: dict[str, Any]) -> None:
+        for one in keeper.waiting:
             with suppress(OSError):
                 send(one, said)
             one.close()
-        self.keeper.waiting.clear()
+        keeper.waiting.clear()
 
-    def _keeper_ended(self) -> None:
-        """It has ended by itself: its JVM is gone, or Spark does not start."""
+    def _forget_keeper(self, why: str) -> None:
         assert self.keeper is not None
-        self._tell_waiting({"refused": "Spark's process has ended"})
+        self._tell_waiting(self.keeper, {"refused": why})
         with suppress(KeyError, ValueError):
             self.events.unregister(self.keeper.peer)
         self.keeper.peer.close()
         self.keeper = None
 
     def _end_keeper(self) -> None:
-        """End the keeper, which ends its JVM, and wait for it."""
+        """Have the keeper end, and its JVM with it; others are answered meanwhile."""
         if (keeper := self.keeper) is None:
             return
-        self._tell_waiting({"refused": "the engine ends"})
-        with suppress(KeyError, ValueError):
-            self.events.unregister(keeper.peer)
-        keeper.peer.close()
-        self.keeper = None
-        _wait_for(keeper.pid)
+        keeper.ends_until = time.monotonic() + 2 * _PATIENCE
+        self.ending.append(keeper)
+        self._forget_keeper("Spark's process ends")
+
+    def _kill_late(self) -> None:
+        for one in self.ending:
+            if time.monotonic() > one.ends_until:
+                _signal(one.pid, signal.SIGKILL)
 
 
-def _wait_for(pid: int) -> None:
-    """Wait for a process that ends; kill it if it does not."""
-    end = time.monotonic() + _PATIENCE
-    with suppress(ChildProcessError):
-        while time.monotonic() < end:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return
-            time.sleep(0.01)
-        _signal(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+def _forked(run: Callable[[int], NoReturn], leave_to: Callable[[socket.socket], None], peer: socket.socket) -> int:
+    """Fork a process that does nothing but `run`, which is given this one's id; return its id.
+
+    It never returns into the engine's own code, and no signal of somebody else runs the engine's handlers in it.
+    """
+    engine = os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            leave_to(peer)
+            run(engine)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            code = 128 + signal.SIGINT
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _perform(arguments: list[str]) -> NoReturn:
     """Run a command in a forked process, and leave word of what it has imported beside what was there."""
     import atexit
 
-    before = set(sys.modules)
+    before, place = set(sys.modules), Path(os.environ[SOCKET])
 
     def leave_word() -> None:
         with suppress(OSError):
-            _learnt_file(os.getpid()).write_text("\n".join(sys.modules.keys() - before))
+            _learnt_file(place, os.getpid()).write_text("\n".join(sys.modules.keys() - before))
 
     atexit.register(leave_word)
     import_module("instep.cli.main").run(arguments)
     raise AssertionError("a command ends its process")
 
 
-def _learnt_file(pid: int) -> Path:
-    from instep.engine.address import runtime_folder
-
-    return runtime_folder() / f"{pid}.modules"
+def _learnt_file(place: Path, pid: int) -> Path:
+    return place.with_suffix(f".{pid}.modules")
 
 
-def _learnt(pid: int) -> list[str]:
+def _learnt(place: Path, pid: int) -> list[str]:
     """Return the modules that a command has imported, those of the product and of installed packages."""
-    file = _learnt_file(pid)
-    if not file.exists():
+    file = _learnt_file(place, pid)
+    try:
+        names = file.read_text(encoding="utf-8").split()
+        file.unlink()
+    except (OSError, ValueError):
         return []
-    names = file.read_text().split()
-    file.unlink()
     return [name for name in names if not name.startswith(("__", "_virtualenv"))]
 
 
 def _keep(peer: socket.socket, settings: dict[str, Any], engine: int) -> NoReturn:
     """Become the keeper of Spark's session."""
+    import atexit
+
     end_with(engine)
     os.setsid()
-    code = 1
-    try:
-        import_module("instep.spark.resident").keep(peer, settings)
-        code = 0
-    except BaseException as error:
-        print(f"Spark's keeper: {error!r}", file=sys.stderr, flush=True)
-    finally:
-        os._exit(code)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    import_module("instep.spark.resident").keep(peer, settings)
+    atexit._run_exitfuncs()  # the archive of classes with which the next JVM starts faster is made then
+    os._exit(0)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -414,29 +471,52 @@ def _signal(pid: int, number: int) -> None:
 
 
 def newest_code() -> tuple[int, int]:
-    """Return how many files the product's code has, and when the last one was changed."""
+    """Return how many files the product's code has, and when the last of them or of the packages was changed."""
     count = newest = 0
-    folders = [str(Path(__file__).parents[1])]
-    while folders:
-        with os.scandir(folders.pop()) as found:
-            for one in found:
-                if one.is_dir(follow_symlinks=False):
-                    if one.name != "__pycache__":
-                        folders.append(one.path)
-                elif one.name.endswith(".py"):
-                    count += 1
-                    newest = max(newest, one.stat().st_mtime_ns)
+    try:
+        for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+            newest = max(newest, Path(place).stat().st_mtime_ns)
+        folders = [str(Path(__file__).parents[1])]
+        while folders:
+            with os.scandir(folders.pop()) as found:
+                for one in found:
+                    if one.is_dir(follow_symlinks=False):
+                        if one.name != "__pycache__":
+                            folders.append(one.path)
+                    elif one.name.endswith(".py") and not one.name.startswith("."):
+                        count += 1
+                        newest = max(newest, one.stat().st_mtime_ns)
+    except OSError:  # it is being changed
+        return -1, time.time_ns()
     return count, newest
+
+
+def identity_of(file: Path) -> tuple[int, int] | None:
+    """Return which file it is, None if there is none."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def idle_seconds(project: Path) -> float:
     """Return after how long without work the project's engine ends (`engine_idle`)."""
+    try:
+        found = (project / PROJECT_FILE).stat()
+    except OSError:
+        return IDLE
+    return _idle_seconds(project / PROJECT_FILE, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def _idle_seconds(file: Path, _time: int, _size: int) -> float:
     import yaml
 
     from instep.project.sections.values import seconds_of
 
     try:
-        said = yaml.safe_load((project / PROJECT_FILE).read_text(encoding="utf-8"))
+        said = yaml.safe_load(file.read_text(encoding="utf-8"))
         return float(seconds_of(said.get("engine_idle", IDLE)))
     except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError):  # a command says what is wrong
         return IDLE
@@ -465,14 +545,15 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def main(project: Path) -> int:
-    """Serve a project's commands; 0 at once if another engine does so already."""
-    place = socket_of(project)
+def main(project: Path, place: Path) -> int:
+    """Serve a project's commands on the socket `place`; 0 at once if another engine does so already."""
     lock = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
+    for left in place.parent.glob(f"{place.stem}.*.modules"):  # of commands whose engine was killed
+        left.unlink(missing_ok=True)
     import_module(_PRELOADED[0])
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     draft = place.with_suffix(".new")
@@ -481,10 +562,10 @@ def main(project: Path) -> int:
     draft.chmod(0o600)
     listener.listen(64)
     draft.rename(place)  # whoever finds it is answered
-    EngineProcess(project, listener, lock).serve()
+    EngineProcess(project, place, listener, lock).serve()
     return 0
 
 
 if __name__ == "__main__":
     # as a module that has its name, so that what is forked finds one copy of it
-    sys.exit(import_module("instep.engine.serve").main(Path(sys.argv[1])))
+    sys.exit(import_module("instep.engine.serve").main(Path(sys.argv[1]), Path(sys.argv[2])))

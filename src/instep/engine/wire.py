@@ -18,12 +18,9 @@ _DESCRIPTORS = 4
 def send(to: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
     """Send a message; `descriptors` are open files that the receiver gets its own copies of."""
     data = json.dumps(message).encode()
-    begin = _LENGTH.pack(len(data))
-    if descriptors:
-        socket.send_fds(to, [begin], list(descriptors))
-    else:
-        to.sendall(begin)
-    to.sendall(data)
+    whole = _LENGTH.pack(len(data)) + data
+    sent = socket.send_fds(to, [whole], list(descriptors)) if descriptors else 0
+    to.sendall(whole[sent:])  # in one piece: a signal's message may come from within
 
 
 def receive(of: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:

@@ -13,6 +13,7 @@ import re
 import select
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from instep.engine.address import SOCKET
 from instep.engine.wire import receive, send
+from instep.errors import SetupError
 from instep.spark.given import CATALOG, apply_settings, own_settings
-from instep.spark.session import configuration, is_alive, local_master, start, stop
+from instep.spark.session import configuration, hush, is_alive, local_master, start, stop
 from instep.spark.settings import SparkSettings
 from instep.spark.tags import prefix_of
 
@@ -30,36 +32,47 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_READS = re.compile(
-    r"(AWS|AZURE|GOOGLE|GCP|SPARK|HADOOP|YARN|KUBERNETES|KRB5|JAVA|JDK|INSTEP_ARCHIVE|INSTEP_CACHE|PYSPARK|TMPDIR)(_.*)?"
-    r"|KRB5CCNAME|(HTTP|HTTPS|NO|ALL)_PROXY",
+    r"(AWS|AZURE|GOOGLE|GCP|SPARK|HADOOP|YARN|KUBERNETES|KRB5|JAVA|JDK|PYSPARK|PG|SSL|INSTEP_ARCHIVE|INSTEP_CACHE)(_?.*)"
+    r"|KRB5CCNAME|(HTTP|HTTPS|NO|ALL)_PROXY|(REQUESTS|CURL)_CA_BUNDLE|CLASSPATH|TMPDIR|HOME|PATH|LANG|LC_\w+|TZ",
     re.IGNORECASE,
 )
 """The variables that Spark's JVM and its workers read: other values, another JVM."""
-_SECRET = re.compile(r"SECRET|PASSWORD|TOKEN|ACCESS_KEY|ACCOUNT_KEY|SAS|CREDENTIAL(?!S$)", re.IGNORECASE)
-_NAMES_PLACE = re.compile(r"_(FILE|PATH|URI|URL)$")
+_SECRET = re.compile(r"SECRET|PASSW|TOKEN|KEY|SAS|CREDENTIAL|CONNECTION_STRING|AUTH", re.IGNORECASE)
+_OPTIONS = re.compile(r"_OPT(ION)?S$")
 _TRIES = 100
 _LOOKS = 1.0
 """Seconds between two looks whether the JVM is there."""
+_LATE = 60.0
+"""Seconds for which jobs of a command that has ended may still begin: it has asked for them before."""
 _lock = threading.Lock()
 _joined: SparkSession | None = None
 
 
 def attach(settings: SparkSettings) -> SparkSession | None:
-    """Return a session of this command in the engine's context; None if it needs a JVM of its own."""
+    """Return a session of this command in the engine's context; None if it needs a JVM of its own.
+
+    Raises SetupError if a second connection of the command needs settings that the context has not.
+    """
     global _joined
     with _lock:
-        if _joined is None and (answer := _ask(settings)) is not None:
+        first = _joined is None
+        if first and (answer := _ask(settings)) is not None:
             try:
-                _joined = _join(int(answer["port"]), str(answer["secret"]))
+                _joined = _join(answer)
             except Exception:  # it has just ended, whatever the reason: this command starts one of its own
                 _leave()
         if _joined is None:
             return None
         session: SparkSession = _joined.newSession()
-        if not apply_settings(session, own_settings(settings)):
+        if not (refused := apply_settings(session, own_settings(settings))):
             return session
-        _leave()
-        return None
+        if first:
+            _leave()
+            return None
+        raise SetupError(
+            f"Spark's session of this command cannot be given {', '.join(refused)}",
+            hint="sync the connections with other Spark settings by commands of their own",
+        )
 
 
 def _ask(settings: SparkSettings) -> dict[str, Any] | None:
@@ -67,7 +80,9 @@ def _ask(settings: SparkSettings) -> dict[str, Any] | None:
     place = os.environ.get(SOCKET)
     if not place or settings.remote or not local_master(settings.master) or (variables := _variables()) is None:
         return None
-    wanted = {"settings": _kept_settings(settings), "variables": variables}
+    umask = os.umask(0o077)
+    os.umask(umask)
+    wanted = {"settings": _kept_settings(settings), "variables": variables, "umask": umask, "folder": str(Path.cwd())}
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
             engine.connect(place)
@@ -81,18 +96,25 @@ def _ask(settings: SparkSettings) -> dict[str, Any] | None:
 def _variables() -> dict[str, str] | None:
     """Return the variables that the JVM has to have; None if one is a secret, which a JVM must not keep."""
     found = {name: value for name, value in os.environ.items() if _JVM_READS.fullmatch(name)}
-    has_secret = any(
-        "@" in value if name.upper().endswith("_PROXY") else _SECRET.search(name) and not _NAMES_PLACE.search(name)
-        for name, value in found.items()
-    )
-    return None if has_secret else found
+    return None if any(_holds_secret(name, value) for name, value in found.items()) else found
+
+
+def _holds_secret(name: str, value: str) -> bool:
+    if name.upper().endswith("_PROXY"):
+        return "@" in value
+    if _OPTIONS.search(name):
+        return bool(_SECRET.search(value))
+    return bool(_SECRET.search(name)) and not Path(value).is_file()  # of a file only the path is kept
 
 
 def _kept_settings(settings: SparkSettings) -> dict[str, Any]:
     """Return the settings that a JVM and its context are started with, without those that each session has."""
     said = asdict(replace(settings, catalogs={}, quick=True, resident=True))
     conf = {key: value for key, value in settings.conf.items() if not key.startswith(CATALOG)}
-    return {**said, "conf": conf, "stores": [*map(str, _stores(settings))]}
+    stores = [*map(str, _stores(settings))]
+    files = [*settings.jars, *settings.drivers, *stores]
+    changed = {file: Path(file).stat().st_mtime_ns for file in files if Path(file).is_file()}
+    return {**said, "conf": conf, "stores": stores, "changed": changed}
 
 
 def _stores(settings: SparkSettings) -> list[Path]:
@@ -101,15 +123,29 @@ def _stores(settings: SparkSettings) -> list[Path]:
     return jars.stores(configuration(settings), settings.cache)
 
 
-def _join(port: int, secret: str) -> SparkSession:
+def _join(answer: Mapping[str, Any]) -> SparkSession:
     """Make this process one of those that use the JVM's context, with a session of its own."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    class SharedContext(SparkContext):
+        """The keeper's context: what would end it, or the jobs of others, does nothing here."""
+
+        def stop(self) -> None:
+            if server := getattr(self, "_accumulatorServer", None):
+                server.shutdown()
+            with SparkContext._lock:
+                SparkContext._active_spark_context = None
+
+        def cancelAllJobs(self) -> None:
+            pass
+
+    told = {"PYSPARK_GATEWAY_PORT": str(answer["port"]), "PYSPARK_GATEWAY_SECRET": str(answer["secret"])}
     os.environ.update(told)
+    os.environ["PYSPARK_PYTHON"] = str(answer["python"])
     try:
         SparkContext._ensure_initialized()
+        hush()
     finally:
         for name in told:
             os.environ.pop(name, None)
@@ -117,7 +153,10 @@ def _join(port: int, secret: str) -> SparkSession:
     running = jvm.org.apache.spark.SparkContext.getOrCreate()
     java_context = jvm.org.apache.spark.api.java.JavaSparkContext(running)
     conf: Any = SparkConf(_jconf=running.getConf())
-    context = SparkContext(conf=conf, gateway=SparkContext._gateway, jsc=java_context)
+    context: Any = SharedContext(conf=conf, gateway=SparkContext._gateway, jsc=java_context)
+    # what tasks have counted is told to the keeper: a command that stands still would hold up the jobs of all
+    context._javaAccumulator = jvm.PythonAccumulatorV2(*answer["accumulator"], answer["secret"])
+    java_context.sc().register(context._javaAccumulator)
     base = jvm.org.apache.spark.sql.classic.SparkSession.builder().sparkContext(running).getOrCreate()
     atexit.register(_leave)
     return SparkSession(context, base.newSession())
@@ -141,17 +180,29 @@ def _leave() -> None:
 def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
     """Start Spark, tell the engine where it is, and keep it until the engine closes its end."""
     os.environ.update(wanted["variables"])
-    said = {key: value for key, value in wanted["settings"].items() if key != "stores"}
+    os.umask(wanted["umask"])
+    os.chdir(wanted["folder"])
+    said = {key: value for key, value in wanted["settings"].items() if key not in ("stores", "changed")}
     settings = SparkSettings(**{**said, "jars": tuple(said["jars"]), "drivers": tuple(said["drivers"])})
     session = start(replace(settings, drivers=(*wanted["settings"]["stores"], *settings.drivers)))
-    gateway: Any = session.sparkContext._gateway
-    parameters = gateway.gateway_parameters
-    send(peer, {"port": parameters.port, "secret": parameters.auth_token})
-    while is_alive():
+    context: Any = session.sparkContext
+    parameters = context._gateway.gateway_parameters
+    where = {
+        "port": parameters.port,
+        "secret": parameters.auth_token,
+        "python": context.pythonExec,
+        "accumulator": list(context._accumulatorServer.server_address),
+    }
+    send(peer, where)
+    ended: dict[int, float] = {}
+    while is_alive() and not context._jsc.sc().isStopped():
         if select.select([peer], [], [], _LOOKS)[0]:
             if (heard := _next(peer)) is None:
                 break
-            _cancel(session, int(heard["ended"]))
+            ended[int(heard["ended"])] = time.monotonic()
+        ended = {one: since for one, since in ended.items() if time.monotonic() - since < _LATE}
+        for one in ended:
+            _cancel(session, one)
     stop(session, timeout=10)
 
 
@@ -163,7 +214,7 @@ def _next(peer: socket.socket) -> dict[str, Any] | None:
 
 
 def _cancel(session: SparkSession, command: int) -> None:
-    """Cancel the jobs of a command that has ended, if it has left any."""
+    """Cancel the running jobs of a command that has ended, if it has left any."""
     with suppress(Exception):  # the JVM may be gone: the next command finds that out
         context: Any = session.sparkContext
         prefix = prefix_of(command)
@@ -174,7 +225,7 @@ def _cancel(session: SparkSession, command: int) -> None:
                 for job in (jobs.apply(i) for i in range(jobs.size()))
                 if str(job.status()) == "RUNNING"
                 for tag in str(job.jobTags().mkString("\n")).split("\n")
-                if tag.startswith(prefix)
+                if prefix in tag  # Spark puts the session's name before it
             }
             if not tags:
                 return

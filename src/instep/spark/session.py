@@ -197,7 +197,8 @@ def _memory(settings: SparkSettings) -> tuple[str, ...]:
 def _compiler(settings: SparkSettings) -> tuple[str, ...]:
     small = (os.cpu_count() or 1) <= 4
     little = settings.quick and not settings.resident
-    return (*(("-XX:TieredStopAtLevel=1",) if little else ()), *(("-XX:+UseSerialGC",) if small else ()))
+    lives = ("-XX:+ExitOnOutOfMemoryError",) if settings.resident else ()
+    return (*(("-XX:TieredStopAtLevel=1",) if little else ()), *(("-XX:+UseSerialGC",) if small else ()), *lives)
 
 
 def _adopt(jvm: Jvm) -> None:
@@ -208,13 +209,13 @@ def _adopt(jvm: Jvm) -> None:
     os.environ.update(told)
     try:
         SparkContext._ensure_initialized()
-        _hush()
+        hush()
     finally:
         for name in told:
             os.environ.pop(name, None)
 
 
-def _hush() -> None:
+def hush() -> None:
     """When the JVM ends, pyspark and py4j would print stack traces; the job itself says what happened."""
     from pyspark.accumulators import AccumulatorTCPServer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -61,7 +61,9 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T])
         try:
             return done.result()
         except KeyboardInterrupt:
-            connection.interrupt()
+            while not done.done():  # an interrupt before a statement begins is forgotten
+                connection.interrupt()
+                wait([done], 0.05)
             raise
 
 

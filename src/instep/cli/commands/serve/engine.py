@@ -15,7 +15,7 @@ from instep.errors import ProjectError, SetupError
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
 
-_NONE = "no engine runs for this project: the next command that needs one starts it"
+_NONE = "no engine runs for this project: start one with `instep engine start`"
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show the engine of this project: its commands, memory and Spark session.
 
-    A command starts it, and it ends after `engine_idle` without work. INSTEP_ENGINE=off and --no-engine do without.
+    `instep engine start` starts it, with INSTEP_ENGINE=on the first command; it ends after `engine_idle` without work.
     """
     from instep.engine.client import ask
 
@@ -42,7 +42,10 @@ def status() -> None:
 
 
 def start() -> None:
-    """Start the engine now, so that the first command finds it."""
+    """Start the engine: later commands of the project run in it, and find Spark's session warm.
+
+    --no-engine and INSTEP_ENGINE=off do without.
+    """
     from instep.engine.client import NoEngine, ask
     from instep.engine.client import start as start_engine
 
@@ -64,7 +67,7 @@ def stop() -> None:
 
     found = ask(_project(), "stop")
     running = len(found["commands"]) if found else 0
-    text = f"the engine ends with its last command; {running} run" if running else "the engine has stopped"
+    text = f"the engine ends with its last command; {running} run" if running else "the engine stops"
     emit(_document(found), lambda out: out.write(text if found else _NONE))
 
 
