@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -226,14 +227,20 @@ def test_without_the_variable_commands_go_to_one_that_was_started(place: Place) 
     assert place.status()["commands_run"] == 1
 
 
-def test_another_nice_value_makes_another_engine(place: Place) -> None:
+def fewer_files() -> None:
+    """Lower a limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+
+
+def test_another_limit_makes_another_engine(place: Place) -> None:
     place.run("sync")
-    command = place.begin("sync", preexec_fn=lambda: os.nice(3))
+    command = place.begin("sync", preexec_fn=fewer_files)
     finish(command)
     assert (command.returncode, place.status()["commands_run"]) == (0, 1)
     folder = place.sockets / "instep"
     assert len([*folder.glob("*.sock")]) == 2
-    lower = place.begin("engine", "stop", preexec_fn=lambda: os.nice(3))
+    lower = place.begin("engine", "stop", preexec_fn=fewer_files)
     finish(lower)
 
 

@@ -42,9 +42,9 @@ def status() -> None:
 
 
 def start() -> None:
-    """Start the engine: later commands of the project run in it, and find Spark's session warm.
+    """Start the engine, in which later commands of the project run.
 
-    --no-engine and INSTEP_ENGINE=off do without.
+    They start at once and find Spark's session warm. --no-engine and INSTEP_ENGINE=off do without.
     """
     from instep.engine.client import NoEngine, ask
     from instep.engine.client import start as start_engine
