@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -51,6 +52,13 @@ def test_a_server_that_cannot_merge_is_told_before_it_tries(server: ConnectServe
             check_server(session, "nolake", file)
     finally:
         session.stop()
+
+
+def test_a_session_leaves_the_import_path_of_this_process_as_it_was(server: ConnectServer) -> None:
+    """The package's archive for the server, found first, would hide the files that children of this process run."""
+    before = list(sys.path)
+    start(SparkSettings(remote=server.url)).stop()
+    assert sys.path == before
 
 
 def test_a_setting_that_is_the_servers_own(on_connect: Demo, server: ConnectServer) -> None:

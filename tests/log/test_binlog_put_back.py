@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from binlog_world import BinlogWorld
 
+from instep.sources.mysql.binlog.log import MySqlLog, Position
 from mariadb import MariaServer, launch, open_as
 from sync_world import counts
 
@@ -67,3 +68,18 @@ def test_a_server_that_was_put_back_fails_its_tables(
     world.run("UPDATE t SET v = 7 WHERE id = 3")
     assert counts(world.sync(), "t")[0] == 1
     assert world.differing() == {}
+
+
+def test_a_place_where_no_event_begins_is_of_another_history(binlog_world: BinlogWorld) -> None:
+    """The file's birth alone does not show it: a server that was put back within the same second has the same."""
+    world = binlog_world.loaded()
+    log = MySqlLog(world.database.config)
+    log.state()
+    file, begin = log._server.end
+    world.run("UPDATE t SET v = 8 WHERE id = 3")
+    log.state()
+    end = log._server.end[1]
+    birth = log._birth((file, begin))
+    assert {at: log.fault(str(Position(file, at, birth))) for at in (begin, end)} == {begin: "", end: ""}
+    for at in (begin + 1, begin + 4, begin + 19, end - 1):
+        assert "has gone back: no event begins at" in log.fault(str(Position(file, at, birth))), at

@@ -6,6 +6,7 @@ pyarrow and the source's driver have to be installed there; they are not pure Py
 from __future__ import annotations
 
 import atexit
+import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,8 +43,10 @@ def ship(spark: SparkSession) -> None:
     folder = Temporary("ship")
     atexit.register(folder.close)
     file = str(package(Path(folder.path)))
+    paths = list(sys.path)
     if context is None:
         spark.addArtifacts(file, pyfile=True)
     else:
         context.addPyFile(file)
+    sys.path[:] = [path for path in sys.path if path in paths]  # a child of this process has files to run
     _shipped.add(where)

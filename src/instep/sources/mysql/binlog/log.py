@@ -237,6 +237,9 @@ class MySqlLog:
             return f"the server's binary log has gone back behind {place}"
         if self._birth((place.file, place.at)) != place.birth:
             return f"the server's binary log was started anew: {place.file} is another one than it was"
+        with dump(self._reached, place.spot) as stream:  # births are whole seconds: another file can have the same
+            if not stream.begins_event():
+                return f"the server's binary log has gone back: no event begins at {place}"
         return ""
 
     def _birth(self, spot: Spot) -> int:

@@ -23,7 +23,7 @@ from instep.sources.mysql.binlog.wire import (
     decode,
     header,
 )
-from instep.sources.mysql.connect import MySqlConfig, dial, run, translated
+from instep.sources.mysql.connect import MySqlConfig, dial, driver, run, translated
 
 if TYPE_CHECKING:
     import pymysql
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _DUMP = 0x12
 _END_OF_FILE = 1
 """The server says when there is nothing more, and does not wait for it."""
+_UNREADABLE_LOG = 1236
+"""The server's error for a place where it finds no event."""
 _SETTINGS = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum,"
     " @mariadb_slave_capability = 4"
@@ -70,6 +72,25 @@ class BinlogStream:
                 return
         if upto is not None:
             raise ReadError(f"the binary log ended before {upto[0]}:{upto[1]}", hint="sync again")
+
+    def begins_event(self) -> bool:
+        """Return whether an event begins where this starts: in a file of another history, most likely none does."""
+        summed = False
+        try:
+            for data in self._packets():
+                about = header(data)
+                if about.kind == FORMAT:
+                    summed = cast(Format, decode(data)).summed
+                elif about.end:  # 0: the server tells it, it is not in the file
+                    checked(data, summed)
+                    return about.end == (self.start[1] + about.size) & 0xFFFF_FFFF
+        except ReadError:
+            return False
+        except driver().MySQLError as error:
+            if error.args[:1] != (_UNREADABLE_LOG,):
+                raise
+            return False
+        return True
 
     def _event(self, data: bytes) -> Event | None:
         """A table that is mapped for each of its transactions is the same object."""
