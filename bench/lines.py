@@ -207,7 +207,7 @@ class InstepLine(Line):
 
     def variables(self, task: Task) -> Mapping[str, str]:
         cache = os.environ.get("INSTEP_CACHE", str(REPOSITORY / ".cache" / "instep"))
-        return {"INSTEP_CACHE": cache, "INSTEP_ENGINE": "off"}
+        return {"INSTEP_CACHE": cache, "INSTEP_RESIDENT": "off"}
 
     def location(self, task: Task, table: str) -> Path:
         return task.folder / ("lake.duckdb" if self.format == "duckdb" else "lake")
@@ -253,7 +253,7 @@ class ResidentLine(WarmLine):
         return record
 
     def variables(self, task: Task) -> Mapping[str, str]:
-        return {**super().variables(task), "INSTEP_ENGINE": "on"}
+        return {**super().variables(task), "INSTEP_RESIDENT": "on"}
 
     def _sync(self, task: Task, schema: str, table: str) -> Sequence[str | Path]:
         return [self.program(), "sync", project.CONNECTION, "--project", task.folder, "--table", f"{schema}.{table}"]

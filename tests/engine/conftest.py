@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from engine_world import PROJECT, Place
 @pytest.fixture
 def make_place(tmp_path: Path) -> Iterator[Callable[..., Place]]:
     sockets = Path(tempfile.mkdtemp(dir="/tmp", prefix="e-"))  # paths of sockets have at most 107 characters
+    (sockets / "tmp").mkdir()
     made: list[Place] = []
 
     def make(engine: str = "inline", idle: str = "15m") -> Place:
@@ -28,11 +27,12 @@ def make_place(tmp_path: Path) -> Iterator[Callable[..., Place]]:
         made.append(Place(tmp_path, sockets))
         return made[-1]
 
-    yield make
-    for place in made:
-        if (pid := place.status().get("pid")) is not None:
-            os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(sockets)
+    try:
+        yield make
+    finally:
+        for place in made:
+            place.close()
+        shutil.rmtree(sockets)
 
 
 @pytest.fixture

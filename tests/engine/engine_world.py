@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 COMMAND = (sys.executable, "-m", "instep.cli.entry")
 PATIENCE = 120.0
 """Seconds that a machine which is ten times slower may take for what takes a moment."""
+WHOLE = 600.0
+"""Seconds for a command that starts Spark there."""
 PROJECT = """version: 1
 engine: {engine}
 engine_idle: {idle}
@@ -39,13 +42,8 @@ def until(true: Callable[[], object]) -> None:
 
 
 def finish(command: subprocess.Popen[str]) -> tuple[str, str]:
-    """Wait for a command; return its output and its errors."""
-    try:
-        return command.communicate(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        command.kill()
-        command.communicate()
-        raise
+    """Wait for a command; return its output and its errors. What a late one has started ends with its test."""
+    return command.communicate(timeout=WHOLE)
 
 
 def state_of(pid: int) -> str:
@@ -60,6 +58,31 @@ def lives(pid: int) -> bool:
     return state_of(pid) not in ("", "Z")
 
 
+def end_all(sockets: Path) -> None:
+    """Kill the commands, engines, keepers and JVMs that have this folder for their sockets, whoever started them."""
+    mark = f"XDG_RUNTIME_DIR={sockets}".encode()
+
+    def found() -> list[int]:
+        pids = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+        return [pid for pid in pids if mark in surroundings_of(pid)]
+
+    def none_left() -> bool:
+        for pid in (left := found()):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    until(none_left)
+
+
+def surroundings_of(pid: int) -> list[bytes]:
+    """What a process that lives was given as its environment."""
+    with suppress(OSError):
+        if lives(pid):
+            return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return []
+
+
 @dataclass
 class Place:
     """A project, and commands in it. `env` is added to their environment."""
@@ -67,23 +90,40 @@ class Place:
     folder: Path
     sockets: Path
     env: dict[str, str] = field(default_factory=dict)
+    begun: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End all that runs here."""
+        end_all(self.sockets)
+        for command in self.begun:
+            with command:  # its pipes are closed, and its end is read
+                command.kill()
 
     @property
     def environment(self) -> dict[str, str]:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "INSTEP_ENGINE"))}
-        return {**plain, "XDG_RUNTIME_DIR": str(self.sockets), "INSTEP_ENGINE": "on", **self.env}
+        plain = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "INSTEP_RESIDENT"))
+        }
+        own = {
+            "XDG_RUNTIME_DIR": str(self.sockets),
+            "TMPDIR": str(self.sockets / "tmp"),  # what killed commands leave is nothing that other tests find
+            "INSTEP_RESIDENT": "on",
+            "INSTEP_ARCHIVE": "off",  # nothing is made for later ones, either
+        }
+        return {**plain, **own, **self.env}
 
     def begin(self, *words: str, **settings: Any) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
-        return subprocess.Popen(
+        made = subprocess.Popen(
             [*COMMAND, *words], cwd=self.folder, env=self.environment, text=True, stdout=pipe, stderr=pipe, **settings
         )
+        self.begun.append(made)
+        return made
 
     def run(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        command = [*COMMAND, *words]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment, text=True, capture_output=True, input=given, check=False
-        )
+        command = self.begin(*words, stdin=subprocess.PIPE)
+        out, err = command.communicate(given, timeout=WHOLE)
+        return subprocess.CompletedProcess(command.args, command.returncode, out, err)
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.run("engine", "status", "--output", "json").stdout)

@@ -135,7 +135,7 @@ def test_it_can_be_done_without(place: Place, make_place: Callable[..., Place], 
     words = ["sync"]
     match how:
         case "the variable":
-            place.env["INSTEP_ENGINE"] = "off"
+            place.env["INSTEP_RESIDENT"] = "off"
         case "the project":
             file = place.folder / "instep.yml"
             file.write_text(file.read_text().replace("15m", "0"))
@@ -219,7 +219,7 @@ def test_it_ends_when_it_is_stopped(place: Place) -> None:
 
 
 def test_without_the_variable_commands_go_to_one_that_was_started(place: Place) -> None:
-    place.env["INSTEP_ENGINE"] = ""
+    place.env["INSTEP_RESIDENT"] = ""
     assert place.run("sync").returncode == 0
     assert not place.status()["running"]
     assert place.run("engine", "start").returncode == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,10 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("engi
 
 
 @pytest.fixture
-def place(make_place: Callable[..., Place]) -> Iterator[Place]:
-    place = make_place("spark")
-    yield place
-    place.run("engine", "stop")
+def place(make_place: Callable[..., Place]) -> Place:
+    return make_place("spark")
 
 
 def jvms(place: Place) -> list[int]:
@@ -71,9 +69,9 @@ def test_the_jobs_of_a_killed_command_end_and_the_next_one_runs(place: Place, po
     postgres.execute("create table t (id int primary key, v text)")
     postgres.execute("insert into t select n, n::text from generate_series(1, 2000) n")
     config = postgres.config
-    place.env["PG_PASSWORD"] = config.password
+    place.env["APP_PASSWORD"] = config.password
     login = f"host: {config.host}, port: {config.port}, database: {config.database}, user: {config.user}"
-    source = f"app: {{type: postgres, {login}, password: '${{env:PG_PASSWORD}}', tls: {{mode: disable}}"
+    source = f"app: {{type: postgres, {login}, password: '${{env:APP_PASSWORD}}', tls: {{mode: disable}}"
     file = place.folder / "instep.yml"
     before = file.read_text().replace("app: {type: sqlite, path: app.db", source)
     file.write_text(before)

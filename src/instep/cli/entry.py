@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
-from instep.engine.address import ENGINE, PROJECT_FILE, project_folder
+from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder
 
 _HERE = ("--no-engine", "--help", "-h", "--version")
 """Options with which a command runs in this process."""
@@ -76,12 +76,12 @@ def run() -> NoReturn:
 
 def _is_wanted(arguments: list[str]) -> bool:
     """Return whether an engine is started where there is none."""
-    return os.environ.get(ENGINE, "").lower() in ("on", "1", "yes", "true") and _command(arguments) in _STARTS
+    return os.environ.get(RESIDENT, "").lower() in ("on", "1", "yes", "true") and _command(arguments) in _STARTS
 
 
 def _resident_project(arguments: list[str]) -> Path | None:
     """Return the folder of the project whose engine may run the command; None if it runs in this process."""
-    if not sys.platform.startswith("linux") or os.environ.get(ENGINE, "").lower() in ("off", "0", "no", "false"):
+    if not sys.platform.startswith("linux") or os.environ.get(RESIDENT, "").lower() in ("off", "0", "no", "false"):
         return None
     if any(name.startswith(_READ_ONCE) and name not in _HEEDED for name in os.environ):
         return None

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import instep
 
-ENGINE = "INSTEP_ENGINE"
+RESIDENT = "INSTEP_RESIDENT"
 """The variable that says whether commands start an engine (`on`), or run in their own process whatever runs (`off`)."""
 PROJECT_FILE = "instep.yml"
 _LONGEST = 107
 """Bytes of a socket's path."""
-SOCKET = "INSTEP_ENGINE_SOCKET"
+SOCKET = "INSTEP_RESIDENT_SOCKET"
 """The variable by which a command knows the engine that has forked it."""
 
 

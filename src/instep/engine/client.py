@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.engine.address import socket_of
-from instep.engine.wire import receive, send, user_of
+from instep.engine.wire import TELLS_AFTER, log_of, receive, send, user_of
 
 PASSED_ON = (
     "PATH",
@@ -37,6 +37,8 @@ STARTS_WITHIN = 60.0
 """Seconds that an engine may take until it listens."""
 _OTHER_LISTENS_WITHIN = 10.0
 """Seconds that one may take which somebody else has started."""
+_ANSWERS_WITHIN = 60.0
+"""Seconds that an engine may take to answer: it forks and looks, and works at nothing itself."""
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 LOST = (
     "error: the engine that ran this command has ended\n"
@@ -71,6 +73,7 @@ def ask(project: Path, what: str) -> dict[str, Any] | None:
     except NoEngine:
         return None
     with peer, suppress(OSError):
+        peer.settimeout(_ANSWERS_WITHIN)
         send(peer, {"ask": what})
         return receive(peer)[0]
     return None
@@ -82,7 +85,7 @@ def start(project: Path) -> None:
 
     try:
         place = socket_of(project)
-        log = place.with_suffix(".log")
+        log = log_of(place)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise NoEngine(str(error)) from error
@@ -100,7 +103,11 @@ def start(project: Path) -> None:
     finally:
         os.close(output)
     end, waits = time.monotonic() + STARTS_WITHIN, False
-    while time.monotonic() < end:
+    tells = time.monotonic() + TELLS_AFTER
+    while (now := time.monotonic()) < end:
+        if now >= tells:
+            sys.stderr.write(f"waiting for the engine of {project} to start, which writes to {log}\n")
+            tells = end
         with suppress(NoEngine):
             connect(project).close()
             return
@@ -110,7 +117,7 @@ def start(project: Path) -> None:
             end = min(end, time.monotonic() + _OTHER_LISTENS_WITHIN) if not waits else end
             waits = True
         time.sleep(0.01)
-    raise NoEngine("it does not listen")
+    raise NoEngine(f"it does not listen after {STARTS_WITHIN:.0f} s: {log}")
 
 
 def run(arguments: list[str], project: Path, *, starts: bool) -> int:
@@ -139,12 +146,14 @@ def _hand_over(peer: socket.socket, arguments: list[str]) -> bool:
     reads, writes = os.pipe()
     streams = [_open(number) for number in range(3)]
     try:
+        peer.settimeout(_ANSWERS_WITHIN)
         send(peer, {"ask": "run"}, [*streams, reads])
         os.close(reads)
         reads = -1
         answer = receive(peer)[0]
         if answer is None or "begun" not in answer:
             return False
+        peer.settimeout(None)
         with os.fdopen(writes, "wb") as pipe:
             writes = -1
             pipe.write(_command(arguments))

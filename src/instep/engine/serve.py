@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from instep.engine.address import PROJECT_FILE, SOCKET
 from instep.engine.command import become, end_with
-from instep.engine.wire import receive, send, user_of
+from instep.engine.wire import SPARK_WITHIN, log_of, receive, send, user_of
 
 IDLE = 900.0
 """Seconds that an engine without work goes on, where the project does not say it."""
@@ -76,6 +76,7 @@ class Keeper:
     pid: int
     peer: socket.socket
     settings: dict[str, Any]
+    begun: float
     answer: dict[str, Any] | None = None
     waiting: list[socket.socket] = field(default_factory=list)
     served: int = 0
@@ -268,7 +269,7 @@ class EngineProcess:
             if command := self.commands.pop(pid, None):
                 self._ended(command, code)
             elif self.keeper and self.keeper.pid == pid:
-                self._forget_keeper("Spark's process has ended")
+                self._forget_keeper({"ended": "while it started"})
             self.ending = [one for one in self.ending if one.pid != pid]
 
     def _ended(self, command: Command, code: int) -> None:
@@ -293,6 +294,8 @@ class EngineProcess:
                 _signal(command.pid, signal.SIGKILL)
         if self.keeper and self.keeper.is_worn and not any(one.on_spark for one in self.commands.values()):
             self._end_keeper()
+        if self.keeper and not self.keeper.answer and now - self.keeper.begun > SPARK_WITHIN:
+            self._end_keeper(patience=0, answer={"late": SPARK_WITHIN})
         self._kill_late()
         if now - self._looked < _LOOKS or self.stopping:
             return
@@ -344,7 +347,7 @@ class EngineProcess:
         pid = _forked(lambda engine: _keep(theirs, settings, engine), self._leave_to, ours)
         theirs.close()
         ours.settimeout(_MESSAGE_SECONDS)
-        keeper = self.keeper = Keeper(pid, ours, settings)
+        keeper = self.keeper = Keeper(pid, ours, settings, time.monotonic())
         self.events.register(ours, selectors.EVENT_READ, lambda: self._keeper_said(keeper))
 
     def _keeper_said(self, keeper: Keeper) -> None:
@@ -368,21 +371,21 @@ class EngineProcess:
             one.close()
         keeper.waiting.clear()
 
-    def _forget_keeper(self, why: str) -> None:
+    def _forget_keeper(self, answer: dict[str, Any]) -> None:
         assert self.keeper is not None
-        self._tell_waiting(self.keeper, {"refused": why})
+        self._tell_waiting(self.keeper, answer)
         with suppress(KeyError, ValueError):
             self.events.unregister(self.keeper.peer)
         self.keeper.peer.close()
         self.keeper = None
 
-    def _end_keeper(self) -> None:
+    def _end_keeper(self, *, patience: float = 2 * _PATIENCE, answer: dict[str, Any] | None = None) -> None:
         """Have the keeper end, and its JVM with it; others are answered meanwhile."""
         if (keeper := self.keeper) is None:
             return
-        keeper.ends_until = time.monotonic() + 2 * _PATIENCE
+        keeper.ends_until = time.monotonic() + patience
         self.ending.append(keeper)
-        self._forget_keeper("Spark's process ends")
+        self._forget_keeper(answer or {"ended": "because it was told to"})
 
     def _kill_late(self) -> None:
         for one in self.ending:
@@ -552,6 +555,8 @@ def main(project: Path, place: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
+    with suppress(OSError):
+        os.truncate(log_of(place), 0)  # what earlier engines said
     for left in place.parent.glob(f"{place.stem}.*.modules"):  # of commands whose engine was killed
         left.unlink(missing_ok=True)
     import_module(_PRELOADED[0])

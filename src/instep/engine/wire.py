@@ -7,12 +7,17 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 _LENGTH = struct.Struct("!I")
 _MOST = 64 << 20
 """Bytes of a message: an environment and arguments are far below."""
 _DESCRIPTORS = 4
+SPARK_WITHIN = 300.0
+"""Seconds that the keeper may take until Spark's session is there: a machine that is ten times slower needs half."""
+TELLS_AFTER = 5.0
+"""Seconds after which whoever waits for another process says so."""
 
 
 def send(to: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -57,3 +62,19 @@ def user_of(peer: socket.socket) -> int:
     """Return the user id of the process at the other end, as the kernel says."""
     _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(user)
+
+
+def log_of(place: Path) -> Path:
+    """Return the file that an engine, its keeper and what they start write to; `place` is the engine's socket."""
+    return place.with_suffix(".log")
+
+
+def last_said(place: Path) -> str:
+    """Return the end of an engine's log on one line, as it stands there: whoever shows it takes secrets out."""
+    try:
+        with log_of(place).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " | ".join(line.strip() for line in lines[-4:] if line.strip())

@@ -12,8 +12,11 @@ import os
 import re
 import select
 import socket
+import socketserver
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -21,8 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.engine.address import SOCKET
-from instep.engine.wire import receive, send
+from instep.engine.wire import SPARK_WITHIN, TELLS_AFTER, last_said, log_of, receive, send
 from instep.errors import SetupError
+from instep.logs import clean
 from instep.spark.given import CATALOG, apply_settings, own_settings
 from instep.spark.session import configuration, hush, is_alive, local_master, start, stop
 from instep.spark.settings import SparkSettings
@@ -38,7 +42,12 @@ _JVM_READS = re.compile(
 )
 """The variables that Spark's JVM and its workers read: other values, another JVM."""
 _SECRET = re.compile(r"SECRET|PASSW|TOKEN|KEY|SAS|CREDENTIAL|CONNECTION_STRING|AUTH", re.IGNORECASE)
+_REUSE = "spark.python.worker.reuse"
 _OPTIONS = re.compile(r"_OPT(ION)?S$")
+_SLACK = 30.0
+"""Seconds that the engine has beyond its own bound to say what became of Spark."""
+_TELLS_WHERE = SPARK_WITHIN * 0.9
+"""Seconds after which a keeper that still starts Spark says where it stands."""
 _TRIES = 100
 _LOOKS = 1.0
 """Seconds between two looks whether the JVM is there."""
@@ -51,7 +60,8 @@ _joined: SparkSession | None = None
 def attach(settings: SparkSettings) -> SparkSession | None:
     """Return a session of this command in the engine's context; None if it needs a JVM of its own.
 
-    Raises SetupError if a second connection of the command needs settings that the context has not.
+    Raises SetupError if Spark is not there in time, or a second connection of the command needs settings that the
+    context has not.
     """
     global _joined
     with _lock:
@@ -87,10 +97,30 @@ def _ask(settings: SparkSettings) -> dict[str, Any] | None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
             engine.connect(place)
             send(engine, {"ask": "spark", "command": os.getpid(), "settings": wanted})
-            answer = receive(engine)[0]
+            answer = _answer(engine, Path(place))
     except OSError:
         return None
-    return answer if answer is not None and "port" in answer else None  # what is wrong is said by a JVM of its own
+    if how := answer.get("ended"):
+        said = clean(last_said(Path(place))) or log_of(Path(place))
+        sys.stderr.write(f"the engine's Spark has ended {how}, and this command starts its own: {said}\n")
+    return answer if "port" in answer else None  # what is wrong is said by a JVM of its own
+
+
+def _answer(engine: socket.socket, place: Path) -> dict[str, Any]:
+    """Return what the engine answers, and say after a while what is waited for; SetupError if it takes too long."""
+    answer: dict[str, Any] | None = {"late": SPARK_WITHIN + _SLACK}
+    if not select.select([engine], [], [], TELLS_AFTER)[0]:
+        sys.stderr.write(f"waiting for the engine's Spark to start, which writes to {log_of(place)}\n")
+    if select.select([engine], [], [], SPARK_WITHIN + _SLACK)[0]:
+        engine.settimeout(_SLACK)
+        answer = receive(engine)[0]
+    if answer is not None and (seconds := answer.get("late")):
+        raise SetupError(
+            f"the engine's Spark is not there after {seconds:.0f} s: {clean(last_said(place)) or 'it says nothing'} "
+            f"({log_of(place)})",
+            hint="`instep engine stop` ends it; `--no-engine` runs a command with a Spark of its own",
+        )
+    return answer or {"ended": "with the engine"}
 
 
 def _variables() -> dict[str, str] | None:
@@ -155,8 +185,7 @@ def _join(answer: Mapping[str, Any]) -> SparkSession:
     conf: Any = SparkConf(_jconf=running.getConf())
     context: Any = SharedContext(conf=conf, gateway=SparkContext._gateway, jsc=java_context)
     # what tasks have counted is told to the keeper: a command that stands still would hold up the jobs of all
-    context._javaAccumulator = jvm.PythonAccumulatorV2(*answer["accumulator"], answer["secret"])
-    java_context.sc().register(context._javaAccumulator)
+    context._javaAccumulator = jvm.org.apache.spark.util.AccumulatorContext.get(answer["counts"]).get()
     base = jvm.org.apache.spark.sql.classic.SparkSession.builder().sparkContext(running).getOrCreate()
     atexit.register(_leave)
     return SparkSession(context, base.newSession())
@@ -170,11 +199,22 @@ def _leave() -> None:
     from pyspark.sql import SparkSession
 
     gateway: Any = SparkContext._gateway
+    _forget_objects(gateway)
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     with suppress(Exception):  # it may be gone
         gateway.close()
+
+
+def _forget_objects(gateway: Any) -> None:
+    """Have the JVM forget what this process refers to: sessions with their settings and catalogs, plans, rows."""
+    from py4j.finalizer import ThreadSafeFinalizer  # type: ignore[import-untyped]
+
+    with suppress(Exception):  # it may be gone
+        client = gateway._gateway_client
+        for key in tuple(ThreadSafeFinalizer.finalizers):
+            client.garbage_collect_object(key.removeprefix(f"{client.address}{client.port}"))
 
 
 def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
@@ -184,14 +224,26 @@ def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
     os.chdir(wanted["folder"])
     said = {key: value for key, value in wanted["settings"].items() if key not in ("stores", "changed")}
     settings = SparkSettings(**{**said, "jars": tuple(said["jars"]), "drivers": tuple(said["drivers"])})
-    session = start(replace(settings, drivers=(*wanted["settings"]["stores"], *settings.drivers)))
+    settings = replace(
+        settings,
+        drivers=(*wanted["settings"]["stores"], *settings.drivers),
+        conf={_REUSE: "false", **settings.conf},  # what a task was given goes with its process
+    )
+    print(f"process {os.getpid()} starts Spark", flush=True)
+    late = threading.Timer(_TELLS_WHERE, _tell_where)
+    late.daemon = True
+    late.start()
+    session = start(settings)
     context: Any = session.sparkContext
+    counts = _count_for_commands(context)
+    late.cancel()
+    print(f"process {os.getpid()} has Spark", flush=True)
     parameters = context._gateway.gateway_parameters
     where = {
         "port": parameters.port,
         "secret": parameters.auth_token,
         "python": context.pythonExec,
-        "accumulator": list(context._accumulatorServer.server_address),
+        "counts": counts.id(),
     }
     send(peer, where)
     ended: dict[int, float] = {}
@@ -204,6 +256,34 @@ def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
         for one in ended:
             _cancel(session, one)
     stop(session, timeout=10)
+
+
+def _count_for_commands(context: Any) -> Any:
+    """Return the accumulator of all commands, whose counts come here as soon as a task ends.
+
+    Spark's scheduler waits until they are read: pyspark's own server, which reads one connection until that ends, has
+    the keeper's.
+    """
+    from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
+
+    class CountServer(socketserver.ThreadingMixIn, AccumulatorTCPServer):
+        """One that reads all its connections."""
+
+        daemon_threads = True
+
+    secret = context._gateway.gateway_parameters.auth_token
+    server = CountServer(("127.0.0.1", 0), UpdateRequestHandler, secret)
+    threading.Thread(target=server.serve_forever, name="counts", daemon=True).start()
+    counts = context._jvm.PythonAccumulatorV2(*server.server_address, secret)
+    context._jsc.sc().register(counts)
+    return counts
+
+
+def _tell_where() -> None:
+    """Write to the log where this process stands."""
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    stack = reversed(traceback.extract_stack(frame)[-5:])
+    print("it stands in", *(f"{at.name} ({Path(at.filename).name}:{at.lineno})" for at in stack), flush=True)
 
 
 def _next(peer: socket.socket) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show the engine of this project: its commands, memory and Spark session.
 
-    `instep engine start` starts it, with INSTEP_ENGINE=on the first command; it ends after `engine_idle` without work.
+    `instep engine start` starts it, with INSTEP_RESIDENT=on the first command; it ends after `engine_idle` of rest.
     """
     from instep.engine.client import ask
 
@@ -44,7 +44,7 @@ def status() -> None:
 def start() -> None:
     """Start the engine, in which later commands of the project run.
 
-    They start at once and find Spark's session warm. --no-engine and INSTEP_ENGINE=off do without.
+    They start at once and find Spark's session warm. --no-engine and INSTEP_RESIDENT=off do without.
     """
     from instep.engine.client import NoEngine, ask
     from instep.engine.client import start as start_engine
