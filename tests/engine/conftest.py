@@ -13,9 +13,16 @@ from engine_world import PROJECT, Place
 
 
 @pytest.fixture
-def make_place(tmp_path: Path) -> Iterator[Callable[..., Place]]:
-    sockets = Path(tempfile.mkdtemp(dir="/tmp", prefix="e-"))  # paths of sockets have at most 107 characters
-    (sockets / "tmp").mkdir()
+def sockets() -> Iterator[Path]:
+    """A folder with a short path: those of sockets have at most 107 characters."""
+    made = Path(tempfile.mkdtemp(dir="/tmp", prefix="e-"))
+    (made / "tmp").mkdir()
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def make_place(tmp_path: Path, sockets: Path) -> Iterator[Callable[..., Place]]:
     made: list[Place] = []
 
     def make(engine: str = "inline", idle: str = "15m") -> Place:
@@ -32,7 +39,6 @@ def make_place(tmp_path: Path) -> Iterator[Callable[..., Place]]:
     finally:
         for place in made:
             place.close()
-        shutil.rmtree(sockets)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = (sys.executable, "-m", "instep.cli.entry")
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds that a machine which is ten times slower may take for what takes a moment."""
 WHOLE = 600.0
 """Seconds for a command that starts Spark there."""
@@ -56,6 +56,22 @@ def state_of(pid: int) -> str:
 def lives(pid: int) -> bool:
     """Whether a process runs, and is more than an entry that its parent has not read."""
     return state_of(pid) not in ("", "Z")
+
+
+def memory_of(pid: int) -> bytes:
+    """What a process has in its heap and stack."""
+    found = bytearray()
+    with Path(f"/proc/{pid}/mem").open("rb") as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, mode, *_ = line.split()
+            if mode.startswith("rw"):
+                begin, end = (int(part, 16) for part in span.split("-"))
+                memory.seek(begin)
+                try:
+                    found += memory.read(end - begin)
+                except OSError:
+                    continue
+    return bytes(found)
 
 
 def end_all(sockets: Path) -> None:

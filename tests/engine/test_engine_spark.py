@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from engine_world import Place, finish, lives, until
+from engine_world import Place, finish, lives, memory_of, until
 
 from instep.engine.serve import descendants
 from postgres_server import Database
 
+USER, SECRET = "engine_reader", b"hunter2-hunter2"
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("engine")]
 
 
@@ -23,14 +24,18 @@ def place(make_place: Callable[..., Place]) -> Place:
     return make_place("spark")
 
 
-def jvms(place: Place) -> list[int]:
-    """The processes of Java below the engine."""
-    found = []
+def programs(place: Place) -> dict[int, str]:
+    """The programs of the engine's processes that live."""
+    found = {}
     for pid in descendants(place.status()["pid"]):
         with suppress(OSError):
-            if Path(f"/proc/{pid}/exe").readlink().name == "java":
-                found.append(pid)
+            found[pid] = Path(f"/proc/{pid}/exe").readlink().name
     return found
+
+
+def jvms(place: Place) -> list[int]:
+    """The processes of Java below the engine."""
+    return [pid for pid, program in programs(place).items() if program == "java"]
 
 
 def readers(postgres: Database) -> int:
@@ -65,12 +70,16 @@ def test_a_secret_of_the_environment_makes_a_jvm_of_its_own(place: Place) -> Non
 
 
 @pytest.mark.server
-def test_the_jobs_of_a_killed_command_end_and_the_next_one_runs(place: Place, postgres: Database) -> None:
+def test_the_jobs_of_a_killed_command_end_and_the_next_one_runs(
+    place: Place, postgres: Database, request: pytest.FixtureRequest
+) -> None:
     postgres.execute("create table t (id int primary key, v text)")
     postgres.execute("insert into t select n, n::text from generate_series(1, 2000) n")
+    postgres.execute(f"create role {USER} superuser login password '{SECRET.decode()}'")
+    request.addfinalizer(lambda: postgres.execute(f"drop role {USER}"))
     config = postgres.config
-    place.env["APP_PASSWORD"] = config.password
-    login = f"host: {config.host}, port: {config.port}, database: {config.database}, user: {config.user}"
+    place.env["APP_PASSWORD"] = SECRET.decode()
+    login = f"host: {config.host}, port: {config.port}, database: {config.database}, user: {USER}"
     source = f"app: {{type: postgres, {login}, password: '${{env:APP_PASSWORD}}', tls: {{mode: disable}}"
     file = place.folder / "instep.yml"
     before = file.read_text().replace("app: {type: sqlite, path: app.db", source)
@@ -87,7 +96,10 @@ def test_the_jobs_of_a_killed_command_end_and_the_next_one_runs(place: Place, po
     until(lambda: not readers(postgres))
     file.write_text(before)
     assert (place.run("sync").returncode, place.rows()) == (0, 2000)
-    assert len(jvms(place)) == 1
+    [jvm] = jvms(place)
+    until(lambda: len(descendants(jvm)) == 2)  # what forks Spark's workers, each of which ends with its task
+    knowing = [pid for pid, name in programs(place).items() if name != "java" and SECRET in memory_of(pid)]
+    assert (knowing, len(programs(place))) == ([], 4)
 
 
 def test_a_jvm_that_was_killed_is_replaced(place: Place) -> None:

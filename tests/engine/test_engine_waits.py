@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 from engine_world import Place, lives, until
@@ -126,3 +127,12 @@ def test_the_log_is_of_this_engine_alone(place: Place) -> None:
     until(lambda: not lives(pid))
     place.run("engine", "start")
     assert wire.last_said(socket_file) == ""
+
+
+def test_a_command_that_ends_has_the_jvm_forget_its_objects_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from py4j.finalizer import ThreadSafeFinalizer  # type: ignore[import-untyped]
+
+    client = Mock(address="there", port=7)
+    monkeypatch.setattr(ThreadSafeFinalizer, "finalizers", {"there7o1": None, "there7o23": None})
+    resident._forget_objects(Mock(_gateway_client=client))
+    assert [*client.method_calls] == [call.garbage_collect_object(one, enqueue=False) for one in ("o1", "o23")]

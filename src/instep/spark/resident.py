@@ -214,7 +214,7 @@ def _forget_objects(gateway: Any) -> None:
     with suppress(Exception):  # it may be gone
         client = gateway._gateway_client
         for key in tuple(ThreadSafeFinalizer.finalizers):
-            client.garbage_collect_object(key.removeprefix(f"{client.address}{client.port}"))
+            client.garbage_collect_object(key.removeprefix(f"{client.address}{client.port}"), enqueue=False)
 
 
 def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
