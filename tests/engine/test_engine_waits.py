@@ -96,15 +96,33 @@ def test_a_keeper_that_is_late_is_killed_and_told_of(tmp_path: Path, monkeypatch
     os.close(lock)
 
 
-def test_a_java_that_does_not_start_is_noticed_at_once(place: Place) -> None:
+def with_java(place: Place, does: str) -> None:
+    """Have Spark started by a program that does something else."""
     java = place.sockets / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
+    java.write_text(f"#!/bin/sh\n{does}\n")
     java.chmod(0o755)
     (java.parents[1] / "release").write_text('JAVA_VERSION="17.0.1"\n')
     place.env["JAVA_HOME"] = str(java.parents[1])
     file = place.folder / "instep.yml"
     file.write_text(file.read_text().replace("engine: inline", "engine: spark"))
+
+
+def test_who_waits_for_spark_of_an_engine_that_is_stopped_starts_its_own(place: Place) -> None:
+    began = place.sockets / "began"
+    with_java(place, f"echo $PPID >> {began}; exec sleep 1000")
+    place.begin("sync")
+    pid = place.running()
+    until(lambda: place.status()["spark"] == "starting" and began.is_file())
+    place.run("engine", "stop")
+    until(lambda: len(began.read_text().split()) == 2)
+    keeper, command = map(int, began.read_text().split())
+    assert command == pid
+    until(lambda: not lives(keeper))
+
+
+def test_a_java_that_does_not_start_is_noticed_at_once(place: Place) -> None:
+    with_java(place, "echo no memory >&2; exit 3")
     done = place.run("sync")
     assert done.returncode != 0
     assert "the engine's Spark has ended while it started, and this command starts its own: " in done.stderr

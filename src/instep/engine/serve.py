@@ -175,6 +175,8 @@ class EngineProcess:
                 peer.close()
             case "stop":
                 self._stop("it was asked to")
+                if self.keeper and not self.keeper.answer:  # whoever waits for it starts a JVM of its own
+                    self._end_keeper(patience=0)
                 send(peer, self.status())
                 peer.close()
             case _:
