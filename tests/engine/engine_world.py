@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from instep.engine.command import end_with
+
 COMMAND = (sys.executable, "-m", "instep.cli.entry")
 PATIENCE = 300.0
 """Seconds that a machine which is ten times slower may take for what takes a moment."""
@@ -51,6 +53,12 @@ def state_of(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""
+
+
+def works(pid: int) -> bool:
+    """Whether a process has worked for longer than a command takes to begin: a signal finds it in its query."""
+    user = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]
+    return int(user) > 6 * os.sysconf("SC_CLK_TCK")
 
 
 def lives(pid: int) -> bool:
@@ -128,11 +136,16 @@ class Place:
         }
         return {**plain, **own, **self.env}
 
-    def begin(self, *words: str, **settings: Any) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        made = subprocess.Popen(
-            [*COMMAND, *words], cwd=self.folder, env=self.environment, text=True, stdout=pipe, stderr=pipe, **settings
-        )
+    def begin(self, *words: str, first: Callable[[], None] = lambda: None, **settings: Any) -> subprocess.Popen[str]:
+        """Start a command that ends with this process, however that ends; `first` is done in it."""
+        pipe, parent = subprocess.PIPE, os.getpid()
+
+        def before() -> None:
+            end_with(parent)
+            first()
+
+        settings |= {"cwd": self.folder, "env": self.environment, "text": True, "stdout": pipe, "stderr": pipe}
+        made = subprocess.Popen([*COMMAND, *words], preexec_fn=before, **settings)
         self.begun.append(made)
         return made
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_world import FOR_EVER, Place, finish, lives, memory_of, until
+from engine_world import FOR_EVER, Place, finish, lives, memory_of, until, works
 
 from instep.engine import address, serve
 
@@ -91,7 +91,8 @@ def test_it_keeps_no_environment_of_a_command(place: Place) -> None:
 
 def test_an_interrupt_reaches_the_command(place: Place) -> None:
     command = place.begin("query", FOR_EVER)
-    place.running()
+    pid = place.running()
+    until(lambda: works(pid))
     command.send_signal(signal.SIGINT)
     out, err = finish(command)
     assert (command.returncode, out, "interrupted" in err) == (130, "", True)
@@ -109,6 +110,7 @@ def test_two_commands_run_at_once(place: Place) -> None:
     first, second = place.begin("query", FOR_EVER), place.begin("query", FOR_EVER)
     until(lambda: len(place.status().get("commands", ())) == 2)
     assert place.run("status").returncode == 0
+    until(lambda: all(works(one["pid"]) for one in place.status()["commands"]))
     for one in (first, second):
         one.send_signal(signal.SIGINT)
         finish(one)
@@ -123,7 +125,7 @@ def test_it_can_be_done_without(place: Place, make_place: Callable[..., Place], 
             place.env["INSTEP_RESIDENT"] = "off"
         case "the project":
             file = place.folder / "instep.yml"
-            file.write_text(file.read_text().replace("15m", "0"))
+            file.write_text(file.read_text().replace("5m", "0"))
         case "an option":
             words.append("--no-engine")
         case _:
@@ -219,12 +221,12 @@ def fewer_files() -> None:
 
 def test_another_limit_makes_another_engine(place: Place) -> None:
     place.run("sync")
-    command = place.begin("sync", preexec_fn=fewer_files)
+    command = place.begin("sync", first=fewer_files)
     finish(command)
     assert (command.returncode, place.status()["commands_run"]) == (0, 1)
     folder = place.sockets / "instep"
     assert len([*folder.glob("*.sock")]) == 2
-    lower = place.begin("engine", "stop", preexec_fn=fewer_files)
+    lower = place.begin("engine", "stop", first=fewer_files)
     finish(lower)
 
 
