@@ -27,6 +27,7 @@ from s3_server import bucket, s3_server  # noqa: F401 - fixtures
 from statements import share_compiled
 
 share_compiled()
+os.environ["INSTEP_RESIDENT"] = "off"  # commands of tests run in their own process; tests/engine has engines
 
 RANDOM = "INSTEP_RANDOM" in os.environ
 """Other examples in each run, to look for what nobody knows yet; else a test that passes passes everywhere."""

@@ -155,5 +155,6 @@ def test_the_example_shows_every_section() -> None:
     example = section("A complete example")
     shown = set(re.findall(r"(\w+):", example))
     assert set(models.ProjectFile.model_fields) - shown == {
-        "channels", "notify", "egress", "server_url", "four_eyes", "retention", "shelves", "traces", "lineage",
+        "engine_idle", "channels", "notify", "egress", "server_url", "four_eyes", "retention", "shelves", "traces",
+        "lineage",
     }  # fmt: skip

@@ -412,12 +412,16 @@ class App:
     def _session(self, destination: Destination | None, source: str) -> SparkSession:
         """Return a session that the source's driver can run in: the caller's, or one that runs, as it is, or a new
         one."""
+        from instep.spark.resident import attach
         from instep.spark.session import end, start
 
         if self._given is not None:
             return self._given.session(self._spark(destination))  # a JDBC source brings its driver to it
         drivers = tuple(jar.file() for jar in kinds.jars(self.project.source(source).get("jars", ())))
-        session = start(replace(self._spark(destination), drivers=drivers))
+        settings = replace(self._spark(destination), drivers=drivers)
+        if (attached := attach(settings)) is not None:
+            return attached
+        session = start(settings)
         if session not in self._sessions:
             self._sessions.append(session)
             atexit.register(end, session)

@@ -34,6 +34,7 @@ REMOTE = frozenset({
 """The commands that work over a server, beside those that show the answer of a `DirectWork`: see `is_remote`."""
 
 HERE = frozenset({
+    "engine status", "engine start", "engine stop",
     "version", "init", "demo up", "demo down", "demo change", "demo play",
     "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
 })  # fmt: skip

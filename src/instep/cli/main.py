@@ -97,6 +97,9 @@ def shared(
             "--server", envvar="INSTEP_SERVER", metavar="URL", help="Run the command on this server, through its API."
         ),
     ] = "",
+    no_engine: Annotated[
+        bool, typer.Option("--no-engine", help="Run in a process of its own, not in the project's engine.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version of instep and exit.")
     ] = False,
@@ -180,7 +183,7 @@ def _seen_enough() -> int:
 
 
 _VALUED = ("--project", "-p", "--output", "--server")
-_FLAGS = ("--yes", "-y", "--no-input", "--no-color")
+_FLAGS = ("--yes", "-y", "--no-input", "--no-color", "--no-engine")
 _ATTACHED = ("-p", *(f"{name}=" for name in _VALUED))
 """How an option begins that brings its value along."""
 _JOINED = re.compile(r"-([yh])([a-zA-Z].*)", re.DOTALL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from instep.spark.executors import check_witness, slots, witness
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.payload import check_size, packed, unpacked
+from instep.spark.tags import job_tag
 from instep.spark.watch import FreshResults, TaskProgress, collect, written
 from instep.stage.pack import pack
 from instep.stage.rate_limit import task_count
@@ -119,7 +119,7 @@ class RunningJob:
 
     def __init__(self, spark: SparkSession, task: ExtractTask, what: str = "extract") -> None:
         self.spark, self.task, self.what = spark, task, what
-        self.tag = f"instep-{uuid.uuid4().hex}"
+        self.tag = job_tag()
         self.rows: list[bytes] = []
         self.error: BaseException | None = None
 

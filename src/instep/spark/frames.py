@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -19,6 +18,7 @@ import pyarrow as pa
 from instep.errors import InstepError, ReadError
 from instep.spark.failure import explain
 from instep.spark.payload import check_size, packed, unpacked
+from instep.spark.tags import job_tag
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals
@@ -126,7 +126,7 @@ class _TableJob:
     reader: FrameReader
     chunks: Sequence[Chunk]
     task: FrameTask
-    tag: str = field(default_factory=lambda: f"instep-{uuid.uuid4().hex}")
+    tag: str = field(default_factory=lambda: job_tag())
 
     def run(self, room: _Room, stopped: threading.Event) -> list[ChunkResult]:
         with room.taken(len(self.chunks)):

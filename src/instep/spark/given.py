@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUPPORTED = "4.1"
-_CATALOG = "spark.sql.catalog."
+CATALOG = "spark.sql.catalog."
 _EXTENSIONS = "spark.sql.extensions"
 _ICEBERG = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _PYTHON = "PYSPARK_PYTHON"
@@ -71,7 +71,7 @@ class GivenSession:
         is_connect = _context(self.spark) is None
         missing = [] if is_connect else [*_missing_classes(self.spark, conf)]
         made: Any = self.spark.cloneSession() if is_connect else self.spark.newSession()  # type: ignore[attr-defined]
-        missing += _set(made, conf)
+        missing += apply_settings(made, conf)
         if not is_connect and _catalogs(conf) and _ICEBERG not in (_setting(made, _EXTENSIONS) or ""):
             missing.append(f"{_EXTENSIONS} without {_ICEBERG}")
         local = not is_connect and not elsewhere(self.spark)
@@ -114,7 +114,7 @@ def start_settings(settings: SparkSettings) -> dict[str, str]:
 
     Fetches the pinned jars if they are not there; raises SetupError if that fails.
     """
-    conf = {key: value for key, value in own_settings(settings).items() if key.startswith(_CATALOG)}
+    conf = {key: value for key, value in own_settings(settings).items() if key.startswith(CATALOG)}
     files = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache)]
     paths = [*map(str, files), *settings.jars]
     return {
@@ -138,7 +138,7 @@ def _is_stopped(spark: SparkSession) -> bool:
 
 def _catalogs(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the class of each catalog by its name."""
-    named = {key.removeprefix(_CATALOG): value for key, value in conf.items() if key.startswith(_CATALOG)}
+    named = {key.removeprefix(CATALOG): value for key, value in conf.items() if key.startswith(CATALOG)}
     return {name: value for name, value in named.items() if "." not in name}
 
 
@@ -166,7 +166,7 @@ def _loads(spark: SparkSession, name: str) -> bool:
     return True
 
 
-def _set(session: Any, conf: Mapping[str, str]) -> list[str]:
+def apply_settings(session: Any, conf: Mapping[str, str]) -> list[str]:
     """Set these in the derived session; return those that only a new session can be given, unless it has them."""
     from pyspark.errors import PySparkException
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from instep.errors import SetupError
+from instep.spark.tags import job_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +80,8 @@ def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> 
     open_catalog(session, plan.table[0], settings.secrets)
     if _is_connect(spark):
         check_server(session, plan.table[0], settings.catalog)
+    if not _is_connect(spark):
+        spark.sparkContext.addJobTag(job_tag())
     for statement in statements(plan):
         session.sql(statement)
     row = session.sql(audit_sql(plan)).collect()[0]

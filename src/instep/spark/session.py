@@ -73,6 +73,11 @@ def end(spark: SparkSession, timeout: float = 60) -> None:
         _jvm.close(timeout)
 
 
+def is_alive() -> bool:
+    """Return whether the JVM that `start` has made runs; True where there is none of this process."""
+    return _jvm is None or _jvm.alive
+
+
 def local_master(master: str) -> str:
     """`local[N,4]` for a local master, "" for another."""
     match = _LOCAL.fullmatch(master)
@@ -191,7 +196,9 @@ def _memory(settings: SparkSettings) -> tuple[str, ...]:
 
 def _compiler(settings: SparkSettings) -> tuple[str, ...]:
     small = (os.cpu_count() or 1) <= 4
-    return (*(("-XX:TieredStopAtLevel=1",) if settings.quick else ()), *(("-XX:+UseSerialGC",) if small else ()))
+    little = settings.quick and not settings.resident
+    lives = ("-XX:+ExitOnOutOfMemoryError",) if settings.resident else ()
+    return (*(("-XX:TieredStopAtLevel=1",) if little else ()), *(("-XX:+UseSerialGC",) if small else ()), *lives)
 
 
 def _adopt(jvm: Jvm) -> None:
@@ -202,13 +209,13 @@ def _adopt(jvm: Jvm) -> None:
     os.environ.update(told)
     try:
         SparkContext._ensure_initialized()
-        _hush()
+        hush()
     finally:
         for name in told:
             os.environ.pop(name, None)
 
 
-def _hush() -> None:
+def hush() -> None:
     """When the JVM ends, pyspark and py4j would print stack traces; the job itself says what happened."""
     from pyspark.accumulators import AccumulatorTCPServer
 

@@ -18,7 +18,8 @@ class SparkSettings:
     it, "" for a quarter of this machine's memory, 1 to 4 GB. `conf`: further Spark settings. `catalogs`: per
     name its settings, with or without the prefix `spark.sql.catalog.<name>`. `jars`: files beside the pinned
     ones. `drivers`: those of JDBC drivers, last on the class path. `cache`: folder for jars and class archives.
-    `quick`: start fast and compile little (a run of minutes); False for a process that lives for hours.
+    `quick`: start fast and compile little (a run of minutes); False for a process that lives for hours. `resident`:
+    start fast, and compile all the same, for many short runs.
     """
 
     master: str = "local[*]"
@@ -30,3 +31,4 @@ class SparkSettings:
     drivers: tuple[str, ...] = ()
     cache: str = ""
     quick: bool = True
+    resident: bool = False

@@ -462,6 +462,7 @@ class ProjectFile(Section):
     project: str = ""
     store: Url = "sqlite:///.instep/state.db"
     engine: Literal["auto", "spark", "inline"] = "auto"
+    engine_idle: Seconds = 900.0
     spark: Spark = Spark()
     sources: dict[Name, Source] = Field(default_factory=dict)
     destinations: dict[Name, Destination] = Field(default_factory=dict)

@@ -99,7 +99,7 @@ def _no_password(value: str | Reference, info: ValidationInfo) -> str | Referenc
     return value
 
 
-def _seconds(value: Any) -> Any:
+def seconds_of(value: Any) -> Any:
     if isinstance(value, str):
         match = _DURATION.fullmatch(value.strip())
         if not match:
@@ -157,7 +157,7 @@ Url = Annotated[str | Reference, _Referable(str), AfterValidator(_no_password)]
 Port = Annotated[int | Reference, _Referable(Annotated[int, Field(ge=1, le=65535)])]
 Secret = Annotated[str | Reference, _Referable(str, secret=True)]
 Seconds = Annotated[
-    float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(ge=0), AfterValidator(_within_a_life)
+    float, BeforeValidator(seconds_of, json_schema_input_type=float | str), Field(ge=0), AfterValidator(_within_a_life)
 ]
 TablePattern = Annotated[str, AfterValidator(_pattern)]
 Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]

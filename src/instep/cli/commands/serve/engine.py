@@ -1,0 +1,110 @@
+"""`instep engine`: the process that runs this project's commands, with everything imported and Spark's session warm."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from instep.cli.context import emit, options
+from instep.cli.help import examples
+from instep.errors import ProjectError, SetupError
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+
+_NONE = "no engine runs for this project: start one with `instep engine start`"
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Show, start or stop the process that runs this project's commands.",
+        epilog=examples("instep engine status"),
+        no_args_is_help=True,
+    )
+    group.command(epilog=examples("instep engine status", "instep engine status --output json"))(status)
+    group.command(epilog=examples("instep engine start"))(start)
+    group.command(epilog=examples("instep engine stop"))(stop)
+    app.add_typer(group, name="engine")
+
+
+def status() -> None:
+    """Show the engine of this project: its commands, memory and Spark session.
+
+    `instep engine start` starts it, with INSTEP_RESIDENT=on the first command; it ends after `engine_idle` of rest.
+    """
+    from instep.engine.client import ask
+
+    found = ask(_project(), "status")
+    emit(_document(found), lambda out: _show(out, found))
+
+
+def start() -> None:
+    """Start the engine, in which later commands of the project run.
+
+    They start at once and find Spark's session warm. --no-engine and INSTEP_RESIDENT=off do without.
+    """
+    from instep.engine.client import NoEngine, ask
+    from instep.engine.client import start as start_engine
+
+    project = _project()
+    if ask(project, "status") is None:
+        try:
+            start_engine(project)
+        except NoEngine as error:
+            raise SetupError(
+                f"the engine of {project} does not start: {str(error).strip() or 'it said nothing'}",
+                hint="commands run without it, too: --no-engine",
+            ) from error
+    status()
+
+
+def stop() -> None:
+    """Stop the engine once its running commands have ended."""
+    from instep.engine.client import ask
+
+    found = ask(_project(), "stop")
+    running = len(found["commands"]) if found else 0
+    text = f"the engine ends with its last command; {running} run" if running else "the engine stops"
+    emit(_document(found), lambda out: out.write(text if found else _NONE))
+
+
+def _project() -> Path:
+    from instep.engine.address import project_folder
+
+    if (found := project_folder(options.project)) is None:
+        raise ProjectError(
+            f"no instep.yml in {options.project.resolve()} or above it",
+            hint="run it in a project's folder, or name it with --project",
+        )
+    return found
+
+
+def _document(found: dict[str, Any] | None) -> dict[str, Any]:
+    return {"running": False} if found is None else {"running": True, **found}
+
+
+def _show(out: Screen, found: dict[str, Any] | None) -> None:
+    if found is None:
+        out.write(_NONE)
+        return
+    now = time.time()
+    out.write(f"process {found['pid']}, for {_span(now - found['since'])}, {found['memory_bytes'] / 2**20:,.0f} MB")
+    out.write(f"project {found['project']}")
+    out.write(f"Spark   {found['spark']}")
+    for one in found["commands"]:
+        out.write(f"runs    process {one['pid']}, for {_span(now - one['since'])}")
+    if found["stopping"]:
+        out.write(f"ends    with its last command: {found['stopping']}")
+    elif not found["commands"]:
+        left = found["ends_after_seconds"] - found["idle_seconds"]
+        out.write(f"idle    {_span(found['idle_seconds'])}; ends in {_span(max(0, left))} (engine_idle)")
+
+
+def _span(seconds: float) -> str:
+    """Return a span of time for people, such as `1h 05m`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {rest:02}s" if minutes else f"{rest}s"

@@ -1,0 +1,135 @@
+"""The console script: a command goes to the project's resident engine, or runs here where there is none.
+
+Until that is decided nothing is imported but what the decision takes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import takewhile
+from pathlib import Path
+from typing import NoReturn
+
+from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder
+
+_HERE = ("--no-engine", "--help", "-h", "--version")
+"""Options with which a command runs in this process."""
+_STARTS = frozenset(
+    {
+        "apply",
+        "approve",
+        "backfill",
+        "changes",
+        "detect",
+        "history",
+        "maintain",
+        "plan",
+        "query",
+        "quarantine",
+        "repair",
+        "replay",
+        "restore",
+        "status",
+        "sync",
+        "tables",
+        "undo",
+        "verify",
+    }
+)
+"""Commands for which an engine is started where the variable says `on`; all go to one that is there."""
+_NEVER = frozenset({"engine", "server", "worker", "demo", "init", "version", "connector"})
+"""Commands that live long, make a project, or are about the engine itself."""
+_HEEDED = frozenset(
+    {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8", "PYTHONIOENCODING", "FORCE_COLOR"}
+)
+"""Variables that begin as below, and that an engine heeds."""
+_READ_ONCE = (
+    "ARROW_", "DUCKDB_", "FSSPEC_", "GLIBC_", "LD_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_", "OPENSSL_", "PSYCOPG_",
+    "PYICEBERG_", "PYTHON", "TERMINAL_WIDTH", "TYPER_",
+)  # fmt: skip
+"""How variables begin that are read once in a process, so that a command with one has a process of its own."""
+_VALUED = ("--project", "-p", "--output", "--server")
+
+
+def run() -> NoReturn:
+    """Run the command line and end with its exit code."""
+    arguments = sys.argv[1:]
+    if (project := _resident_project(arguments)) is not None:
+        from instep.engine.client import NoEngine
+        from instep.engine.client import run as run_there
+
+        try:
+            code = run_there(arguments, project, starts=_is_wanted(arguments))
+        except NoEngine:
+            pass  # it runs here
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted\n")
+            os._exit(130)
+        else:
+            sys.stdout.flush()
+            os._exit(code)
+    from instep.cli.main import run as run_here
+
+    run_here(arguments)
+
+
+def _is_wanted(arguments: list[str]) -> bool:
+    """Return whether an engine is started where there is none."""
+    return os.environ.get(RESIDENT, "").lower() in ("on", "1", "yes", "true") and _command(arguments) in _STARTS
+
+
+def _resident_project(arguments: list[str]) -> Path | None:
+    """Return the folder of the project whose engine may run the command; None if it runs in this process."""
+    if not sys.platform.startswith("linux") or os.environ.get(RESIDENT, "").lower() in ("off", "0", "no", "false"):
+        return None
+    if any(name.startswith(_READ_ONCE) and name not in _HEEDED for name in os.environ):
+        return None
+    if os.environ.get("INSTEP_SERVER") or any(one == "--server" or one.startswith("--server=") for one in arguments):
+        return None
+    command = _command(arguments)
+    if not command or command in _NEVER or any(one in _HERE for one in takewhile(lambda one: one != "--", arguments)):
+        return None
+    project = project_folder(Path(_value(arguments, "--project", "-p") or "."))
+    return None if project is None or _is_switched_off(project) else project
+
+
+def _is_switched_off(project: Path) -> bool:
+    """Return whether the project's `engine_idle` is 0."""
+    import re
+
+    try:
+        text = (project / PROJECT_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return bool(re.search(r"^engine_idle:\s*['\"]?0+(\.0*)?\s*(ms|[smhd])?['\"]?\s*(#.*)?$", text, re.MULTILINE))
+
+
+def _command(arguments: list[str]) -> str:
+    """Return the first word that is neither an option nor the value of a global one; "" if there is none."""
+    rest = iter(arguments)
+    for one in rest:
+        if one in _VALUED:
+            next(rest, None)
+        elif not one.startswith("-"):
+            return one
+    return ""
+
+
+def _value(arguments: list[str], long: str, short: str) -> str:
+    """Return the last value of an option, "" if it is not there."""
+    found = ""
+    for one, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if one == "--":
+            break
+        if one in (long, short):
+            found = following
+        elif one.startswith(f"{long}="):
+            found = one.removeprefix(f"{long}=")
+        elif one.startswith(short) and not one.startswith("--"):
+            found = one.removeprefix(short)
+    return found
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,76 @@
+"""Where the engine of a project listens: one for each user, project, version and Python.
+
+Commands begin here, so nothing but the standard library is imported, and of that little.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import instep
+
+RESIDENT = "INSTEP_RESIDENT"
+"""The variable that says whether commands start an engine (`on`), or run in their own process whatever runs (`off`)."""
+PROJECT_FILE = "instep.yml"
+_LONGEST = 107
+"""Bytes of a socket's path."""
+SOCKET = "INSTEP_RESIDENT_SOCKET"
+"""The variable by which a command knows the engine that has forked it."""
+
+
+def project_folder(folder: Path) -> Path | None:
+    """Return the folder of the project that `folder` is in, None if it is in none."""
+    here = Path(os.path.realpath(folder))
+    return next((one for one in (here, *here.parents) if (one / PROJECT_FILE).is_file()), None)
+
+
+def socket_of(project: Path) -> Path:
+    """Return the socket of the engine of a project; OSError if there can be no safe folder for it."""
+    from hashlib import sha256
+
+    identity = (str(project), instep.__version__, sys.prefix, str(Path(__file__).parent), *surroundings())
+    place = runtime_folder() / f"{sha256(repr(identity).encode()).hexdigest()[:24]}.sock"
+    if len(os.fsencode(place)) > _LONGEST:
+        raise OSError(f"{place} is too long for a socket")
+    return place
+
+
+def surroundings() -> tuple[object, ...]:
+    """Return what a process has of its caller and a fork of another process would not have."""
+    import resource
+
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    namespaces = [str(Path("/proc/self/ns", one).readlink()) for one in ("mnt", "pid", "net", "user", "cgroup")]
+    return (
+        os.getegid(),
+        sorted(os.getgroups()),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        sorted(os.sched_getaffinity(0)),
+        sorted(limits.items()),
+        namespaces,
+        os.environ.get("PYTHONPATH"),
+        sys.flags.utf8_mode,
+        sys.getfilesystemencoding(),
+    )
+
+
+def runtime_folder() -> Path:
+    """Return the folder of the user's sockets, which nobody else can enter; OSError if it is not safe."""
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(given, "instep") if given and _is_own(Path(given)) else Path(f"/tmp/instep.{os.geteuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not _is_own(folder):
+        raise PermissionError(f"{folder} belongs to another user, or others can enter it")
+    return folder
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether it is a real folder of this user's that nobody else can enter."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077

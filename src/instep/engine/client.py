@@ -1,0 +1,224 @@
+"""A command's side of the engine: hand it over, pass signals on, and end as it has ended.
+
+What a command is given (arguments, environment, folder) goes through a pipe that only the forked process reads, so that
+the engine never holds a secret of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from instep.engine.address import socket_of
+from instep.engine.wire import TELLS_AFTER, log_of, receive, send, user_of
+
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPATH",
+    "XDG_RUNTIME_DIR",
+)
+"""The variables that the engine itself is started with: where to find programs, and nothing that could be a secret."""
+STARTS_WITHIN = 60.0
+"""Seconds that an engine may take until it listens."""
+_OTHER_LISTENS_WITHIN = 10.0
+"""Seconds that one may take which somebody else has started."""
+_ANSWERS_WITHIN = 60.0
+"""Seconds that an engine may take to answer: it forks and looks, and works at nothing itself."""
+_HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+LOST = (
+    "error: the engine that ran this command has ended\n"
+    "  run the command again: it goes on with what was begun; `--no-engine` runs it in a process of its own\n"
+)
+
+
+class NoEngine(Exception):
+    """There is no engine, and nothing of the command has begun."""
+
+
+def connect(project: Path) -> socket.socket:
+    """Return a connection to the project's engine; NoEngine if none of this user listens."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        peer.connect(str(socket_of(project)))
+        if user_of(peer) != os.geteuid():
+            raise NoEngine("another user listens")
+    except OSError as error:
+        peer.close()
+        raise NoEngine(str(error)) from error
+    except NoEngine:
+        peer.close()
+        raise
+    return peer
+
+
+def ask(project: Path, what: str) -> dict[str, Any] | None:
+    """Return what the running engine answers, None if there is none."""
+    try:
+        peer = connect(project)
+    except NoEngine:
+        return None
+    with peer, suppress(OSError):
+        peer.settimeout(_ANSWERS_WITHIN)
+        send(peer, {"ask": what})
+        return receive(peer)[0]
+    return None
+
+
+def start(project: Path) -> None:
+    """Start an engine and return once it listens; NoEngine with what it said if it does not."""
+    import subprocess
+
+    try:
+        place = socket_of(project)
+        log = log_of(place)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise NoEngine(str(error)) from error
+    env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    try:
+        made = subprocess.Popen(
+            [sys.executable, "-P", "-m", "instep.engine.serve", str(project), str(place)],
+            cwd="/",
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    finally:
+        os.close(output)
+    end, waits = time.monotonic() + STARTS_WITHIN, False
+    tells = time.monotonic() + TELLS_AFTER
+    while (now := time.monotonic()) < end:
+        if now >= tells:
+            sys.stderr.write(f"waiting for the engine of {project} to start, which writes to {log}\n")
+            tells = end
+        with suppress(NoEngine):
+            connect(project).close()
+            return
+        if made.poll():
+            raise NoEngine(log.read_text(errors="replace")[-2000:])
+        if made.returncode == 0:  # another one has just been started, or ends
+            end = min(end, time.monotonic() + _OTHER_LISTENS_WITHIN) if not waits else end
+            waits = True
+        time.sleep(0.01)
+    raise NoEngine(f"it does not listen after {STARTS_WITHIN:.0f} s: {log}")
+
+
+def run(arguments: list[str], project: Path, *, starts: bool) -> int:
+    """Run a command in the project's engine and return its exit code; NoEngine if that is not possible.
+
+    `starts`: start an engine if there is none, or one of another code.
+    """
+    for attempt in range(2):
+        try:
+            peer = connect(project)
+        except NoEngine:
+            if not starts:
+                raise
+            start(project)
+            peer = connect(project)
+        with peer:
+            if _hand_over(peer, arguments):
+                return _wait(peer)
+        if attempt == 0:
+            time.sleep(0.05)  # it ends, because the code has changed
+    raise NoEngine("the engine takes no commands")
+
+
+def _hand_over(peer: socket.socket, arguments: list[str]) -> bool:
+    """Whether the engine has begun the command."""
+    reads, writes = os.pipe()
+    streams = [_open(number) for number in range(3)]
+    try:
+        peer.settimeout(_ANSWERS_WITHIN)
+        send(peer, {"ask": "run"}, [*streams, reads])
+        os.close(reads)
+        reads = -1
+        answer = receive(peer)[0]
+        if answer is None or "begun" not in answer:
+            return False
+        peer.settimeout(None)
+        with os.fdopen(writes, "wb") as pipe:
+            writes = -1
+            pipe.write(_command(arguments))
+        return True
+    except OSError:
+        return False
+    finally:
+        for one in (reads, writes, *(own for own in streams if own > 2)):
+            if one >= 0:
+                os.close(one)
+
+
+def _open(number: int) -> int:
+    """Return the stream of this number, or one that leads nowhere if it is closed."""
+    try:
+        os.fstat(number)
+    except OSError:
+        return os.open(os.devnull, os.O_RDWR)
+    return number
+
+
+def _command(arguments: list[str]) -> bytes:
+    import json
+
+    ignored = [int(one) for one in _HANDED_ON if signal.getsignal(one) is signal.SIG_IGN]
+    umask = os.umask(0)
+    os.umask(umask)
+    environment: Mapping[str, str] = dict(os.environ)
+    said = {
+        "arguments": arguments,
+        "environment": environment,
+        "folder": str(Path.cwd()),
+        "umask": umask,
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "ignored": ignored,
+    }
+    return json.dumps(said).encode()
+
+
+def _wait(peer: socket.socket) -> int:
+    """Pass signals on until the command has ended; return its exit code."""
+
+    def hand_on(number: int, _: object) -> None:
+        with suppress(OSError):
+            send(peer, {"signal": number})
+
+    def stop(_: int, __: object) -> None:
+        hand_on(signal.SIGSTOP, None)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        hand_on(signal.SIGCONT, None)
+
+    for one in _HANDED_ON:
+        if signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, hand_on)
+    if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTSTP, stop)
+    try:
+        ended = receive(peer)[0]
+    except OSError:
+        ended = None
+    if ended is None:
+        sys.stderr.write(LOST)
+        return 1
+    if number := ended.get("killed"):
+        signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), number)
+        return 128 + int(number)
+    return int(ended["exit"])

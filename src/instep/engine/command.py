@@ -1,0 +1,85 @@
+"""A command in a process that was forked from the engine: it becomes what a process of its own would be."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import locale
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from instep.engine.address import SOCKET
+
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+def become(streams: list[int], given: int, engine: int, run: Callable[[list[str]], NoReturn], socket: str) -> NoReturn:
+    """Run the command that the pipe `given` describes, and end with its exit code.
+
+    `streams` are its standard input, output and error; `engine` is the process that it must not outlive, `socket` where
+    that listens.
+    """
+    end_with(engine)
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    with os.fdopen(given, "rb") as pipe:
+        data = pipe.read()
+    if not data:  # whoever asked is gone
+        os._exit(1)
+    said = json.loads(data)
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(one, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does
+    for number in said["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _surround(said)
+    os.environ[SOCKET] = socket
+    sys.argv = ["instep", *said["arguments"]]
+    run(said["arguments"])
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process when the one that has forked it ends."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _surround(said: dict[str, Any]) -> None:
+    """Set what a process has of its caller: environment, folder, umask, priority, time zone, locale and streams."""
+    os.environ.clear()
+    os.environ.update(said["environment"])
+    os.umask(said["umask"])
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, said["nice"])
+    os.chdir(said["folder"])
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    tempfile.tempdir = None
+    time.tzset()
+    with suppress(locale.Error):
+        locale.setlocale(locale.LC_CTYPE, "")
+    encoding = locale.getencoding()
+    plain = encoding.lower() in ("ascii", "ansi_x3.4-1968", "us-ascii")  # Python takes UTF-8 there
+    named, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
+    encoding = named or ("utf-8" if plain else encoding)
+    sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding, errors or "strict")
+    sys.stdout = _writer(1, encoding, errors or "strict", always=bool(os.environ.get("PYTHONUNBUFFERED")))
+    sys.stderr = _writer(2, encoding, "backslashreplace", always=True)
+
+
+def _writer(number: int, encoding: str, errors: str, *, always: bool = False) -> io.TextIOWrapper:
+    """Return a stream that is written line by line on a terminal, and at once where it is `always`."""
+    raw = os.fdopen(number, "wb", closefd=False)
+    return io.TextIOWrapper(raw, encoding, errors, line_buffering=os.isatty(number), write_through=always)
