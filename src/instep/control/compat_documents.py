@@ -35,7 +35,7 @@ Kind = Literal["foreign", "group", "webhook", "user", "noted"]
 
 
 def noted_of(kind: ObjectKind, name: str) -> str:
-    """The name of the document of what is noted of an object."""
+    """Return the name of the document of what is noted of an object."""
     return f"{kind}/{name}"
 
 
@@ -93,7 +93,7 @@ class CompatDocuments:
             self._store.objects.delete(kind, name)
 
     def opened(self, kind: Kind, name: str) -> dict[str, Any]:
-        """The document with its secrets in plain text, for whoever uses them. InstepError if there is none."""
+        """Return the document with its secrets in plain text, for whoever uses them. InstepError if there is none."""
         found = self._store.objects.get(kind, name)
         if found is None:
             raise InstepError(f"there is no {kind} {name!r}", hint="it was deleted meanwhile")

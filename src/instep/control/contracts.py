@@ -24,7 +24,7 @@ MODES = ("full_refresh", "append", "upsert")
 
 
 def exported(project: Project, store: Store, connection: str, pattern: str = "") -> dict[str, Any]:
-    """The contract of the accepted tables that a pattern matches ("": all). InstepError if there are none."""
+    """Return the contract of the accepted tables that a pattern matches ("": all). InstepError if there are none."""
     latest = store.accepted.latest(connection)
     if latest is None:
         raise InstepError(
@@ -56,12 +56,12 @@ def _terms(project: Project, store: Store, connection: str, version: str) -> Ter
 
 
 def checked(file: Path, catalog: Catalog) -> tuple[ContractDifference, ...]:
-    """Where a catalog is not within the contract of a file. ProjectError if the file is none."""
+    """Return where a catalog is not within the contract of a file. ProjectError if the file is none."""
     return check(read_contract(file), catalog)
 
 
 def recorded(store: Store, connection: str) -> Catalog:
-    """What is accepted. InstepError before the first time."""
+    """Return what is accepted. InstepError before the first time."""
     if store.accepted.latest(connection) is None:
         raise InstepError(
             f"connection {connection} has accepted nothing yet", hint="leave --recorded out: the source is read then"
@@ -79,8 +79,8 @@ class ContractKeys:
 
 
 def held_to(project: Project, store: Store, connection: str, file: Path, hold: Hold = "review") -> ContractKeys:
-    """The settings under which a connection reads what a contract names, and holds changes that break it. ProjectError
-    if the file is no contract."""
+    """Return the settings under which a connection reads what a contract names, and holds changes that break it.
+    ProjectError if the file is no contract."""
     section, seen = project.connection(connection), store.discoveries.get(connection)
     known = seen.catalog if seen else store.accepted.catalog(connection)
     tables = [t for t in read_contract(file) if not t.retained]

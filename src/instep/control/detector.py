@@ -195,7 +195,8 @@ def _ended(job: Job, status: JobStatus, counts: dict[str, dict[str, int]], error
 
 
 def deleted(store: Store, connection: str) -> Review | None:
-    """The change of an object deleted at the source that has paused the connection by an option of the detector."""
+    """Return the change of an object deleted at the source that has paused the connection by an option of the
+    detector."""
     for pause in store.pauses.active(connection):
         if pause.table is None and pause.change:
             review = store.reviews.get(pause.change)
@@ -229,7 +230,7 @@ def switch_on(store: Store, connection: str, who: str) -> bool:
 
 
 def standing(store: Store, project: Project, connection: str) -> DetectorStatus:
-    """How the detector of a connection stands now."""
+    """Return how the detector of a connection stands now."""
     options, state = project.detector(connection), store.detectors.get(connection)
     on = enabled(project, connection)
     running, queued = store.jobs.running(connection, "detect"), store.jobs.queued(connection, "detect")
@@ -264,7 +265,7 @@ _OF_APP, _OF_TABLE = frozenset(AppOptions.model_fields), frozenset(ColumnOptions
 
 
 def option(name: str, *, of_table: bool) -> str:
-    """The long name of an option; InstepError for what is none of a source, or of a table."""
+    """Return the long name of an option; InstepError for what is none of a source, or of a table."""
     known = _OF_TABLE if of_table else _OF_APP
     whole = next((long for long, short in SHORT.items() if name in (long, short)), "")
     if whole in known:
@@ -278,8 +279,9 @@ def option(name: str, *, of_table: bool) -> str:
 
 
 def patch(spec: Mapping[str, Any], options: Mapping[str, Any], table: str = "") -> dict[str, Any]:
-    """The merge patch (RFC 7396) of a connection's document that sets these options by their long names, of a table's
-    pattern or of the source as a whole; None takes one away. An option keeps the name that the document has for it."""
+    """Return the merge patch (RFC 7396) of a connection's document that sets these options by their long names, of a
+    table's pattern or of the source as a whole; None takes one away. An option keeps the name that the document has for
+    it."""
     section = "table_options" if table else "app_options"
     there = spec.get(section) or {}
     if table:

@@ -108,8 +108,8 @@ class _AcceptedHistory:
 
 
 def trail(store: Store, connection: str, text: str) -> ObjectHistory:
-    """The history of TABLE or TABLE.COLUMN, under any name that it ever had; the schema may be left out where that is
-    clear. InstepError if there is none."""
+    """Return the history of TABLE or TABLE.COLUMN, under any name that it ever had; the schema may be left out where
+    that is clear. InstepError if there is none."""
     past = _past(store, connection)
     at, spot = _find(past, connection, text)
     spots = _follow(past, at, spot)
@@ -183,7 +183,7 @@ def _change(review: Review) -> Change | None:
 
 
 def _links(before: Catalog, after: Catalog, recorded: Sequence[Change]) -> dict[Spot, Spot]:
-    """Where each table and column of one version is in the next one: by identity, as recorded, then by name."""
+    """Return where each table and column of one version is in the next one: by identity, as recorded, then by name."""
     said = {c.before.ref: c.after.ref for c in recorded if isinstance(c, TableRenamed)}
     pairs = pair(before, after)
     tables = {t.ref: t for t in after.tables}
@@ -245,7 +245,7 @@ def _path(spot: Spot) -> str:
 
 
 def _follow(past: _AcceptedHistory, at: int, spot: Spot) -> list[Spot | None]:
-    """Where it is in each version; a name that was there before and is linked to nothing is an earlier life."""
+    """Return where it is in each version; a name that was there before and is linked to nothing is an earlier life."""
     spots: list[Spot | None] = [None] * len(past.catalogs)
     now: Spot | None = spot
     for i in range(at, len(spots)):
@@ -334,7 +334,7 @@ def _is_about(review: Review, spots: Sequence[Spot]) -> bool:
 
 
 def _touches(change: Any, spots: Sequence[Spot]) -> bool:
-    """Whether a change is about one of these, or about the whole table of one."""
+    """Return whether a change is about one of these, or about the whole table of one."""
     sides = [s for s in (getattr(change, "before", None), getattr(change, "after", None)) if s is not None]
     refs = {t.ref for t in sides if isinstance(t, Table)} | {getattr(change, "table", None)}
     names = {str(s.name) for s in sides if hasattr(s, "name") and not isinstance(s, Table)}
@@ -356,7 +356,7 @@ def _standing(past: _AcceptedHistory, last: int, ref: Ref, only: str) -> Iterato
 
 
 def _since(past: _AcceptedHistory, last: int, spot: Spot) -> int:
-    """The number of the version that begins the unbroken chain which ends here."""
+    """Return the number of the version that begins the unbroken chain which ends here."""
     at = last
     while at and (old := past.backs[at].get(spot)) is not None:
         at, spot = at - 1, old

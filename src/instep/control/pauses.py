@@ -65,7 +65,7 @@ def check_resumable(store: Store, connection: str, table: Ref | None = None) -> 
 
 
 def _command(review: Review) -> str:
-    """The command that settles a change of a key or cursor by another one."""
+    """Return the command that settles a change of a key or cursor by another one."""
     what = review.kind.partition(".")[0]
     path = ".".join(filter(None, review.table))
     return f", or `instep table set-{what} {path} ...`" if review.kind in BREAKING else ""

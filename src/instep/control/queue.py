@@ -71,7 +71,7 @@ def key_of(options: Mapping[str, Any] | None) -> str:
 
 
 def await_end(store: Store, job_id: str, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Job:
-    """The job once it is over, or as it is after so many seconds. Raises ConnectError if no worker is there."""
+    """Return the job once it is over, or as it is after so many seconds. Raises ConnectError if no worker is there."""
     check_workers(store)
     end = time.monotonic() + seconds
     while not (job := store.jobs.get(job_id)).over and time.monotonic() < end:

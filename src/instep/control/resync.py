@@ -18,7 +18,7 @@ Scope = Mapping[str, Sequence[str]]
 
 
 def chosen(place: SwitchedConnection, scope: Scope | None) -> list[Ref]:
-    """The accepted tables that a scope (schema to its tables) names, or all that are on.
+    """Return the accepted tables that a scope (schema to its tables) names, or all that are on.
 
     Raises InstepError for a scope that names nothing, and NotListed for what is not loaded.
     """
@@ -51,15 +51,16 @@ def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole
 
 
 def droppable(place: SwitchedConnection, wanted: Mapping[Ref, Sequence[str]]) -> list[str]:
-    """The paths of the named columns that are loaded. Raises NotListed for a column that there is not, Conflict for one
-    that is on: only what is blocked can be dropped, which there is nothing to do for where it was never loaded."""
+    """Return the paths of the named columns that are loaded. Raises NotListed for a column that there is not, Conflict
+    for one that is on: only what is blocked can be dropped, which there is nothing to do for where it was never
+    loaded."""
     named = [(ref, name) for ref, names in wanted.items() for name in names]
     blocked = {one.path for one in listed(place, columns=True) if one.column and not one.enabled} if named else set()
     return [path for ref, name in named if (path := _path(place, ref, name, blocked))]
 
 
 def _path(place: SwitchedConnection, ref: Ref, name: str, blocked: Collection[str]) -> str:
-    """The path of a loaded column; "" for one that was never loaded."""
+    """Return the path of a loaded column; "" for one that was never loaded."""
     path = ".".join(filter(None, (*ref, name)))
     table, known = place.accepted.get(ref), place.known.get(ref)
     column = table.by_name.get(name) if table and not table.retained else None

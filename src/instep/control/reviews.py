@@ -55,7 +55,7 @@ def waiting(store: Store, connection: str | None = None) -> list[Review]:
 
 
 def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:
-    """The changes with these ids, and the open ones whose kind or table.column fits a pattern."""
+    """Return the changes with these ids, and the open ones whose kind or table.column fits a pattern."""
     return choose(store, ChangeFilter(tuple(ids), connection, tuple(patterns)))
 
 

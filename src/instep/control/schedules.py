@@ -24,7 +24,7 @@ _EVERY = re.compile(r"every (\d{1,6})")
 
 
 def every(seconds: int) -> str:
-    """The spec of an interval; ProjectError if it is shorter than a minute or longer than a day."""
+    """Return the spec of an interval; ProjectError if it is shorter than a minute or longer than a day."""
     if not SHORTEST <= seconds <= LONGEST:
         raise ProjectError(
             f"a schedule of every {seconds} s is not possible", hint="use 1 minute to 1 day, or a cron line"
@@ -33,7 +33,7 @@ def every(seconds: int) -> str:
 
 
 def next_fire(spec: str, after: datetime, name: str, timezone: str = "UTC") -> datetime | None:
-    """The first fire of `every <seconds>` or of a cron line later than `after`; None if it never comes.
+    """Return the first fire of `every <seconds>` or of a cron line later than `after`; None if it never comes.
 
     `name` decides when within an interval, and by how many seconds after the minute of a cron line: thousands of
     one schedule do not come at once. Raises ProjectError for what is neither.
@@ -93,7 +93,7 @@ class Timetable:
 
 
 def _touched(store: Store, before: Mapping[tuple[ObjectKind, str], object], now: Mapping[Any, object]) -> set[str]:
-    """The connections that were written or deleted, and those of sources that were."""
+    """Return the connections that were written or deleted, and those of sources that were."""
     touched = {one for one in before.keys() | now.keys() if before.get(one) != now.get(one)}
     found = {name for kind, name in touched if kind == "connection"}
     for kind, name in touched:
@@ -103,7 +103,7 @@ def _touched(store: Store, before: Mapping[tuple[ObjectKind, str], object], now:
 
 
 def wanted(project: Project, connection: str) -> tuple[Scheduled, ...]:
-    """The schedules that a connection's settings ask for, without times."""
+    """Return the schedules that a connection's settings ask for, without times."""
     said = project.connection(connection).schedule
     sync = (Scheduled(connection, "sync", _spec(said.sync), said.timezone),) if said.sync else ()
     if not enabled(project, connection):

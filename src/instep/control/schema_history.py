@@ -51,14 +51,14 @@ def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, 
 
 
 def catalog_of(store: Store, version: SchemaVersion) -> Catalog:
-    """What the schema was."""
+    """Return what the schema was."""
     if version.side == "accepted":
         return store.accepted.catalog(version.connection, version.version)
     return store.schemas.catalog(version.connection, version.side, version.version)
 
 
 def compare(store: Store, before: SchemaVersion, after: SchemaVersion) -> VersionDiff:
-    """The changes from one version of a side to another one of it."""
+    """Return the changes from one version of a side to another one of it."""
     same = before.identity == after.identity if before.side == "source" else None
     return between(catalog_of(store, before), catalog_of(store, after), same_server=same)
 
@@ -82,8 +82,8 @@ def _is_number(text: str) -> bool:
 
 
 def version_at(store: Store, connection: str, side: Side, when: Moment | None = None) -> SchemaVersion:
-    """The version of a side that was in force then, by default the newest. An accepted version stands for the time
-    until the next one: what a source or destination was when it began. Raises InstepError if nothing is known."""
+    """Return the version of a side that was in force then, by default the newest. An accepted version stands for the
+    time until the next one: what a source or destination was when it began. Raises InstepError if nothing is known."""
     known = versions(store, connection, side)
     if not known:
         hint = "`instep detect` looks at the source" if side == "source" else "`instep apply` accepts it"

@@ -42,7 +42,7 @@ class SharedTable:
 
 
 def shared_tables(project: Project, store: Store) -> list[SharedTable]:
-    """All of them, by destination and name."""
+    """Return all of them, by destination and name."""
     groups: dict[tuple[str, str], list[Shard]] = {}
     for connection, said in project.model.connections.items():
         if said.shard:

@@ -231,7 +231,7 @@ class Fills(Protocol):
     """A destination that can bring values into rows that it has, without taking them out."""
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-        """What filling these columns touches, from metadata alone."""
+        """Return what filling these columns touches, from metadata alone."""
         ...
 
     def fill(
@@ -262,7 +262,7 @@ class Destination(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def spark_catalog(self) -> Mapping[str, str]:
-        """The Spark configuration under which Spark reaches it; without credentials."""
+        """Return the Spark configuration under which Spark reaches it; without credentials."""
         ...
 
     def test(self) -> list[Check]:
@@ -270,16 +270,16 @@ class Destination(Protocol):
         ...
 
     def tables(self) -> list[Ref]:
-        """All tables that are ours."""
+        """Return all tables that are ours."""
         ...
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
-        """The tables among `refs` that exist, as they are; `Column.id` and `Table.id` are the recorded source
+        """Return the tables among `refs` that exist, as they are; `Column.id` and `Table.id` are the recorded source
         ids, `Column.alias` the recorded source name. A table that is not ours raises DestinationError."""
         ...
 
     def foreign(self, refs: Iterable[Ref]) -> Mapping[Ref, str]:
-        """The tables among `refs` that exist and are not ours, and what to tell people about them."""
+        """Return the tables among `refs` that exist and are not ours, and what to tell people about them."""
         ...
 
     def claim(self, ref: Ref, fence: int) -> None:
@@ -301,7 +301,7 @@ class Destination(Protocol):
         ...
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
-        """Whether the table of this name and source id was dropped and is still kept, or is back."""
+        """Return whether the table of this name and source id was dropped and is still kept, or is back."""
         ...
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
@@ -343,8 +343,8 @@ class Destination(Protocol):
         ...
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
-        """The rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted ones
-        included. Raises DestinationError for a table that holds no rows yet."""
+        """Return the rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted
+        ones included. Raises DestinationError for a table that holds no rows yet."""
         ...
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
@@ -352,7 +352,7 @@ class Destination(Protocol):
         ...
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """The table's rows as Arrow; soft-deleted rows included."""
+        """Return the table's rows as Arrow; soft-deleted rows included."""
         ...
 
     def first_rows(self, ref: Ref, rows: int) -> pa.Table:
@@ -393,7 +393,7 @@ class Guarded(Protocol):
     """A destination whose tables have a layout of their own that stands on columns."""
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
-        """The columns of those of `refs` that exist on which something stands, from metadata alone."""
+        """Return the columns of those of `refs` that exist on which something stands, from metadata alone."""
         ...
 
 

@@ -24,7 +24,8 @@ def differing(values: pa.Array, old: DataType, new: DataType, target: pa.DataTyp
 
 
 def cast_all(name: str, values: pa.Array, old: DataType, new: DataType, target: pa.DataType) -> pa.Array:
-    """The values of column `name` as `new`, held as the Arrow type `target`; IllegalChange if one does not fit."""
+    """Return the values of column `name` as `new`, held as the Arrow type `target`; IllegalChange if one does not
+    fit."""
     done = cast(values, old, target, new)
     if done.invalid_values:
         reason = next(iter(done.invalid_values.values()))
@@ -38,7 +39,8 @@ def cast_all(name: str, values: pa.Array, old: DataType, new: DataType, target: 
 def invalid_values_in(
     parts: Iterable[pa.Array], old: DataType, new: DataType, target: pa.DataType
 ) -> InvalidValueCount:
-    """How many values of type `old` do not fit `new` (held as the Arrow type `target`), and the first of them."""
+    """Return how many values of type `old` do not fit `new` (held as the Arrow type `target`), and the first of
+    them."""
     count, example = 0, ""
     for values in parts:
         done = cast(values, old, target, new)
@@ -50,7 +52,7 @@ def invalid_values_in(
 
 
 def _too_long(values: pa.Array, kind: DataType) -> list[int]:
-    """Where a text is longer than its type says: no cast minds, readers may."""
+    """Return where a text is longer than its type says: no cast minds, readers may."""
     if not isinstance(kind, String) or kind.length is None:
         return []
     found: list[int] = pc.indices_nonzero(pc.greater(pc.utf8_length(values), kind.length)).to_pylist()
@@ -60,7 +62,7 @@ def _too_long(values: pa.Array, kind: DataType) -> list[int]:
 def tried(
     sample: pa.Table, column: str, key: Sequence[str], old: DataType, new: DataType, target: pa.DataType
 ) -> CastSample:
-    """What a cast there and back makes of the sampled values of `column`; `sample` has the key's columns too."""
+    """Return what a cast there and back makes of the sampled values of `column`; `sample` has the key's columns too."""
     values = sample.column(column).combine_chunks()
     invalid_values, changed = differing(values, old, new, target)
     odd = min(invalid_values | changed, default=None)

@@ -100,11 +100,11 @@ class Maintains(Protocol):
         ...
 
     def due(self, ref: Ref, how: Maintenance) -> bool:
-        """Whether it is worth looking closer, from metadata that is at hand."""
+        """Return whether it is worth looking closer, from metadata that is at hand."""
         ...
 
     def held_by(self, ref: Ref) -> int:
-        """The fence of the table's latest claim."""
+        """Return the fence of the table's latest claim."""
         ...
 
     def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
@@ -177,7 +177,7 @@ class HoldsViews(Protocol):
         ...
 
     def views(self) -> Mapping[Ref, View]:
-        """All that are ours."""
+        """Return all that are ours."""
         ...
 
     def put_view(self, view: View, fence: int) -> None:

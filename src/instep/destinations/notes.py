@@ -10,7 +10,8 @@ from instep.stage.conform import compact_json
 
 
 def merged(old: str | None, new: str | None, lacking: set[str], columns: Sequence[str]) -> str | None:
-    """The note of a row with that of its staged values: of `columns` those that are `lacking` a value stay noted."""
+    """Return the note of a row with that of its staged values: of `columns` those that are `lacking` a value stay
+    noted."""
     note: dict[str, Any] = json.loads(old) if old else {}
     staged = json.loads(new).get("changes", ()) if new else ()
     kept = [c for c in note.get("changes", ()) if c.get("field") not in columns or c["field"] in lacking]

@@ -123,7 +123,8 @@ class Sharded:
         return Catalog.of(table for ref in refs if (table := self._seen(ref)) is not None)
 
     def _seen(self, ref: Ref) -> Table | None:
-        """The shard's table, with columns that no shard knows of; DestinationError for a table that is not shared."""
+        """Return the shard's table, with columns that no shard knows of; DestinationError for a table that is not
+        shared."""
         whole = self.base.whole(ref) or self._made_meanwhile(ref)
         if whole is None:
             return None
@@ -137,7 +138,8 @@ class Sharded:
         return replace(table, columns=(*table.columns, *odd))
 
     def _made_meanwhile(self, ref: Ref) -> SharedTable | None:
-        """The table that another shard has made since it was looked for; DestinationError for one that is not ours."""
+        """Return the table that another shard has made since it was looked for; DestinationError for one that is not
+        ours."""
         try:
             self.base.inspect([ref])
         except DestinationError:
@@ -160,7 +162,7 @@ class Sharded:
         self.part.remove_uncommitted_files(ref, runs)
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
-        """The columns that something else stands on; that of the shards is nobody's to change."""
+        """Return the columns that something else stands on; that of the shards is nobody's to change."""
         found = self.base.guards(refs) if isinstance(self.base, Guarded) else {}
         return {ref: {name: own for name, own in one.items() if name != self.column} for ref, one in found.items()}
 
@@ -173,7 +175,7 @@ class Sharded:
         return ""
 
     def remarks(self, steps: Sequence[Step]) -> list[str]:
-        """Which of the columns that these steps name the other shards lack."""
+        """Return which of the columns that these steps name the other shards lack."""
         out: dict[str, None] = {}
         for ref, own in groupby(steps, lambda one: one.table):
             whole = self.base.whole(ref)
@@ -196,13 +198,13 @@ class Sharded:
                 return
 
     def _moved(self, ref: Ref, planned: Planned | None) -> bool:
-        """Whether another shard has changed the table's shape since something was planned."""
+        """Return whether another shard has changed the table's shape since something was planned."""
         part = planned[2].part if planned else None
         whole = self.base.whole(ref)
         return part is not None and part.seen != (whole.shape if whole else 0)
 
     def _plan(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> Planned | None:
-        """What the whole table goes through; None if all of it is done already."""
+        """Return what the whole table goes through; None if all of it is done already."""
         whole = self.base.whole(ref)
         parts = whole.parts if whole else {}
         mine = parts[self.shard].table if self.shard in parts else None
@@ -320,7 +322,7 @@ class Sharded:
         return table.add_column(0, field, pa.repeat(self.shard, len(table)))
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """The shard's rows; without its name in them unless that is asked for."""
+        """Return the shard's rows; without its name in them unless that is asked for."""
         if not columns:
             columns = [n for n in self.part.target(ref).schema.names if n != self.column]
         return self.part.read(ref, columns)
@@ -382,7 +384,7 @@ class ShardedLaidOut(ShardedLake):
 
 
 def sharded(base: SharingDestination, shard: str, prefix: str) -> Sharded:
-    """The destination as this shard has it; `prefix` begins system columns."""
+    """Return the destination as this shard has it; `prefix` begins system columns."""
     kinds = ((Vacuums, ShardedFile), (SharesLayouts, ShardedLaidOut), (Maintains, ShardedLake))
     kind = next((made for able, made in kinds if isinstance(base, able)), Sharded)
     return kind(base, shard, shard_column(prefix))

@@ -28,7 +28,7 @@ def shard_column(prefix: str) -> str:
 
 
 def with_shard(schema: pa.Schema, within: tuple[str, str] | None) -> pa.Schema:
-    """What a task writes, with the shard's name in every row of its column."""
+    """Return what a task writes, with the shard's name in every row of its column."""
     if within is None:
         return schema
     at = schema.get_field_index(within[0])
@@ -66,8 +66,8 @@ class Shares(Protocol):
     """A destination that can hold several connections' rows in one table."""
 
     def part(self, shard: str) -> Destination:
-        """The same destination, as one shard loads and reads it: only rows and columns of its own, and what is recorded
-        of them. Tables that the shard does not have are not there."""
+        """Return the same destination, as one shard loads and reads it: only rows and columns of its own, and what is
+        recorded of them. Tables that the shard does not have are not there."""
         ...
 
     def whole(self, ref: Ref) -> SharedTable | None:
@@ -105,5 +105,5 @@ class Shared(Protocol):
         ...
 
     def remarks(self, steps: Sequence[Step]) -> list[str]:
-        """Which of the columns that these steps name the other shards lack, in sentences for people."""
+        """Return which of the columns that these steps name the other shards lack, in sentences for people."""
         ...

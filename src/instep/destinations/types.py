@@ -92,7 +92,7 @@ _FROM_DELTA: Mapping[str, str] = {
 
 
 def iceberg_primitive(kind: DataType) -> str:
-    """The Iceberg name of a type that is neither an array nor a struct, as table metadata spells it."""
+    """Return the Iceberg name of a type that is neither an array nor a struct, as table metadata spells it."""
     assert not isinstance(kind, Array | Struct), kind
     if isinstance(kind, Decimal):
         return f"decimal({kind.precision}, {kind.scale})"
@@ -102,7 +102,7 @@ def iceberg_primitive(kind: DataType) -> str:
 
 
 def duckdb_primitive(kind: DataType) -> str:
-    """The DuckDB name of a type that is neither an array nor a struct."""
+    """Return the DuckDB name of a type that is neither an array nor a struct."""
     assert not isinstance(kind, Array | Struct), kind
     if isinstance(kind, Decimal):
         return f"DECIMAL({kind.precision},{kind.scale})"
@@ -110,7 +110,7 @@ def duckdb_primitive(kind: DataType) -> str:
 
 
 def delta_primitive(kind: DataType) -> str:
-    """The name of a type that is neither an array nor a struct, as a Delta schema spells it."""
+    """Return the name of a type that is neither an array nor a struct, as a Delta schema spells it."""
     assert not isinstance(kind, Array | Struct), kind
     if isinstance(kind, Decimal):
         return f"decimal({kind.precision},{kind.scale})"
@@ -118,14 +118,15 @@ def delta_primitive(kind: DataType) -> str:
 
 
 def from_delta_primitive(name: str) -> str | None:
-    """The text form of the type that a primitive of a Delta schema is read as; None for one without a type of ours."""
+    """Return the text form of the type that a primitive of a Delta schema is read as; None for one without a type of
+    ours."""
     if name.startswith(("decimal(", "varchar(", "char(")):
         return name.replace(" ", "").replace("varchar", "string").replace("char", "string")
     return _FROM_DELTA.get(name)
 
 
 def postgres_primitive(kind: DataType) -> str:
-    """The PostgreSQL name of a type that is neither an array nor a struct."""
+    """Return the PostgreSQL name of a type that is neither an array nor a struct."""
     assert not isinstance(kind, Array | Struct), kind
     if isinstance(kind, Decimal):
         return f"numeric({kind.precision},{kind.scale})"
@@ -133,7 +134,7 @@ def postgres_primitive(kind: DataType) -> str:
 
 
 def from_iceberg_primitive(name: str) -> str | None:
-    """The text form of the type that an Iceberg primitive is read as; None for one that we have no type for."""
+    """Return the text form of the type that an Iceberg primitive is read as; None for one that we have no type for."""
     if name.startswith("decimal("):
         return name.replace(" ", "")
     if name.startswith("fixed["):

@@ -31,7 +31,7 @@ class EgressRefused(ConnectError):
 
 
 def looked_up(host: str, port: int) -> Sequence[str]:
-    """The addresses of a name, in the order in which the system would try them. Raises OSError."""
+    """Return the addresses of a name, in the order in which the system would try them. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in found))
 
@@ -54,8 +54,8 @@ class EgressGuard:
     resolve: Resolve = field(default=looked_up, repr=False)
 
     def target(self, host: str, port: int) -> JudgedHost:
-        """The judged addresses of a host; EgressRefused if one of them may not be reached, ConnectError if there are
-        none."""
+        """Return the judged addresses of a host; EgressRefused if one of them may not be reached, ConnectError if there
+        are none."""
         if not _HOST.fullmatch(host) or not 0 < port < 65536:
             raise EgressRefused(f"{host!r} port {port} is not an address", hint="write a host name and a port")
         try:
@@ -108,7 +108,7 @@ def inner(text: str) -> str:
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for."""
+    """Return the IPv4 address that an IPv6 one stands for."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     for wrapped in (address.ipv4_mapped, address.sixtofour, address.teredo[1] if address.teredo else None):

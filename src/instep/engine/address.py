@@ -68,7 +68,7 @@ def runtime_folder() -> Path:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether it is a real folder of this user's that nobody else can enter."""
+    """Return whether it is a real folder of this user's that nobody else can enter."""
     try:
         found = folder.lstat()
     except OSError:

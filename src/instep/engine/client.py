@@ -142,7 +142,7 @@ def run(arguments: list[str], project: Path, *, starts: bool) -> int:
 
 
 def _hand_over(peer: socket.socket, arguments: list[str]) -> bool:
-    """Whether the engine has begun the command."""
+    """Return whether the engine has begun the command."""
     reads, writes = os.pipe()
     streams = [_open(number) for number in range(3)]
     try:

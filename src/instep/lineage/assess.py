@@ -25,7 +25,7 @@ class ModelVerdict:
         return worst(f.level for f in self.findings)
 
     def of(self, change: str) -> Level:
-        """What one change does to it; what is wrong with the model itself makes it unknown for all of them."""
+        """Return what one change does to it; what is wrong with the model itself makes it unknown for all of them."""
         return worst(f.level for f in self.findings if f.change in ("", change))
 
 
@@ -77,7 +77,7 @@ class _Judge:
         return tuple(found), UNKNOWN
 
     def _shape(self, name: tuple[str, ...], reader: int) -> RelationShape:
-        """The relation that a name means: the one that agrees with it in most parts, models before tables."""
+        """Return the relation that a name means: the one that agrees with it in most parts, models before tables."""
         best, shape, model = 0, UNKNOWN, -1
         for table in self._tables:
             if (score := _agreement(name, table.name)) > best:
@@ -97,7 +97,7 @@ def _agreement(a: tuple[str, ...], b: tuple[str, ...]) -> int:
 
 
 def _seen_by_readers(model: Model, findings: tuple[ModelFinding, ...], shape: RelationShape) -> RelationShape:
-    """What breaks a model breaks its readers; what is unknown about it is unknown to them."""
+    """Return what breaks a model breaks its readers; what is unknown about it is unknown to them."""
     edits = [e for e in shape.edits if e.kind == "shifted"]
     for finding in findings:
         if finding.level == "breaks":

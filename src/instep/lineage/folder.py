@@ -11,7 +11,7 @@ from instep.lineage.parse import UnreadableSql, parse, target
 
 
 def read_sql(paths: Sequence[Path], dialect: str) -> list[Model]:
-    """The models of files and of folders, at any depth; ProjectError if there is none."""
+    """Return the models of files and of folders, at any depth; ProjectError if there is none."""
     return [model for path in paths for file, name in _files(path) for model in _models(file, name, dialect)]
 
 

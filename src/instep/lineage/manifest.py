@@ -23,7 +23,7 @@ Part = Mapping[str, Any]
 
 
 def read_manifest(path: Path, dialect: str = "") -> list[Model]:
-    """The models of a manifest; the dialect is that of dbt's adapter unless one is given.
+    """Return the models of a manifest; the dialect is that of dbt's adapter unless one is given.
 
     Raises ProjectError for a file that is not there or is no manifest.
     """
@@ -75,7 +75,7 @@ class _Manifest:
         return Model(name, relation, statements[0], dialect, kind, file, "", depends)
 
     def _sql(self, node: Part) -> str:
-        """The compiled SQL, or the raw one once its references are resolved."""
+        """Return the compiled SQL, or the raw one once its references are resolved."""
         if node.get("language", "sql") != "sql":
             raise UnreadableSql(f"it is {node['language']}: only what it depends on is known")
         if compiled := node.get("compiled_code") or node.get("compiled_sql"):
@@ -89,7 +89,7 @@ class _Manifest:
         return text
 
     def _called(self, call: re.Match[str], node: Part) -> str:
-        """The relation that `ref` or `source` stands for; as it was, if the manifest does not tell."""
+        """Return the relation that `ref` or `source` stands for; as it was, if the manifest does not tell."""
         function, first, second = call[1], call[3], call[5]
         for id in node["depends_on"]["nodes"]:
             part = self._parts.get(id, {})

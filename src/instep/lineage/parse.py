@@ -27,7 +27,7 @@ def check_dialect(dialect: str) -> str:
 
 
 def parse(text: str, dialect: str) -> list[exp.Expr]:
-    """The statements that read or define something; raises Unreadable, naming line and column."""
+    """Return the statements that read or define something; raises Unreadable, naming line and column."""
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
         found = [s for s in sqlglot.parse(text, dialect=dialect) if s is not None and not isinstance(s, _QUIET)]
@@ -56,7 +56,7 @@ def _where(error: ParseError) -> str:
 
 
 def target(statement: exp.Expr) -> tuple[str, ...]:
-    """The name of what a statement defines or fills; empty for a plain query."""
+    """Return the name of what a statement defines or fills; empty for a plain query."""
     this = statement.this if isinstance(statement, exp.Create | exp.Insert) else None
     table = this.this if isinstance(this, exp.Schema) else this
     return parts(table) if isinstance(table, exp.Table) else ()

@@ -16,7 +16,7 @@ Result = tuple[tuple[ModelFinding, ...], RelationShape]
 
 
 def read(query: exp.Expr, dialect: str, lookup: Lookup) -> Result:
-    """The findings of a query (or of CREATE ... AS and INSERT ... of one) and the shape of what it yields."""
+    """Return the findings of a query (or of CREATE ... AS and INSERT ... of one) and the shape of what it yields."""
     scopes = [s for s in traverse_scope(query) if not s.is_udtf]
     reading = _Reading(Sources(Case.of(dialect), lookup))
     for scope in scopes:
@@ -159,7 +159,7 @@ class _Reading:
         )
 
     def _landed(self, query: exp.Expr, shape: RelationShape) -> RelationShape:
-        """What a CREATE or INSERT makes of what it selects: a list of columns has to fit."""
+        """Return what a CREATE or INSERT makes of what it selects: a list of columns has to fit."""
         listed = query.this.expressions if isinstance(query.this, exp.Schema) else []
         if listed or isinstance(query, exp.Insert):
             self._count(shape, query, "what is selected does not fit its columns any more")
@@ -186,7 +186,7 @@ class _Reading:
         return shape
 
     def _passed(self, projection: exp.Expr) -> tuple[ModelEdit, ...]:
-        """What an expression takes over from its columns."""
+        """Return what an expression takes over from its columns."""
         return tuple({e: None for c in projection.find_all(exp.Column) for e in self._stale.get(id(c), ())})
 
     def _told_apart(self, shape: RelationShape, by: str, node: exp.Expr) -> None:
@@ -228,7 +228,7 @@ def _counted(shape: RelationShape) -> Iterator[ModelEdit]:
 
 
 def _unpaired(left: RelationShape, right: RelationShape) -> Iterable[ModelEdit]:
-    """Those that do so on one side only. The same change on both sides keeps them equal."""
+    """Return those that do so on one side only. The same change on both sides keeps them equal."""
     sides = [{(e.change, e.kind): e for e in _counted(shape)} for shape in (left, right)]
     return [side[key] for side, other in (sides, sides[::-1]) for key in side if key not in other]
 
@@ -244,7 +244,7 @@ def _function(node: exp.Expr) -> str:
 
 
 def _output_of(scope: Scope, column: exp.Column) -> str:
-    """The output column that it is part of; empty in conditions, and for subqueries."""
+    """Return the output column that it is part of; empty in conditions, and for subqueries."""
     node: exp.Expr = column
     while node.parent is not None and node.parent is not scope.expression:
         node = node.parent

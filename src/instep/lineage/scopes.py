@@ -34,7 +34,7 @@ class Case:
         return cls(strict, strict or rule in folding)
 
     def exact(self, name: exp.Expr) -> bool:
-        """Whether it means one spelling only."""
+        """Return whether it means one spelling only."""
         return self.quoted if name.args.get("quoted") else self.strict
 
     def find(self, shape: RelationShape, name: exp.Expr, *, coming: bool = False) -> ModelField | None:
@@ -127,7 +127,8 @@ def _is_alias(scope: Scope, name: exp.Expr) -> bool:
 
 
 def _outer(scope: Scope) -> Scope | None:
-    """Where a column that a scope does not have may come from: a CTE and a derived table see nothing around them."""
+    """Return where a column that a scope does not have may come from: a CTE and a derived table see nothing around
+    them."""
     while scope.is_set_operation and scope.parent is not None:
         scope = scope.parent
     return scope.parent if scope.is_subquery or scope.is_udtf else None

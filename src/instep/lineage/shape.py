@@ -60,7 +60,7 @@ class RelationShape:
     edits: tuple[ModelEdit, ...] = ()
 
     def find(self, name: str, *, exact: bool = False, coming: bool = False) -> ModelField | None:
-        """The column of that name: there today, or on its way."""
+        """Return the column of that name: there today, or on its way."""
         fields = [f for f in self.fields if f.coming == coming]
         same = next((f for f in fields if f.name == name), None)
         return same if same or exact else next((f for f in fields if f.name.lower() == name.lower()), None)

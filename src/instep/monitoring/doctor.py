@@ -200,7 +200,7 @@ def _tests(name: str, look: Callable[[], list[Check]]) -> Iterator[Finding]:
 
 
 def clock(store: Store) -> Finding:
-    """How far the clock of the store's database is from this machine's: leases are compared across machines."""
+    """Return how far the clock of the store's database is from this machine's: leases are compared across machines."""
     apart = store.clock_skew()
     state: Literal["ok", "warn"] = "warn" if apart > SKEWED else "ok"
     return Finding("clock", state, f"{apart:.1f} s apart from the store's database", "let NTP set both clocks")

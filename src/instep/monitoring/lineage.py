@@ -105,7 +105,8 @@ class Lineage:
             number = found[-1].number
 
     def documents(self, logged: LoggedEvent) -> list[dict[str, Any]]:
-        """What one event says; nothing for a run that is forgotten, or a connection that is not in the project."""
+        """Return what one event says; nothing for a run that is forgotten, or a connection that is not in the
+        project."""
         if logged.type in CHANGES:
             return [dataset_event(logged.at, told) for told in altered(self._versions, self.store, logged)]
         try:
@@ -134,8 +135,8 @@ class Lineage:
         return self.settings.namespace or self.project.name
 
     def _tables(self, run: Run, logged: LoggedEvent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The tables that the run has loaded, as they were accepted when it ended. Nothing of a connection that is not
-        in the project any more."""
+        """Return the tables that the run has loaded, as they were accepted when it ended. Nothing of a connection that
+        is not in the project any more."""
         done = [t for t in self.store.runs.tables(run.id) if t.status == "done"]
         if not done:
             return [], []

@@ -101,7 +101,7 @@ def altered(versions: Versions, store: Store, logged: LoggedEvent) -> Iterator[d
 
 
 def _sides(store: Store, logged: LoggedEvent, version: AcceptedVersion) -> tuple[Table | None, Table | None, bool]:
-    """The table before and after, and whether it is another one of the same name."""
+    """Return the table before and after, and whether it is another one of the same name."""
     before, after = version.before.catalog, version.after.catalog
     if logged.type == "change.mapped":
         ref = None if logged.data.get("change") else _at(version.after, logged.data["table"])

@@ -85,7 +85,7 @@ class LineageTables:
         )
 
     def pair(self, done: TableRun) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The input and the output of a table that was loaded."""
+        """Return the input and the output of a table that was loaded."""
         table = self.catalog.get(done.table)
         if table is None or not table.alias:
             return None
@@ -96,11 +96,11 @@ class LineageTables:
         return self._origin(table).document(read), {**target, "outputFacets": counts}
 
     def target(self, table: Table) -> Dataset:
-        """Where a table that has a name at the destination is."""
+        """Return where a table that has a name at the destination is."""
         return destination_table(self._project, self._destination, (self._namespace, table.alias))
 
     def described(self, table: Table) -> dict[str, Any]:
-        """The facets of a table at the destination."""
+        """Return the facets of a table at the destination."""
         fields = self._fields(table)
         said = schema([(f.name, f.column) for f in fields]) | column_lineage(self._origin(table), fields)
         return said | self.version()

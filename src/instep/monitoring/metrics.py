@@ -65,7 +65,7 @@ COUNTERS = (
 
 
 def metrics(store: Store) -> str:
-    """All of them in the text format; events that came since the last time are counted first."""
+    """Return all of them in the text format; events that came since the last time are counted first."""
     fold(store)
     return exposed(families(store.totals.all(), store.standing.now()))
 

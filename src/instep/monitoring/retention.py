@@ -29,7 +29,7 @@ def forget_some(store: Store, keep: RetentionSection, now: datetime, limit: int 
 
 
 def forget(store: Store, keep: RetentionSection, now: datetime, *, dry_run: bool = False) -> Mapping[str, int]:
-    """All of it. `dry_run`: nothing is forgotten, and the answer is the real one."""
+    """Return all of it. `dry_run`: nothing is forgotten, and the answer is the real one."""
     if not dry_run:
         return _all(store, keep, now)
     found: Mapping[str, int] = {}

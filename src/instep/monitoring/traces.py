@@ -68,7 +68,7 @@ class Exporter(SpanExporter):
 
 
 def trace_to(guard: EgressGuard, settings: TraceSettings) -> TraceExporter:
-    """What listens to the spans of this process, with these settings; there is one at a time."""
+    """Return what listens to the spans of this process, with these settings; there is one at a time."""
     global _current
     if _current is None or _current.made_of != (guard, settings):
         end()

@@ -116,7 +116,7 @@ class Sender:
         return done
 
     def message(self, delivery: Delivery) -> Message:
-        """What a delivery says: the same at every attempt, as far as its changes are."""
+        """Return what a delivery says: the same at every attempt, as far as its changes are."""
         told = self.store.outbox.told(delivery)
         lines = lines_of(self.store, told, self.source_of, self.link)
         counts = counted(self.store, lines)

@@ -88,7 +88,7 @@ _WORDS: Mapping[type[Event], str] = {
 
 
 def facts(event: Event) -> dict[str, Any]:
-    """The `data` of an event."""
+    """Return the `data` of an event."""
     match event:
         case events.RunEnded():
             return {
@@ -183,7 +183,7 @@ def payload(word: str, logged: LoggedEvent, about: Callable[[str], About]) -> di
 
 
 def trial(word: str, at: datetime) -> dict[str, Any]:
-    """What the test of a hook sends."""
+    """Return what the test of a hook sends."""
     return _document(word, at, "_connection", _Known("_service", "_schema", "_group"), {}, "_sync")
 
 

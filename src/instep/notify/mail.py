@@ -116,7 +116,7 @@ class _PinnedMailSession(smtplib.SMTP):
 
 
 def made(message: Message, sender: str, to: tuple[str, ...]) -> EmailMessage:
-    """The mail. Those about one change are one thread: they refer to the same id, which no mail has."""
+    """Return the mail. Those about one change are one thread: they refer to the same id, which no mail has."""
     domain = sender.rpartition("@")[2]
     mail = EmailMessage(policy=SMTP_POLICY)
     mail["Subject"] = f"[instep] {message.title}"

@@ -58,7 +58,7 @@ class Message:
         return shown(f"{where}: {said}" if where else said)
 
     def first(self, most: int) -> tuple[Sequence[MessageLine], int]:
-        """The lines that are shown, the gravest kept in, and how many are not."""
+        """Return the lines that are shown, the gravest kept in, and how many are not."""
         if len(self.lines) <= most:
             return self.lines, 0
         ranked = sorted(self.lines, key=lambda line: -SEVERITIES.index(line.severity))
@@ -67,7 +67,7 @@ class Message:
 
 
 def headline(line: MessageLine) -> str:
-    """What one line says, without reasons."""
+    """Return what one line says, without reasons."""
     moved = f" ({line.old} → {line.new})" if line.old and line.new else ""
     said = " ".join(filter(None, (line.what, line.place)))
     return f"{said}{moved}{f', {line.status}' if line.status else ''}"
@@ -102,7 +102,8 @@ def details(line: MessageLine) -> list[tuple[str, str]]:
 
 
 def fewer(made: Callable[[int], T], fits: Callable[[T], bool]) -> T:
-    """What is made of so many lines, `SHOWN` at most: with fewer of them where it would not fit, one at the least."""
+    """Return what is made of so many lines, `SHOWN` at most: with fewer of them where it would not fit, one at the
+    least."""
     for most in range(SHOWN, 1, -1):
         if fits(found := made(most)):
             return found

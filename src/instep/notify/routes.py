@@ -22,8 +22,8 @@ DAILY = "08:00"
 
 
 def due(at: datetime, *, digest: str = "", quiet: str = "", timezone: str = "UTC", urgent: bool = False) -> datetime:
-    """The moment from which on a notice of `at` may be told, in UTC: the next digest, or the end of the quiet hours.
-    What is urgent is told at once."""
+    """Return the moment from which on a notice of `at` may be told, in UTC: the next digest, or the end of the quiet
+    hours. What is urgent is told at once."""
     if urgent:
         return at
     zone = ZoneInfo(timezone)
@@ -34,7 +34,7 @@ def due(at: datetime, *, digest: str = "", quiet: str = "", timezone: str = "UTC
 
 
 def _next(local: datetime, clock: time, zone: ZoneInfo) -> datetime:
-    """The first moment after `local` at which a clock on the wall shows that time."""
+    """Return the first moment after `local` at which a clock on the wall shows that time."""
     for days in (0, 1, 2):
         found = datetime.combine(local.date() + timedelta(days=days), clock, zone)
         if found.astimezone(UTC) > local.astimezone(UTC):
@@ -59,7 +59,8 @@ class Routes:
         self._project, self._store = project, store
 
     def __call__(self, event: Event, at: datetime) -> list[Notice]:
-        """The notices of an event that happens at a time, one a channel; none of a connection that is unknown."""
+        """Return the notices of an event that happens at a time, one a channel; none of a connection that is
+        unknown."""
         means = meaning(event)
         if means is None or not self._project.model.channels:
             return []
@@ -115,7 +116,7 @@ class Routes:
         return any(fnmatch.fnmatchcase(kind, glob) for glob in route.kinds)
 
     def _kind(self, event: Event) -> str:
-        """The kind of change that an event is about."""
+        """Return the kind of change that an event is about."""
         if kind := getattr(event, "kind", ""):
             return str(kind)
         try:

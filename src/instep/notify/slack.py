@@ -16,7 +16,7 @@ _CODED = ("source", "connection", "table", "column", "change", "run", "next step
 
 
 def payload(message: Message) -> dict[str, Any]:
-    """The document of a message; fewer lines where all would be too much for one message."""
+    """Return the document of a message; fewer lines where all would be too much for one message."""
     return fewer(
         lambda most: _payload(message, most), lambda made: len(json.dumps(made, ensure_ascii=False)) <= MAX_MESSAGE
     )

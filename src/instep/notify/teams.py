@@ -14,7 +14,7 @@ _COLORS = {"added": "Good", "removed": "Attention", "renamed": "Accent", "change
 
 
 def payload(message: Message) -> dict[str, Any]:
-    """The document of a message; fewer lines where all would be too much for one card."""
+    """Return the document of a message; fewer lines where all would be too much for one card."""
     return fewer(lambda most: _payload(message, most), lambda made: len(json.dumps(made)) <= MAX_BYTES)
 
 

@@ -11,7 +11,7 @@ from instep.notify.message import Message
 
 
 def trial(name: str, at: datetime) -> Message:
-    """What the test of a channel sends; its id is new."""
+    """Return what the test of a channel sends; its id is new."""
     line = MessageLine(at, (0,), "channel.test", "info", "plain", f"test of channel {name}", "it works", "test")
     return Message(f"m-{secrets.token_hex(12)}", at, (line,))
 

@@ -60,7 +60,7 @@ class WebhookChannel:
 
 
 def signing_key(secret: str) -> bytes:
-    """The bytes of a secret; ProjectError, without the secret, if it is none."""
+    """Return the bytes of a secret; ProjectError, without the secret, if it is none."""
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -124,7 +124,7 @@ def _several(message: Message) -> dict[str, Any]:
 
 
 def _line(line: MessageLine) -> dict[str, Any]:
-    """All that is known, cut: names may be as long as a source lets them."""
+    """Return all that is known, cut: names may be as long as a source lets them."""
     given = {k: v for k, v in asdict(line).items() if v not in ("", (), 0)}
     cut = {k: v[: 1_000 if k == "why" else 250] if isinstance(v, str) else v for k, v in given.items()}
     return {**cut, "at": line.at.isoformat(), "numbers": list(line.numbers)}

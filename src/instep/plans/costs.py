@@ -120,7 +120,7 @@ def _final(step: Step) -> str:
 
 
 def _named(step: dict[str, Any]) -> str:
-    """The step with its table, which most texts name themselves."""
+    """Return the step with its table, which most texts name themselves."""
     return step["text"] if step["table"] in step["text"] else f"{step['table']}: {step['text']}"
 
 

@@ -125,7 +125,7 @@ class JudgeImpact(DirectWork):
 
 
 def read_models(where: Downstream) -> list[Model]:
-    """The models of the manifest and of the folders; SetupError without sqlglot."""
+    """Return the models of the manifest and of the folders; SetupError without sqlglot."""
     from instep.lineage.needed import needs_sqlglot
 
     with needs_sqlglot():

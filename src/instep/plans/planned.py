@@ -22,7 +22,7 @@ DdlLine = tuple[str, str]
 
 
 def ddl_of(app: App, connection: str, found: PlanPreview) -> list[str]:
-    """The statements of a plan; none for a destination without SQL."""
+    """Return the statements of a plan; none for a destination without SQL."""
     from instep.destinations.base import RendersDdl
 
     destination = app.destination(app.project.destination_of(connection))
@@ -93,7 +93,7 @@ class Planned:
         yield from self.downstream
 
     def to_dict(self) -> dict[str, Any]:
-        """The result of a job: lines and their styles apart, for clients that show no styles."""
+        """Return the result of a job: lines and their styles apart, for clients that show no styles."""
         shown = {"lines": [text for text, _ in self.lines], "styles": [style for _, style in self.lines]}
         return {**self.document, **shown, "downstream": [*map(list, self.downstream)], **self._standing()}
 

@@ -84,7 +84,7 @@ def proposal_lines(found: PlanPreview) -> Iterator[tuple[str, str]]:
 
 
 def evidence_lines(r: Review) -> list[str]:
-    """The pair of a suspected rename with its score, and what that is made of."""
+    """Return the pair of a suspected rename with its score, and what that is made of."""
     return [_pair(r), *r.evidence["evidence"]] if r.evidence else []
 
 

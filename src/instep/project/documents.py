@@ -111,7 +111,8 @@ def _unstorable(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def section_of(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> Section:
-    """The document as the section that it is, references unresolved. InvalidObject lists everything that is wrong."""
+    """Return the document as the section that it is, references unresolved. InvalidObject lists everything that is
+    wrong."""
     return _validated(kind, name, referenced(dict(spec)), {})
 
 
@@ -129,8 +130,8 @@ def _validated(kind: ObjectKind, name: str, data: dict[str, Any], seen: dict[Any
 
 
 def plain_secrets(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Where values stand that the project file would refuse as secrets in plain text; `referenced` ones are none.
-    What else is wrong with the document is not looked at.
+    """Return where values stand that the project file would refuse as secrets in plain text; `referenced` ones are
+    none. What else is wrong with the document is not looked at.
 
     Raise InvalidObject for a document with more than MOST_SECRETS of them: a section tells of one property at a time,
     and each look takes as long as the document is.
@@ -158,7 +159,7 @@ def secret(id: str) -> Reference:
 
 
 def secret_id(value: Any) -> str:
-    """The id of a value that is the reference of a sealed secret and nothing else, "" for others."""
+    """Return the id of a value that is the reference of a sealed secret and nothing else, "" for others."""
     text = str(value) if isinstance(value, str | Reference) else ""
     inside = text.removeprefix(_BEGIN).removesuffix(_END)
     return inside if text == f"{_BEGIN}{inside}{_END}" and inside.isalnum() else ""
@@ -174,7 +175,7 @@ def referenced(value: Any) -> Any:
 
 
 def written(value: Any) -> Any:
-    """The reverse of `referenced`: a document that JSON and YAML can take."""
+    """Return the reverse of `referenced`: a document that JSON and YAML can take."""
     if isinstance(value, dict):
         return {key: written(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -193,12 +194,12 @@ def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def secrets_in(spec: Mapping[str, Any]) -> dict[Path, str]:
-    """The ids of sealed secrets by place."""
+    """Return the ids of sealed secrets by place."""
     return {path: id for path, text in texts(spec) if (id := secret_id(text))}
 
 
 def masked(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The document for reading: stars in the place of secrets."""
+    """Return the document for reading: stars in the place of secrets."""
     found: dict[str, Any] = _masked(spec)
     return found
 
@@ -227,14 +228,14 @@ def _copied(value: Any) -> Any:
 
 
 def parent_of(data: Any, path: Path) -> Any:
-    """The mapping or list in which the last part of a path stands."""
+    """Return the mapping or list in which the last part of a path stands."""
     for part in path[:-1]:
         data = data[part]
     return data
 
 
 def value_at(data: Any, path: Path) -> Any:
-    """What stands at a path, None for nothing."""
+    """Return what stands at a path, None for nothing."""
     for part in path:
         try:
             data = data[part]
@@ -244,5 +245,5 @@ def value_at(data: Any, path: Path) -> Any:
 
 
 def pointer(path: Path) -> str:
-    """The JSON pointer (RFC 6901) of a place."""
+    """Return the JSON pointer (RFC 6901) of a place."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

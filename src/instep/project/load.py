@@ -37,7 +37,7 @@ def find(start: Path | None = None) -> Path:
 
 
 def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
-    """The project of a file, or of a folder with an instep.yml. `variables` replaces the process environment.
+    """Return the project of a file, or of a folder with an instep.yml. `variables` replaces the process environment.
 
     Raises one ProjectError that lists every problem as `instep.yml:<line>: <where>: <what>`.
     """
@@ -66,8 +66,8 @@ def _project(file: Path, tree: Tree, variables: Mapping[str, str] | None, digest
 
 
 def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Project:
-    """The project of a server, which keeps sections itself: the file may have none, and may be missing. Its folder is
-    the one given, or that of the nearest file above. ProjectError as `load`."""
+    """Return the project of a server, which keeps sections itself: the file may have none, and may be missing. Its
+    folder is the one given, or that of the nearest file above. ProjectError as `load`."""
     here = folder.resolve()
     file = next((f / FILE_NAME for f in (here, *here.parents) if (f / FILE_NAME).is_file()), here / FILE_NAME)
     digest = digest_of(file)
@@ -77,7 +77,7 @@ def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Pro
 
 
 def text_of(file: Path, missing: str = "make a project with `instep init`") -> str:
-    """The text of a YAML file; ProjectError if it cannot be read. `missing`: what to do if there is none."""
+    """Return the text of a YAML file; ProjectError if it cannot be read. `missing`: what to do if there is none."""
     try:
         if file.stat().st_size > MAX_BYTES:
             raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="this is not a project file")

@@ -38,7 +38,7 @@ class Chosen:
 
 
 def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, PolicySection]) -> Chosen:
-    """The policy that a connection names, or the preset that it asks for; None: the default preset."""
+    """Return the policy that a connection names, or the preset that it asks for; None: the default preset."""
     if section.policy in policies:
         return Chosen(section.policy, policies[section.policy], ("policies", section.policy))
     for key in CHOOSERS:
@@ -108,7 +108,7 @@ class Project:
         return tuple(self.model.connections)
 
     def of(self, connection: str) -> Project:
-        """The project as one run of the connection has it, whatever is written meanwhile."""
+        """Return the project as one run of the connection has it, whatever is written meanwhile."""
         return self
 
     def among(self, connections: Collection[str]) -> Project:
@@ -116,7 +116,7 @@ class Project:
         return self
 
     def selected(self, names: Iterable[str] = ()) -> tuple[str, ...]:
-        """The named connections, or all; ProjectError for an unknown one or when there is none."""
+        """Return the named connections, or all; ProjectError for an unknown one or when there is none."""
         wanted = tuple(names)
         for name in wanted:
             self.connection(name)
@@ -134,25 +134,26 @@ class Project:
         return found
 
     def source_of(self, connection: str) -> str:
-        """The name of the connection's source."""
+        """Return the name of the connection's source."""
         return self.connection(connection).source or next(iter(self.model.sources))
 
     def destination_of(self, connection: str) -> str:
-        """The name of the connection's destination."""
+        """Return the name of the connection's destination."""
         return self.connection(connection).destination or next(iter(self.model.destinations))
 
     def namespace_of(self, connection: str) -> str:
-        """The destination namespace: the connection's own, else the destination's, else the connection's name."""
+        """Return the destination namespace: the connection's own, else the destination's, else the connection's
+        name."""
         common = self.common_namespace(self.destination_of(connection))
         return self.connection(connection).namespace or common or connection
 
     def common_namespace(self, destination: str) -> str:
-        """The one that a destination has for connections without their own, "" for none."""
+        """Return the one that a destination has for connections without their own, "" for none."""
         section = self.model.destinations[destination]
         return str(self._resolved(section.namespace, ("destinations", destination, "namespace")))
 
     def store_url(self) -> str:
-        """The control database's URL; a SQLite path is made absolute from the project's folder."""
+        """Return the control database's URL; a SQLite path is made absolute from the project's folder."""
         url = str(self._resolved(self.model.store, ("store",)))
         scheme, slashes, path = url.partition(":///")
         if scheme.startswith("sqlite") and slashes and path and not path.startswith((":memory:", "/")):
@@ -188,13 +189,13 @@ class Project:
         return self._settings(self.model.spark, ("spark",))
 
     def source(self, name: str) -> Settings:
-        """The keyword arguments of the source's configuration, secrets included."""
+        """Return the keyword arguments of the source's configuration, secrets included."""
         if name not in self.model.sources:
             raise self._unknown("source", name, self.model.sources)
         return self._settings(self.model.sources[name], ("sources", name))
 
     def destination(self, name: str) -> Settings:
-        """The keyword arguments of the destination's configuration, secrets included."""
+        """Return the keyword arguments of the destination's configuration, secrets included."""
         if name not in self.model.destinations:
             raise self._unknown("destination", name, self.model.destinations)
         found = self._settings(self.model.destinations[name], ("destinations", name))
@@ -205,26 +206,26 @@ class Project:
         return found
 
     def channel(self, name: str) -> Settings:
-        """The keyword arguments of the channel's configuration, secrets included."""
+        """Return the keyword arguments of the channel's configuration, secrets included."""
         if name not in self.model.channels:
             raise self._unknown("channel", name, self.model.channels)
         return self._settings(self.model.channels[name], ("channels", name))
 
     def traces(self) -> Settings:
-        """Where spans go, secrets included."""
+        """Return where spans go, secrets included."""
         return self._settings(self.model.traces, ("traces",))
 
     def lineage(self) -> Settings:
-        """Where OpenLineage events go, secrets included."""
+        """Return where OpenLineage events go, secrets included."""
         return self._settings(self.model.lineage, ("lineage",))
 
     def salt(self, connection: str) -> bytes:
-        """The secret for hashed columns, empty if none are hashed."""
+        """Return the secret for hashed columns, empty if none are hashed."""
         section = self.connection(connection)
         return str(self._resolved(section.salt, ("connections", connection, "salt"))).encode()
 
     def policy(self, connection: str) -> Policy:
-        """The connection's policy, with its settings in the words of other products as rules and modifiers."""
+        """Return the connection's policy, with its settings in the words of other products as rules and modifiers."""
         section = self.connection(connection)
         found = chosen(connection, section, self.model.policies)
         made = to_policy(found.name, found.section, section.tables, self.option_rules(connection))
@@ -233,16 +234,16 @@ class Project:
         return replace(made, modifiers={**made.modifiers, "backfill": section.backfill})
 
     def option_rules(self, connection: str) -> tuple[Rule, ...]:
-        """The rules that the options of a scheduled detector are translated to."""
+        """Return the rules that the options of a scheduled detector are translated to."""
         options = self.detector(connection)
         return options.rules() if options else ()
 
     def policy_place(self, connection: str) -> TreePath:
-        """Where the connection's preset and rules stand."""
+        """Return where the connection's preset and rules stand."""
         return chosen(connection, self.connection(connection), self.model.policies).path
 
     def detector(self, connection: str) -> Detector | None:
-        """The options of a scheduled detector, if the connection or its source has any."""
+        """Return the options of a scheduled detector, if the connection or its source has any."""
         named = ("connections", connection), ("sources", self.source_of(connection))
         sections = self.connection(connection), self.model.sources[named[1][1]]
         layers = (Layer(path, s.app_options, s.table_options) for path, s in zip(named, sections, strict=True))
@@ -268,7 +269,8 @@ class Project:
         )
 
     def table(self, connection: str, ref: tuple[str, str]) -> TableOptions:
-        """The options of (schema, name). Of several patterns that match, the first that sets a key decides it."""
+        """Return the options of (schema, name). Of several patterns that match, the first that sets a key decides
+        it."""
         path = ".".join(filter(None, ref))
         found: dict[str, Any] = {}
         said = self.connection(connection)
@@ -279,7 +281,7 @@ class Project:
         return TableOptions(**{"mode": said.mode, **found})
 
     def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
-        """The tables that the connection names one by one, with the columns that it gives other names."""
+        """Return the tables that the connection names one by one, with the columns that it gives other names."""
         named = self.connection(connection).tables.items()
         return {pattern: tuple(section.columns) for pattern, section in named if Pattern(pattern).is_exact}
 
@@ -335,7 +337,7 @@ class Project:
         return Settings(getattr(section, "type", ""), self._placed(self._plain(section, path)).arguments())
 
     def _plain(self, section: Section, path: TreePath) -> Section:
-        """The section with every reference resolved; ProjectError where a value does not fit its place."""
+        """Return the section with every reference resolved; ProjectError where a value does not fit its place."""
         values = {name: self._resolved(getattr(section, name), (*path, name)) for name in type(section).model_fields}
         try:
             return type(section).model_validate(values, context={"resolved": True})

@@ -77,7 +77,7 @@ class Sections(Mapping[str, Any]):
         return section
 
     def several(self, names: Collection[str]) -> dict[str, Section]:
-        """The sections of these names that there are, by one statement."""
+        """Return the sections of these names that there are, by one statement."""
         own = {name: self._file[name] for name in names if name in self._file}
         kept = self._documents.several(self._kind, [name for name in names if name not in own])
         return own | {found.name: self._section(found.name, found) for found in kept}
@@ -100,7 +100,7 @@ class ServedProject(Project):
     own: ProjectFile = field(default_factory=ProjectFile)
 
     def manages(self, plural: str, name: str) -> bool:
-        """Whether the server keeps the section, not the file."""
+        """Return whether the server keeps the section, not the file."""
         return name not in getattr(self.own, plural)
 
     def _plain(self, section: Section, path: TreePath) -> Section:
@@ -112,7 +112,7 @@ class ServedProject(Project):
         return found
 
     def _resolved(self, value: Any, path: TreePath) -> Any:
-        """What the server keeps refers to its own secrets alone."""
+        """Return what the server keeps refers to its own secrets alone."""
         if isinstance(value, Reference) and self._is_kept(path) and not secret_id(value):
             self._refuse(path, [(path[2:], NO_REFERENCE)])
         return super()._resolved(value, path)
@@ -143,8 +143,8 @@ class ServedProject(Project):
         return ": ".join((f"{_KINDS[str(path[0])]} {path[1]}", *filter(None, [".".join(map(str, path[2:]))])))
 
     def of(self, connection: str) -> Project:
-        """The connection with all that belongs to it as it is now; nobody's later writing changes it. ProjectError if
-        something that it uses is gone: out of the file, which does not know who uses it."""
+        """Return the connection with all that belongs to it as it is now; nobody's later writing changes it.
+        ProjectError if something that it uses is gone: out of the file, which does not know who uses it."""
         section = self.connection(connection)
         if self.manages("connections", connection):
             self._refuse(("connections", connection), refusals(section, self.shelves))
@@ -176,7 +176,7 @@ class ServedProject(Project):
         return sections.several(names) if isinstance(sections, Sections) else dict(sections)
 
     def _policy(self, section: ConnectionSection) -> dict[str, PolicySection]:
-        """The one it names; the words of presets are none."""
+        """Return the one it names; the words of presets are none."""
         found = self.model.policies.get(section.policy)
         return {section.policy: found} if found else {}
 

@@ -22,7 +22,7 @@ class BackfillLimits:
 
 
 def is_open(limits: BackfillLimits, now: datetime) -> bool:
-    """Whether `now` (aware) is within the window; without one it always is."""
+    """Return whether `now` (aware) is within the window; without one it always is."""
     if limits.window is None:
         return True
     local = now.astimezone(ZoneInfo(limits.timezone))

@@ -47,8 +47,8 @@ class FileFacts:
 
 
 def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...], ...]:
-    """Which files (places in `files`) are written again, those of each bin into one; order is kept. Nothing for files
-    that are as they should be."""
+    """Return which files (places in `files`) are written again, those of each bin into one; order is kept. Nothing for
+    files that are as they should be."""
     small = _tier([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files)
     worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
     chosen = sorted(worn | set(small if len(small) >= how.min_files else ()))
@@ -61,12 +61,12 @@ def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...],
 
 
 def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:
-    """Whether so many rows are deleted that the others are worth being written again."""
+    """Return whether so many rows are deleted that the others are worth being written again."""
     return deleted >= WORN_ROWS and deleted >= how.delete_ratio * rows
 
 
 def _tier(small: Sequence[int], files: Sequence[FileFacts]) -> list[int]:
-    """The small files without those that are far larger than the rest."""
+    """Return the small files without those that are far larger than the rest."""
     found = sorted(small, key=lambda i: files[i].bytes)
     total = sum(files[i].bytes for i in found)
     while len(found) > 1 and files[found[-1]].bytes > TIER * (total - files[found[-1]].bytes):

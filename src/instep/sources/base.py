@@ -72,7 +72,7 @@ class Snapshot(Protocol):
     def reader(self) -> Reader: ...
 
     def discover(self) -> Discovery:
-        """The catalog as of this snapshot."""
+        """Return the catalog as of this snapshot."""
         ...
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
@@ -84,7 +84,7 @@ class Snapshot(Protocol):
         ...
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """The type that the query yields for each accepted column that has a source, by accepted name."""
+        """Return the type that the query yields for each accepted column that has a source, by accepted name."""
         ...
 
     def cursor_bounds(

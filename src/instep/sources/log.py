@@ -67,7 +67,7 @@ class FollowedTable:
     born: frozenset[str] = frozenset()
 
     def holds(self, before: Mapping[str, str]) -> bool:
-        """Whether positions of the time of that shape still count; what only one of the two has does no harm."""
+        """Return whether positions of the time of that shape still count; what only one of the two has does no harm."""
         told = {n: value for n, value in before.items() if n != FILE and not n.startswith((PART, SINCE))}
         return all(self.shape.get(name, value) == value for name, value in told.items())
 
@@ -78,12 +78,12 @@ class FollowedTable:
         return FILE in both and any(n.startswith(SINCE) for n in both)
 
     def parts_hold(self, before: Mapping[str, str]) -> bool:
-        """Whether no partition has come, gone or changed since then with rows of which the log has nothing."""
+        """Return whether no partition has come, gone or changed since then with rows of which the log has nothing."""
         now, then = _parts(self.shape), _parts(before)
         return then.items() <= now.items() and now.keys() - then.keys() <= self.born
 
     def has_grown(self, before: Mapping[str, str]) -> bool:
-        """Whether there are partitions that have to be written down, for the day on which they go."""
+        """Return whether there are partitions that have to be written down, for the day on which they go."""
         return _parts(self.shape).keys() != _parts(before).keys()
 
 
@@ -147,7 +147,7 @@ class ChangeLog(Protocol):
         ...
 
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
-        """What changed in these followed tables and was not released yet."""
+        """Return what changed in these followed tables and was not released yet."""
         ...
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
@@ -166,7 +166,7 @@ class ChangeLog(Protocol):
 
 
 def source_key(read: TableRead) -> Key:
-    """The accepted key by its names at the source; empty if a column of it has no source."""
+    """Return the accepted key by its names at the source; empty if a column of it has no source."""
     names = {c.column.name: c.source.name for c in read.columns if c.source is not None}
     return tuple(names[k] for k in read.table.key) if names.keys() >= set(read.table.key) else ()
 

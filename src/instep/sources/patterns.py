@@ -36,7 +36,8 @@ def is_regex(pattern: str) -> bool:
 
 
 def whole_regex(pattern: str) -> str:
-    """The regular expression behind `re:` for servers, which look for it anywhere in a text; `(?i)` stays in front."""
+    """Return the regular expression behind `re:` for servers, which look for it anywhere in a text; `(?i)` stays in
+    front."""
     text = pattern.removeprefix("re:")
     flags = "(?i)" if text.startswith("(?i)") else ""
     return f"{flags}^(?:{text.removeprefix(flags)})$"
@@ -65,7 +66,7 @@ def _part(part: str) -> str:
 
 
 def _class(body: str) -> str:
-    """The inside of `[...]`: only `!` negates there."""
+    """Return the inside of `[...]`: only `!` negates there."""
     negated, members = body.startswith("!"), body.removeprefix("!").replace("\\", "\\\\")
     escaped = "\\" + members if members.startswith("^") else members
     return f"[{'^' * negated}{escaped}]"

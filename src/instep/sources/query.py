@@ -16,7 +16,8 @@ from instep.schema.planning.projection import TableRead
 
 
 def wanted(read: TableRead, columns: Sequence[str]) -> list[Column]:
-    """The source columns of the accepted ones named here, of all if none is named; ReadError if nothing is left."""
+    """Return the source columns of the accepted ones named here, of all if none is named; ReadError if nothing is
+    left."""
     found = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
     if not found:
         raise ReadError(f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off")
@@ -24,7 +25,7 @@ def wanted(read: TableRead, columns: Sequence[str]) -> list[Column]:
 
 
 def cursor_source(read: TableRead, column: str) -> Column:
-    """The source column of the accepted one that is the cursor."""
+    """Return the source column of the accepted one that is the cursor."""
     found = next((c.source for c in read.columns if c.column.name == column), None)
     if found is None:
         raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
@@ -32,7 +33,7 @@ def cursor_source(read: TableRead, column: str) -> Column:
 
 
 def filters(read: TableRead) -> list[str]:
-    """The row filter, if there is one, as a condition."""
+    """Return the row filter, if there is one, as a condition."""
     return [read.condition] if read.where else []
 
 
@@ -42,8 +43,8 @@ def rows_where(select: str, conditions: Sequence[str]) -> str:
 
 
 def ranges(key: str, bounds: Sequence[int]) -> list[list[str]]:
-    """The conditions of each part of a table that is divided at these values of `key`; the first and the last part are
-    open, so that rows that come meanwhile belong to one of them."""
+    """Return the conditions of each part of a table that is divided at these values of `key`; the first and the last
+    part are open, so that rows that come meanwhile belong to one of them."""
     if not bounds:
         return [[]]
     inner = [[f"{key} >= {low}", f"{key} < {high}"] for low, high in pairwise(bounds)]
@@ -51,12 +52,12 @@ def ranges(key: str, bounds: Sequence[int]) -> list[list[str]]:
 
 
 def digest(said: Sequence[object]) -> str:
-    """The first 32 hex digits of the SHA-256 of what is to be equal while a catalog is unchanged."""
+    """Return the first 32 hex digits of the SHA-256 of what is to be equal while a catalog is unchanged."""
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
 
 
 def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:
-    """The tables of `expected` that `found` lacks or has otherwise; what only we know of a table is left out."""
+    """Return the tables of `expected` that `found` lacks or has otherwise; what only we know of a table is left out."""
     bare = (replace(t, cursor=None, generation=0, alias="") for t in expected.tables)
     return frozenset(t.ref for t in bare if found.get(t.ref) != t)
 

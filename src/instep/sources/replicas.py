@@ -23,7 +23,7 @@ class ReplicaSession(Generic[Config]):
 
 
 def places(config: Config) -> list[Config]:
-    """The configuration of each replica in order, then of the server itself."""
+    """Return the configuration of each replica in order, then of the server itself."""
     hosts = [*(_parsed(text, config.port) for text in config.read_replica), (config.host, config.port)]
     return [replace(config, host=host, port=port, read_replica=()) for host, port in hosts]
 

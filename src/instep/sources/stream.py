@@ -129,7 +129,7 @@ class Streams(Protocol):
         ...
 
     def waits(self, ref: Ref) -> bool:
-        """Whether operations on the table are held."""
+        """Return whether operations on the table are held."""
         ...
 
     def forget(self, ref: Ref, column: str) -> None:

@@ -30,7 +30,7 @@ KEPT = 3
 
 
 def path_for(java: Java, classpath: Sequence[Path], cache: str = "") -> Path:
-    """Where the archive for this Java and these jars (names, sizes, times, order) is or will be."""
+    """Return where the archive for this Java and these jars (names, sizes, times, order) is or will be."""
     parts = [str(java.path), java.version]
     for jar in classpath:
         stat = jar.stat()
@@ -40,7 +40,7 @@ def path_for(java: Java, classpath: Sequence[Path], cache: str = "") -> Path:
 
 
 def usable(archive: Path) -> bool:
-    """Whether the archive is there and is what was recorded; one that is not is deleted.
+    """Return whether the archive is there and is what was recorded; one that is not is deleted.
 
     The hash is computed again only if the file's time or place has changed since it was last checked.
     """

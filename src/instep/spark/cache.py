@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder(setting: str = "") -> Path:
-    """The project's setting, else $INSTEP_CACHE, else ~/.cache/instep."""
+    """Return the project's setting, else $INSTEP_CACHE, else ~/.cache/instep."""
     chosen = setting or os.environ.get("INSTEP_CACHE", "")
     return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "instep"
 

@@ -66,5 +66,5 @@ def _configure(session: Any, conf: Mapping[str, str], where: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first, up to 300 characters."""
+    """Return what an error says first, up to 300 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -71,7 +71,7 @@ def _none(context: Any, wait: float) -> SetupError:
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at a time; at least 1. Asked once a session where that takes a job."""
+    """Return how many tasks run at a time; at least 1. Asked once a session where that takes a job."""
     context = getattr(spark, "_sc", None)
     if context is None:
         return _slots_of_server(spark)
@@ -81,7 +81,7 @@ def slots(spark: SparkSession) -> int:
 
 
 def growing(setting: Callable[[str], str | None]) -> int:
-    """How many tasks at a time a cluster is asked for that brings executors as there is work."""
+    """Return how many tasks at a time a cluster is asked for that brings executors as there is work."""
     executors = int(setting("spark.dynamicAllocation.maxExecutors") or _MOST)
     return max(1, min(executors * int(setting("spark.executor.cores") or 1), _MOST))
 

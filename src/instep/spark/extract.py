@@ -81,7 +81,7 @@ def extract(
 
 
 def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk], share: float = 0) -> bytes:
-    """What one task needs, and no other task's specs."""
+    """Return what one task needs, and no other task's specs."""
     return packed((reader, {c.table: specs[c.table] for c in part}, list(part), share))
 
 
@@ -181,16 +181,16 @@ class RunningJob:
 
 
 def _context(spark: SparkSession) -> Any:
-    """The SparkContext of a classic session, None on Connect."""
+    """Return the SparkContext of a classic session, None on Connect."""
     return getattr(spark, "_sc", None)
 
 
 def elsewhere(spark: SparkSession) -> bool:
-    """Whether tasks may run on other machines than this one."""
+    """Return whether tasks may run on other machines than this one."""
     context = _context(spark)
     return context is None or not context.master.startswith("local")
 
 
 def cores(spark: SparkSession) -> int:
-    """How many tasks run at a time."""
+    """Return how many tasks run at a time."""
     return slots(spark)

@@ -13,7 +13,7 @@ _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect b
 
 
 def explain(error: BaseException) -> InstepError:
-    """The InstepError that a task raised, or one that says what Spark says without its stack trace."""
+    """Return the InstepError that a task raised, or one that says what Spark says without its stack trace."""
     text = str(error)
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
         return StageError(

@@ -45,7 +45,7 @@ class FrameReader(Protocol):
         ...
 
     def fault(self, error: BaseException) -> str:
-        """What the source said, without secrets, on one line."""
+        """Return what the source said, without secrets, on one line."""
         ...
 
 
@@ -183,7 +183,7 @@ class _Room:
 
 
 def _all(work: Sequence[_TableJob], room: _Room, slots: int, tick: Callable[[], None]) -> list[ChunkResult]:
-    """The biggest tables first; this thread tells progress, and stops the others when it is interrupted."""
+    """Return the biggest tables first; this thread tells progress, and stops the others when it is interrupted."""
     stopped = threading.Event()
     ordered = sorted(work, key=lambda job: -len(job.chunks))
     with ThreadPoolExecutor(min(len(work), 2 * slots, 4 * (os.cpu_count() or 1)), thread_name_prefix="frame") as pool:

@@ -72,7 +72,7 @@ AWS = Jar(
 
 
 def ensure(jars: Sequence[Jar] = PINNED, cache: str = "") -> tuple[Path, ...]:
-    """The jars' files in order, fetched if they are not there; raises SetupError.
+    """Return the jars' files in order, fetched if they are not there; raises SetupError.
 
     A jar that is there was verified when it came; it is verified again if its size or time has changed.
     """
@@ -161,7 +161,7 @@ def _ask(jvm: Jvm, coordinates: str, scratch: Path) -> list[Path]:
 
 
 def spark_jars() -> list[Path]:
-    """The jars that come with pyspark, in an order that does not change."""
+    """Return the jars that come with pyspark, in an order that does not change."""
     found = importlib.util.find_spec("pyspark")  # not imported: the JVM can start meanwhile
     if found is None or not found.submodule_search_locations:
         raise SetupError("pyspark is not installed", hint="install instep's dependencies: `make setup`")
@@ -170,7 +170,7 @@ def spark_jars() -> list[Path]:
 
 
 def classpath(cache: str = "", extra: tuple[str, ...] = ()) -> list[Path]:
-    """The jars of a local session, ours first: the archive is valid for exactly this list."""
+    """Return the jars of a local session, ours first: the archive is valid for exactly this list."""
     for jar in extra:
         if not Path(jar).is_file():
             raise SetupError(f"the jar {jar} does not exist", hint="correct spark.jars in instep.yml")
@@ -178,13 +178,13 @@ def classpath(cache: str = "", extra: tuple[str, ...] = ()) -> list[Path]:
 
 
 def stores(conf: Mapping[str, str], cache: str = "") -> list[Path]:
-    """The jars for the object stores that these Spark settings name: last on the class path, so that the archive of
-    those before them holds."""
+    """Return the jars for the object stores that these Spark settings name: last on the class path, so that the archive
+    of those before them holds."""
     return [*ensure([AWS], cache)] if S3_IO in conf.values() else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The console entry: exit code 0, or 1 with the reason on standard error."""
+    """Return the console entry: exit code 0, or 1 with the reason on standard error."""
     parser = argparse.ArgumentParser(prog="python -m instep.spark.jars", description="fetch the pinned jars once")
     parser.add_argument(
         "--cache", default="", help="folder to keep them in (default: $INSTEP_CACHE or ~/.cache/instep)"

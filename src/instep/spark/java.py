@@ -152,7 +152,7 @@ def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: M
 
 
 def said(output: IO[bytes]) -> str:
-    """The end of what a JVM and its workers wrote; its own place in the file is left alone."""
+    """Return the end of what a JVM and its workers wrote; its own place in the file is left alone."""
     size = os.fstat(output.fileno()).st_size
     return os.pread(output.fileno(), 10_000, max(0, size - 10_000)).decode(errors="replace").strip()
 

@@ -57,7 +57,7 @@ class Login:
 
 
 def classic(spark: SparkSession) -> Any:
-    """The JVM of a classic session; SetupError on Spark Connect, which lets nobody at its JVM."""
+    """Return the JVM of a classic session; SetupError on Spark Connect, which lets nobody at its JVM."""
     if getattr(spark, "_sc", None) is None:
         raise SetupError(
             "a source of type jdbc asks its driver for tables and types inside Spark's JVM, which Spark Connect does "
@@ -68,7 +68,7 @@ def classic(spark: SparkSession) -> Any:
 
 
 def running() -> SparkSession:
-    """The session of this process; SetupError if there is none."""
+    """Return the session of this process; SetupError if there is none."""
     from pyspark.sql import SparkSession
 
     session: SparkSession | None = SparkSession._instantiatedSession
@@ -78,8 +78,8 @@ def running() -> SparkSession:
 
 
 def load(spark: SparkSession, login: Login) -> Any:
-    """The driver's class: from the class path, where a session of ours has it, or from the source's jars, which are
-    then brought to a running session and its executors. Raises SetupError."""
+    """Return the driver's class: from the class path, where a session of ours has it, or from the source's jars, which
+    are then brought to a running session and its executors. Raises SetupError."""
     jvm = classic(spark)
     with suppress(Exception):  # it is not on the class path
         return jvm.java.lang.Class.forName(login.driver)
@@ -170,7 +170,8 @@ class JdbcConnection:
         return self.raw.getMetaData()
 
     def table(self, result: Any, columns: int) -> list[tuple[str | None, ...]]:
-        """All rows of a java.sql.ResultSet as texts; its first `columns` columns, None for those that it lacks."""
+        """Return all rows of a java.sql.ResultSet as texts; its first `columns` columns, None for those that it
+        lacks."""
         width = min(columns, result.getMetaData().getColumnCount())
         jvm, rows = classic(self.spark), []
         jvm.org.apache.spark.sql.execution.python.EvaluatePython.registerPicklers()
@@ -184,7 +185,7 @@ class JdbcConnection:
         return [(*row, *[None] * (columns - width)) for row in rows]
 
     def texts(self, sql: str, timeout: float = 0) -> tuple[str | None, ...]:
-        """The first row of a query, as the driver's texts."""
+        """Return the first row of a query, as the driver's texts."""
         with self._statement(sql, 1, timeout) as statement:
             result = statement.executeQuery()
             if not result.next():
@@ -319,7 +320,7 @@ _THROWN = re.compile(r"(?:^|: |Caused by: )([\w.$]+(?:Exception|Error|Fault)): (
 
 
 def said(error: BaseException) -> str:
-    """What the driver said, on one line: the outermost SQLException, or the innermost cause if there is none."""
+    """Return what the driver said, on one line: the outermost SQLException, or the innermost cause if there is none."""
     thrown = _chain(getattr(error, "java_exception", None)) or _THROWN.findall(str(error))
     if not thrown:
         lines = str(error).strip().splitlines()

@@ -113,7 +113,7 @@ def check_server(session: SparkSession, catalog: str, file: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says first, at most 300 characters."""
+    """Return what an exception says first, at most 300 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
@@ -150,7 +150,7 @@ def _is_connect(spark: SparkSession) -> bool:
 
 
 def statements(plan: MergePlan) -> list[str]:
-    """The statements of `plan`, in order; each makes a snapshot on the branch."""
+    """Return the statements of `plan`, in order; each makes a snapshot on the branch."""
     if plan.since is None:
         return [merge_sql(plan)]
     column, literal, kind = plan.since
@@ -187,7 +187,7 @@ def _clauses(plan: MergePlan) -> list[str]:
 
 
 def _within(plan: MergePlan, before: str) -> str:
-    """The condition that a row of the table may be touched, after `before`; nothing where all may."""
+    """Return the condition that a row of the table may be touched, after `before`; nothing where all may."""
     return f"{before}{name(plan.within[0])} = {text(plan.within[1])}" if plan.within else ""
 
 
@@ -238,7 +238,8 @@ def source_sql(plan: MergePlan) -> str:
 
 
 def latest_sql(plan: MergePlan) -> str:
-    """The staged rows without duplicate keys: the highest cursor wins, then the later file, then the later row."""
+    """Return the staged rows without duplicate keys: the highest cursor wins, then the later file, then the later
+    row."""
     order = [f"r.{name(plan.cursor)} DESC NULLS LAST"] if plan.cursor else []
     join = ""
     if len(plan.order) > 1:

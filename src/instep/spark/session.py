@@ -88,7 +88,8 @@ def local_master(master: str) -> str:
 
 
 def _plain_cluster(master: str, conf: Mapping[str, str]) -> bool:
-    """Whether a JVM of our own serves a cluster: a standalone one, without anything that Spark's launcher reads."""
+    """Return whether a JVM of our own serves a cluster: a standalone one, without anything that Spark's launcher
+    reads."""
     files = (os.environ.get("SPARK_CONF_DIR"), os.environ.get("HADOOP_CONF_DIR"), os.environ.get("SPARK_HOME"))
     return master.startswith("spark://") and not any(files) and not any(map(_LAUNCHED.match, conf))
 

@@ -41,7 +41,7 @@ class TaskProgress:
 
 
 def collect(folder: str) -> dict[str, tuple[int, int]]:
-    """The sum over all tasks."""
+    """Return the sum over all tasks."""
     total: dict[str, tuple[int, int]] = {}
     for file in Path(folder).glob("*.json"):
         with suppress(OSError, ValueError):

@@ -183,7 +183,7 @@ class _ConformedBatch:
         return [c.name for c in self.spec.columns if c.key or not self.spec.schema.field(c.name).nullable]
 
     def _why(self, at: int) -> str:
-        """The reason for refusing the row; a value that did not fit outranks a NULL."""
+        """Return the reason for refusing the row; a value that did not fit outranks a NULL."""
         for column in self.spec.columns:
             if column.name in self._required() and not self.values[column.name][at].is_valid:
                 unfit = self.casts[column.name].invalid_values.get(at)
@@ -205,7 +205,7 @@ class _ConformedBatch:
             )
 
     def _key(self, at: int) -> str:
-        """The row's key, or id for a keyless table, as a JSON object of texts; hashed columns as hashes."""
+        """Return the row's key, or id for a keyless table, as a JSON object of texts; hashed columns as hashes."""
         columns = sorted((c for c in self.spec.columns if c.key), key=lambda c: c.key)
         key = {c.path: self._original(c, at) for c in columns}
         if not key and self.spec.system.id in self.values:
@@ -286,7 +286,7 @@ def digest(text: str, salt: bytes) -> str:
 
 
 def shape(text: str) -> str:
-    """What a value looks like without telling it: `aaa-99` for `abc-42`, cut after 40 characters."""
+    """Return what a value looks like without telling it: `aaa-99` for `abc-42`, cut after 40 characters."""
     masked = "".join("9" if c.isdigit() else "a" if c.isalpha() else "." if ord(c) < 32 else c for c in text[:40])
     return f"`{masked}{'…' if len(text) > 40 else ''}` ({len(text)} characters)"
 

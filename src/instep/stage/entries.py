@@ -57,7 +57,7 @@ class TableQuarantine:
 
 
 def read_entries(uri: str, io: Mapping[str, str], ignored: Collection[str] = ()) -> TableQuarantine:
-    """What the folder `uri` holds; the files of `ignored` runs, which have committed nothing, are left out."""
+    """Return what the folder `uri` holds; the files of `ignored` runs, which have committed nothing, are left out."""
     place, rows, files, broken = StorageFolder(uri, io), [], [], []
     for name in children(uri, io):
         if not name.endswith(".parquet") or name.startswith(tuple(f"{run}-" for run in ignored)):

@@ -97,7 +97,7 @@ def _places(mask: pa.Array) -> list[int]:
 
 
 def _with_nul(values: pa.Array) -> set[int]:
-    """Where a text, or one in a list, contains a NUL."""
+    """Return where a text, or one in a list, contains a NUL."""
     texts = values if is_text(values.type) else values.flatten()
     if not pc.any(pc.match_substring(texts, "\0"), min_count=0).as_py():
         return set()
@@ -112,11 +112,11 @@ _CONSTANT = b"instep.constant"
 
 
 def with_value(field: pa.Field, value: str) -> pa.Field:
-    """The field with this value in every row."""
+    """Return the field with this value in every row."""
     return field.with_metadata({**(field.metadata or {}), _CONSTANT: value.encode()})
 
 
 def value_of(field: pa.Field) -> str | None:
-    """The value of every row, if it is one and the same."""
+    """Return the value of every row, if it is one and the same."""
     found = (field.metadata or {}).get(_CONSTANT)
     return None if found is None else found.decode()

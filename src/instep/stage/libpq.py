@@ -19,8 +19,8 @@ def proof_of_password(sslmode: str, host: str) -> str:
 
 
 def opened(info: str, open: Callable[[str], T]) -> T:
-    """What `open` makes of libpq's keywords, and raises. A server that asks for the password itself, where there may
-    be no TLS, is asked again over TLS alone, and told it there; without TLS the first refusal stands."""
+    """Return what `open` makes of libpq's keywords, and raises. A server that asks for the password itself, where there
+    may be no TLS, is asked again over TLS alone, and told it there; without TLS the first refusal stands."""
     try:
         return open(info)
     except Exception as error:
@@ -36,7 +36,7 @@ def opened(info: str, open: Callable[[str], T]) -> T:
 
 
 def _over_tls(info: str) -> str:
-    """The same keywords, where the password may be told; "" for those that want no TLS."""
+    """Return the same keywords, where the password may be told; "" for those that want no TLS."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     kept = conninfo_to_dict(info)

@@ -16,7 +16,8 @@ Record = tuple[int, str, str]
 
 
 def told(batch: pa.RecordBatch, file: str, lines: pa.Array, refused: Sequence[Record] = ()) -> pa.RecordBatch:
-    """The batch with the file and record number (int64) of each row, and the records between them that are no rows."""
+    """Return the batch with the file and record number (int64) of each row, and the records between them that are no
+    rows."""
     numbers = lines.to_numpy()
     even = not len(numbers) or numbers[-1] - numbers[0] == len(numbers) - 1
     first = str(numbers[0]).encode() if len(numbers) else b"0"

@@ -87,7 +87,7 @@ def _float(text: str) -> str:
 
 
 def _document(text: str) -> str:
-    """The document itself, if it is an object or an array that a reader gives back as it was."""
+    """Return the document itself, if it is an object or an array that a reader gives back as it was."""
     try:
         exact = json.loads(text, parse_constant=_refuse, parse_float=Decimal, object_pairs_hook=_members_once)
         same = isinstance(exact, dict | list) and _same(exact, json.loads(text))
@@ -112,7 +112,7 @@ def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _same(exact: Any, read: Any) -> bool:
-    """Whether no number of the document is changed by reading it as readers do."""
+    """Return whether no number of the document is changed by reading it as readers do."""
     if isinstance(exact, dict):
         return all(_same(exact[k], read[k]) for k in exact)
     if isinstance(exact, list):
@@ -123,7 +123,8 @@ def _same(exact: Any, read: Any) -> bool:
 
 
 def from_texts(texts: Sequence[str | None], kind: DataType, target: pa.DataType) -> Cast:
-    """The texts of members as values of their column; bytes were kept as hexadecimal digits, the rest as its text."""
+    """Return the texts of members as values of their column; bytes were kept as hexadecimal digits, the rest as its
+    text."""
     if isinstance(kind, Binary):
         raw = [bytes.fromhex(t[2:]) if t and t.startswith("\\x") else t and t.encode() for t in texts]
         return cast(pa.array(raw, pa.binary()), kind, target, kind)
@@ -131,8 +132,8 @@ def from_texts(texts: Sequence[str | None], kind: DataType, target: pa.DataType)
 
 
 def text_of(member: Any) -> str | None:
-    """The text that a member of the object stands for, for a cast to its column's type; `member` as `json.loads` gives
-    it."""
+    """Return the text that a member of the object stands for, for a cast to its column's type; `member` as `json.loads`
+    gives it."""
     if member is None or isinstance(member, str):
         return member
     return repr(member) if isinstance(member, float) else json.dumps(member, ensure_ascii=False, separators=(",", ":"))

@@ -67,7 +67,7 @@ class QuarantineFile:
             self._flush()
 
     def close(self) -> str:
-        """The file's URI, or "" when nothing was held."""
+        """Return the file's URI, or "" when nothing was held."""
         self._flush()
         if self._writer is not None and self._file is not None:
             with clear_errors(self.path):
@@ -130,5 +130,5 @@ class QuarantineFile:
 
 
 def field_id(field: pa.Field) -> int:
-    """The id that the destination knows the column by; 0 without one."""
+    """Return the id that the destination knows the column by; 0 without one."""
     return int((field.metadata or {}).get(b"PARQUET:field_id", b"0"))

@@ -12,8 +12,8 @@ _SLICE = 0.5
 
 
 def task_count(limits: SourceLimits, wanted: int, at_once: int) -> int:
-    """How many tasks to make. Each has one connection, and the driver holds one of those that are allowed. With a
-    bound of rows a second no more than run `at_once`, so that none keeps a share that it cannot use."""
+    """Return how many tasks to make. Each has one connection, and the driver holds one of those that are allowed. With
+    a bound of rows a second no more than run `at_once`, so that none keeps a share that it cannot use."""
     if limits.rows_per_second:
         wanted = min(wanted, at_once)
     return max(1, min(wanted, limits.connections - 1)) if limits.connections else max(1, wanted)

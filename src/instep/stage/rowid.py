@@ -26,7 +26,7 @@ Runs = tuple[Run, ...]
 
 
 def row_texts(columns: Mapping[str, tuple[pa.Array, DataType]], rows: int) -> pa.Array:
-    """What is hashed, one binary value per row, from staged values by accepted name."""
+    """Return what is hashed, one binary value per row, from staged values by accepted name."""
     parts = [_part(name, *columns[name]) for name in sorted(columns)]
     if not parts:
         return pa.array([b""] * rows, pa.large_binary())

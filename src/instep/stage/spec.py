@@ -67,7 +67,7 @@ class Reader(Protocol):
 
 
 def limits_of(reader: Reader) -> SourceLimits:
-    """The reader's own, or none."""
+    """Return the reader's own, or none."""
     found = getattr(reader, "limits", None)
     return found if isinstance(found, SourceLimits) else SourceLimits()
 
@@ -110,7 +110,7 @@ class SystemColumns:
 
     @classmethod
     def of(cls, table: Table, prefix: str) -> SystemColumns:
-        """Those of a destination table: they bear the prefix and come from no source column."""
+        """Return those of a destination table: they bear the prefix and come from no source column."""
         names = {c.name for c in table.columns if not c.alias}
         roles = (f.name for f in fields(cls))
         return cls(**{role: prefix + role for role in roles if prefix + role in names})

@@ -273,7 +273,7 @@ def pause(tried: int) -> float:
 
 
 def may_pass(error: InstepError) -> bool:
-    """Whether trying again on a new connection can help."""
+    """Return whether trying again on a new connection can help."""
     return isinstance(error, ReadError | ConnectError) and not isinstance(error, AccessDenied)
 
 

@@ -49,7 +49,7 @@ class Patience:
         self._since = 0.0
 
     def call(self, act: Callable[[], T]) -> T:
-        """What `act` answers or raises; raises Silence."""
+        """Return what `act` answers or raises; raises Silence."""
         if not self.seconds:
             return act()
         if self._thread is None:

@@ -89,7 +89,7 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
 
 
 def _show(context: SyncContext, wanted: Mapping[Ref, View], there: Catalog, run: Run) -> dict[Ref, str]:
-    """What keeps each of the views from being there. Those of the connection that are not wanted any more go."""
+    """Return what keeps each of the views from being there. Those of the connection that are not wanted any more go."""
     assert isinstance(context.destination, HoldsViews), "asked before"
     fold, trouble = context.naming.fold, dict[Ref, str]()
     tables = {(t.schema, fold(t.name)) for t in there.tables}
@@ -140,8 +140,8 @@ def _events(
 
 
 def of_table(context: SyncContext, path: str, only: str = "") -> list[OldName]:
-    """The old names of the accepted table of this path and of its columns; InstepError if there is no such table, or
-    none that is called `only`."""
+    """Return the old names of the accepted table of this path and of its columns; InstepError if there is no such
+    table, or none that is called `only`."""
     known = {t.path: t for t in context.store.accepted.catalog(context.name).tables if t.alias}
     if path not in known:
         hint = did_you_mean(path, known, "write schema.table, as `instep status` shows it")

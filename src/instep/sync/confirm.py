@@ -27,7 +27,7 @@ def confirm(context: SyncContext, made: Plan) -> None:
 
 
 def carried_out(group: StepGroup, there: Catalog) -> bool:
-    """Whether what is there is what the steps of a table lead to."""
+    """Return whether what is there is what the steps of a table lead to."""
     return not any(_fault(ref, group, there) for ref in refs_of(group))
 
 
@@ -37,7 +37,7 @@ def refs_of(group: StepGroup) -> set[Ref]:
 
 
 def _fault(ref: Ref, group: StepGroup, there: Catalog) -> str:
-    """How a table of this name differs from what the steps of a group leave there; "" if it does not."""
+    """Return how a table of this name differs from what the steps of a group leave there; "" if it does not."""
     found = there.get(ref)
     if group.after is None or group.after.ref != ref:
         return "it is still there" if found else ""

@@ -13,7 +13,7 @@ from instep.sync.context import SyncContext
 
 
 def is_first_today(context: SyncContext, run: Run) -> bool:
-    """Whether no sync before this run has ended well on its day (UTC)."""
+    """Return whether no sync before this run has ended well on its day (UTC)."""
     last = next(
         (r for r in context.store.runs.history(context.name, kind="sync") if r.status in ("done", "partial")), None
     )

@@ -27,7 +27,8 @@ from instep.sync.context import Ref, SyncContext
 
 
 def plan_id(connection: str, version: int, made: Plan) -> str:
-    """The id of a plan that starts from this accepted version: the same plan of the same schemas has the same id."""
+    """Return the id of a plan that starts from this accepted version: the same plan of the same schemas has the same
+    id."""
     text = json.dumps([connection, version, plan_to_dict(made)], sort_keys=True, separators=(",", ":"))
     return f"p-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
@@ -126,7 +127,7 @@ def settle(context: SyncContext) -> None:
 
 
 def _done(context: SyncContext, plan: StoredPlan) -> set[str]:
-    """The steps whose table is as they leave it."""
+    """Return the steps whose table is as they leave it."""
     groups = plan_from_dict(plan.plan).groups()
     done = (g for g in groups if carried_out(g, _there(context, refs_of(g))))
     return {s.id for g in done for s in g.steps}
@@ -140,13 +141,15 @@ def _there(context: SyncContext, refs: Iterable[Ref]) -> Catalog:
 
 
 def touched(context: SyncContext) -> frozenset[Ref]:
-    """The destination tables that plans have been at since one ended well: they may be half way between two states."""
+    """Return the destination tables that plans have been at since one ended well: they may be half way between two
+    states."""
     plans = (plan_from_dict(stored.plan) for stored in context.store.plans.unfinished(context.name))
     return frozenset(ref for plan in plans for group in plan.groups() for ref in refs_of(group))
 
 
 def unborn(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
-    """Those of these destination tables that were added last by a run that has not ended well, and never loaded."""
+    """Return those of these destination tables that were added last by a run that has not ended well, and never
+    loaded."""
     known = context.store.loaded.of(context.name) if tables else {}
     loaded = {
         destination_ref(t, context.naming)

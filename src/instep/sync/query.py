@@ -113,7 +113,7 @@ def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.Duck
 
 
 def _hint(error: str, destination: Destination) -> str:
-    """The table that was probably meant, or the tables that there are."""
+    """Return the table that was probably meant, or the tables that there are."""
     missing = _MISSING.search(error)
     if missing is None:
         return 'names that are reserved words or have capitals need quotes: shop."order"'
@@ -170,7 +170,7 @@ def _tables(node: Any) -> Iterator[Ref]:
 
 
 def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> pa.Table:
-    """The rows of a table, or of a view as it shows them."""
+    """Return the rows of a table, or of a view as it shows them."""
     if (view := views.get(ref)) is None:
         return destination.read(ref).read_all()
     table = destination.read(view.table).read_all()

@@ -20,7 +20,7 @@ PASSES = 3
 
 
 def folder(run: str, attempt: int) -> str:
-    """Where one pass of a run stages the files of a table: no two passes share a folder."""
+    """Return where one pass of a run stages the files of a table: no two passes share a folder."""
     return run if attempt == 0 else f"{run}-{attempt}"
 
 

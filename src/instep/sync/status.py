@@ -46,7 +46,7 @@ class TableStatus:
 
 
 def standing(context: SyncContext, path: str) -> TableStatus:
-    """The accepted table of this path; InstepError if there is none."""
+    """Return the accepted table of this path; InstepError if there is none."""
     store, accepted = context.store, context.store.accepted.catalog(context.name)
     known = {t.path: t for t in accepted.tables}
     if path not in known:
@@ -146,20 +146,20 @@ def statuses(
 
 
 def _maintained(event: LoggedEvent) -> dict[str, Any]:
-    """How a table was left by its last maintenance."""
+    """Return how a table was left by its last maintenance."""
     told = ("table", "files_before", "files", "bytes_before", "bytes", "snapshots")
     return {"at": event.at, **{key: event.data[key] for key in told}}
 
 
 def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
-    """How each table fared last: those that are accepted, and those of the last run. Others have been renamed or have
-    left the source."""
+    """Return how each table fared last: those that are accepted, and those of the last run. Others have been renamed or
+    have left the source."""
     live = {t.ref for t in accepted.tables if not t.retained}
     return [t for ref, t in found.items() if ref in live or (last is not None and t.run == last.id)]
 
 
 def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
-    """Those that plans on the way have recorded are none yet."""
+    """Return those that plans on the way have recorded are none yet."""
     return [
         {
             "table": ".".join(n.table),
@@ -193,8 +193,8 @@ def _waiting(
 
 
 def held(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
-    """How many entries each table holds, for a connection of which a run has ever held something. A destination that
-    cannot be reached is no reason to show nothing."""
+    """Return how many entries each table holds, for a connection of which a run has ever held something. A destination
+    that cannot be reached is no reason to show nothing."""
     from instep.sync.quarantine.quarantine import holdings
 
     try:

@@ -30,7 +30,7 @@ class TableMode:
 
 
 def choose(table: Table, settings: TableSettings) -> TableMode:
-    """The way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
+    """Return the way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
     if not (table.history or settings.history):
         return _choice(table, settings)
     if (refused := why_no_history(table, settings)) is not None:
@@ -120,7 +120,7 @@ def _cursor(table: Table, settings: TableSettings) -> str | None:
 
 
 def with_settings(source: Table, accepted: Table | None, settings: TableSettings) -> Table:
-    """The source table with the key and cursor that the settings name.
+    """Return the source table with the key and cursor that the settings name.
 
     A cursor or key column that was renamed keeps its role: it is followed by the source's column id.
     """

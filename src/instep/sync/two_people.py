@@ -51,8 +51,8 @@ def let_go_of(connection: str, accepted: Catalog, only: Collection[str] = ()) ->
 
 
 def asked_alone(store: Store, act: Act, who: str) -> Blocked | None:
-    """The refusal of a request that nobody else has made within a week; it is kept for whoever comes next. None if
-    `who` is the second."""
+    """Return the refusal of a request that nobody else has made within a week; it is kept for whoever comes next. None
+    if `who` is the second."""
     with store.transaction():
         people = _people(store, act)
         if people - {who}:
@@ -74,7 +74,7 @@ def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
 
 
 def two_people(context: SyncContext, name: str, what: str) -> AbstractContextManager[None]:
-    """The same for a connection, if four_eyes are on."""
+    """Return the same for a connection, if four_eyes are on."""
     if not context.four_eyes:
         return nullcontext()
     return second_person(context.store, Act(context.name, name, what), context.who)

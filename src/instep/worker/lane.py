@@ -64,7 +64,7 @@ class Lane:
             self._pipe.send(job)
 
     def ended(self) -> JobEnd | None:
-        """How its job ended, None while it works; the end of its process is an error that passes."""
+        """Return how its job ended, None while it works; the end of its process is an error that passes."""
         if self.job is None:
             return None
         try:
@@ -120,7 +120,7 @@ class Lane:
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session: those of a JVM have groups of their own."""
+    """Return the processes of a session: those of a JVM have groups of their own."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):

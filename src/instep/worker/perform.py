@@ -34,8 +34,8 @@ TURN = 1.0
 
 
 def turn(app: App, job: Job) -> Mapping[str, Any] | None:
-    """What became of the rollout; None where it comes again: it waits for runs, or for the process of its last turn,
-    which was killed a moment ago."""
+    """Return what became of the rollout; None where it comes again: it waits for runs, or for the process of its last
+    turn, which was killed a moment ago."""
     store = app.store
     patch = patch_of(store.rollouts.get(job.key).what, app.project, store, ServedPolicies(app.objects))
     runs = QueuedRuns(store, job.key, app.project.source_of, job.who)
@@ -114,8 +114,8 @@ def _text(error: Exception) -> str:
 
 
 def _problem(error: Exception) -> dict[str, Any]:
-    """What ended a job, for a client that raises it again: the nearest kind that every client knows. Of what is not
-    ours nothing but the text is known."""
+    """Return what ended a job, for a client that raises it again: the nearest kind that every client knows. Of what is
+    not ours nothing but the text is known."""
     if not isinstance(error, InstepError):
         return {}
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == InstepError.__module__)
@@ -238,7 +238,7 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
 
 
 def _reached(app: App, destination: str) -> list[Check]:
-    """What its test finds; one that cannot be opened is on record as such."""
+    """Return what its test finds; one that cannot be opened is on record as such."""
     try:
         return list(app.destination(destination).test())
     except Exception as error:
@@ -247,7 +247,7 @@ def _reached(app: App, destination: str) -> list[Check]:
 
 
 def _wrong(checks: list[Check]) -> str:
-    """What a sync would lack, "" if nothing."""
+    """Return what a sync would lack, "" if nothing."""
     return "; ".join(": ".join(filter(None, (c.name, c.detail))) for c in checks if c.needed and not c.ok)
 
 

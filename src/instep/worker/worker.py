@@ -111,12 +111,12 @@ class JobWorker:
         return drain and not busy and not self._waiting() and not self._turns()
 
     def _turns(self) -> bool:
-        """Whether a rollout's next turn comes soon."""
+        """Return whether a rollout's next turn comes soon."""
         waiting: tuple[JobStatus, ...] = ("queued",)
         return bool(self._store.jobs.find(status=waiting, kind="rollout", limit=1))
 
     def _waiting(self) -> bool:
-        """Whether a job may begin now: it has begun."""
+        """Return whether a job may begin now: it has begun."""
         self._assign()
         return bool(self._busy)
 

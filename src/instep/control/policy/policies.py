@@ -49,8 +49,8 @@ from instep.suggest import did_you_mean
 
 
 def place_of(project: Project, connection: str, voice: RuleEvaluation) -> str:
-    """Where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer. Of an
-    option that is not written, the line around it."""
+    """Return where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer. Of
+    an option that is not written, the line around it."""
     base: Place = project.policy_place(connection)
     if voice.rule and voice.rule.option:
         unsaid = "" if voice.rule.origin in project.tree.lines else " (default)"
@@ -119,7 +119,7 @@ def _rules(found: tuple[RuleShown, ...]) -> list[dict[str, Any]]:
 
 
 def shown(project: Project, connection: str) -> PolicyShown:
-    """What stands for a connection. ProjectError for an unknown one."""
+    """Return what stands for a connection. ProjectError for an unknown one."""
     policy = project.policy(connection)
 
     def rules(found: tuple[Rule, ...], voice: RuleEvaluation) -> tuple[RuleShown, ...]:
@@ -166,8 +166,9 @@ class Explanation:
 def explain(
     project: Project, store: Store, connection: str, path: str, kind: str, before: str = "", after: str = ""
 ) -> Explanation:
-    """What is decided about such a change of `path` (`schema.table` or `schema.table.column`). Without types it is the
-    recorded change of that kind, if one stands, with the answer that a person gave. InstepError if it is unclear."""
+    """Return what is decided about such a change of `path` (`schema.table` or `schema.table.column`). Without types it
+    is the recorded change of that kind, if one stands, with the answer that a person gave. InstepError if it is
+    unclear."""
     accepted = store.accepted.catalog(connection)
     wanted = asked(path, kind, accepted, before, after)
     review = None if before or after else _standing(store, connection, wanted)

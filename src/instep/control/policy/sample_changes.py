@@ -46,8 +46,8 @@ class PolicyQuestion:
 
 
 def asked(path: str, kind: str, accepted: Catalog, before: str = "", after: str = "") -> PolicyQuestion:
-    """The change that `TABLE[.COLUMN] KIND` means. Tables of `accepted` are known by their paths; of others the last
-    part of three is the column. InstepError if it is not clear."""
+    """Return the change that `TABLE[.COLUMN] KIND` means. Tables of `accepted` are known by their paths; of others the
+    last part of three is the column. InstepError if it is not clear."""
     _check_kind(kind)
     paths = {t.path for t in accepted.tables}
     may_have_column = kind in OF_COLUMN or kind == "access.lost"
@@ -77,7 +77,7 @@ NOTHING = Catalog()
 
 
 def sample(wanted: PolicyQuestion, accepted: Catalog = NOTHING) -> k.Change:
-    """The change as the diff would report it, about the accepted table and column where they are known.
+    """Return the change as the diff would report it, about the accepted table and column where they are known.
 
     SchemaError if the kind does not exist, needs a column or has none, or if the types are of another kind.
     """

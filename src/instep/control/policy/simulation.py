@@ -142,7 +142,7 @@ def _compare(review: Review, decision: Decision) -> SimulatedDecision:
 
 
 def _held(review: Review, decision: Decision) -> bool:
-    """Whether what was done then was not the policy's word and would be the same under this one."""
+    """Return whether what was done then was not the policy's word and would be the same under this one."""
     if review.rule == MASS_REMOVAL:
         return review.kind in REMOVALS
     by_policy = is_by_policy(review.why) or review.why.startswith(DOUBT)
@@ -150,7 +150,7 @@ def _held(review: Review, decision: Decision) -> bool:
 
 
 def _text(kind: str, action: str, modifiers: Mapping[str, Any]) -> str:
-    """The action with the modifiers that change what it does to this kind."""
+    """Return the action with the modifiers that change what it does to this kind."""
     said = {name: modifiers[name] for name in _MATTER.get(kind, ()) if name in modifiers}
     if action == "ignore":
         said = {name: value for name, value in said.items() if name == "on_invalid_value"}

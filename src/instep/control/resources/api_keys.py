@@ -39,8 +39,8 @@ def may(role: str, needed: Role) -> bool:
 
 
 def in_scope(groups: Collection[str], tags: Collection[str]) -> bool:
-    """Whether a key with these groups is for a connection with these tags, of which the name of its destination is
-    one; a key without groups is for all."""
+    """Return whether a key with these groups is for a connection with these tags, of which the name of its destination
+    is one; a key without groups is for all."""
     return not groups or not set(groups).isdisjoint(tags)
 
 
@@ -83,13 +83,13 @@ def revoke(store: Store, key_id: str, who: str) -> ApiKey:
 
 
 def first_admin(store: Store) -> Issued | None:
-    """The first key of all; None if there has ever been one."""
+    """Return the first key of all; None if there has ever been one."""
     with store.transaction():
         return None if store.api_keys.count() else create(store, "first admin", "admin", "instep server")
 
 
 def authenticate(store: Store, secret: str, key_id: str | None = None) -> ApiKey | None:
-    """The key that this secret is of, and that is called so if `key_id` is given; None if it is not let in."""
+    """Return the key that this secret is of, and that is called so if `key_id` is given; None if it is not let in."""
     if not _SECRET.fullmatch(secret):
         return None
     key = store.api_keys.live(_digest(secret))

@@ -20,7 +20,7 @@ _USED = ("sources", "destinations", "policies", "channels")
 
 
 def links_of(project: Project, section: Section) -> tuple[Link, ...]:
-    """What an object of the project is found by: what it uses, its tags, its place as a shard."""
+    """Return what an object of the project is found by: what it uses, its tags, its place as a shard."""
     if not isinstance(section, ConnectionSection):
         return ()
     return tuple(dict.fromkeys(_connection_links(project, section)))

@@ -52,7 +52,7 @@ def reads_slot(
 
 
 def _of_source(project: Project, store: Store, source: str) -> set[str]:
-    """The connections of a source: those of the file, and those that the server keeps."""
+    """Return the connections of a source: those of the file, and those that the server keeps."""
     first = next(iter(project.model.sources), "")
     found = {name for name, section in _of_file(project).items() if (section.source or first) == source}
     return found.union(name for kind, name in store.objects.users("source", source) if kind == "connection")
@@ -65,7 +65,7 @@ def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
 
 
 def _logs(project: Project, store: Store, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """What these connections say of their logs."""
+    """Return what these connections say of their logs."""
     own = _of_file(project)
     kept = store.objects.several("connection", [name for name in names if name not in own])
     found: dict[str, Mapping[str, Any]] = {name: vars(own[name].log) for name in names if name in own}

@@ -85,7 +85,7 @@ class Resources:
         self._own = project.own if isinstance(project, ServedProject) else project.model
 
     def get(self, kind: ObjectKind, name: str) -> Managed:
-        """The object; InstepError if there is none."""
+        """Return the object; InstepError if there is none."""
         found = self.find(kind, name)
         if found is None:
             raise InstepError(f"there is no {kind} {name!r}", hint=f"see the list of {PLURALS[kind]}")
@@ -98,14 +98,14 @@ class Resources:
         return _of_server(found) if found else None
 
     def several(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
-        """Those of these objects that there are, in one query."""
+        """Return those of these objects that there are, in one query."""
         own = [self._of_file(kind, name) for name in names if name in self._sections(kind)]
         known = {found.name for found in own}
         others = self.store.objects.several(kind, [name for name in names if name not in known])
         return own + list(map(_of_server, others))
 
     def by_id(self, id: str) -> Managed | None:
-        """The object of any kind with that id."""
+        """Return the object of any kind with that id."""
         if found := self.store.objects.by_id(id):
             return _of_server(found)
         named = ((kind, name) for kind in KINDS for name in self._sections(kind))
@@ -140,7 +140,7 @@ class Resources:
         return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
 
     def names(self, kind: ObjectKind, any_of: Iterable[Link]) -> set[str]:
-        """The names of all objects that have one of these links."""
+        """Return the names of all objects that have one of these links."""
         one = frozenset(any_of)
         own = self._sections(kind)
         mine = {name for name, section in own.items() if one.intersection(links_of(self.project, section))}
@@ -211,7 +211,7 @@ class Resources:
         return _of_server(made)
 
     def _told(self, kind: ObjectKind, name: str, who: str, *, new: bool) -> list[Event]:
-        """What happened to connections: what is written of a source is an edit of those that read it."""
+        """Return what happened to connections: what is written of a source is an edit of those that read it."""
         if kind == "connection":
             return [ConnectionCreated(name, who) if new else ConnectionEdited(name, who)]
         if kind != "source" or new:
@@ -262,7 +262,7 @@ class Resources:
     def _kept(
         self, kind: ObjectKind, name: str, spec: Mapping[str, Any], before: StoredObject | None
     ) -> dict[str, Any]:
-        """The document with the references of secrets in the place of stars."""
+        """Return the document with the references of secrets in the place of stars."""
         stars = [path for path, text in texts(spec) if text == MASK]
         known = secrets_in(before.spec) if before else {}
         if unknown := [path for path in stars if path not in known]:
@@ -288,7 +288,7 @@ class Resources:
         who: str,
         origins: Mapping[Path, str],
     ) -> dict[Path, str]:
-        """The ids of secrets by place."""
+        """Return the ids of secrets by place."""
         return {
             path: self.store.secrets.put(
                 kind, name, pointer(path), str(value_at(plain, path)), who=who, origin=origins.get(path, "")
@@ -298,7 +298,7 @@ class Resources:
 
 
 def _to_seal(kind: ObjectKind, name: str, plain: dict[str, Any], origins: Mapping[Path, str]) -> list[Path]:
-    """The places of plain secrets. Those without a value are taken out of `plain`."""
+    """Return the places of plain secrets. Those without a value are taken out of `plain`."""
     found = [path for path in plain_secrets(kind, name, plain) if not secret_id(value_at(plain, path))]
     wrong = [(path, _NO_TEXT) for path in found if not isinstance(value_at(plain, path), str)]
     wrong += [(p, NO_REFERENCE) for p in found if p not in origins and _REFERENCE.fullmatch(str(value_at(plain, p)))]
@@ -338,7 +338,7 @@ def _check_addresses(
 
 
 def _fields(value: Any) -> Any:
-    """The references in a section, and in sections within it, by the keys that they are read as."""
+    """Return the references in a section, and in sections within it, by the keys that they are read as."""
     if isinstance(value, Section):
         return {name: _fields(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):

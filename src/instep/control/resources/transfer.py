@@ -34,12 +34,12 @@ class ImportReport:
 
 
 def export_text(objects: Resources) -> str:
-    """All that the server keeps, as the text of a project file."""
+    """Return all that the server keeps, as the text of a project file."""
     return yaml_tree.dump(exported(objects))
 
 
 def exported(objects: Resources) -> dict[str, Any]:
-    """All that the server keeps, as the sections of a project file; references are text."""
+    """Return all that the server keeps, as the sections of a project file; references are text."""
     found: dict[str, Any] = {"version": 1}
     variables: set[str] = set()
     for kind, plural in PLURALS.items():
@@ -110,7 +110,7 @@ def _resolved(given: Project, text: str, path: Path) -> str:
 
 
 def _same(objects: Resources, before: StoredObject, spec: Mapping[str, Any], origins: Mapping[Path, str]) -> bool:
-    """Whether a document says what is kept, secrets and the references that they came from included."""
+    """Return whether a document says what is kept, secrets and the references that they came from included."""
     sealed = secrets_in(before.spec)
     values = {
         path: objects.store.secrets.open(id, before.kind, before.name, pointer(path)) for path, id in sealed.items()

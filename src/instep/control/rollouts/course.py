@@ -44,8 +44,8 @@ def course_of(data: Mapping[str, Any]) -> Course:
 
 
 def to_advance(store: Store, id: str, *, every: bool = False) -> Course:
-    """The next wave, or what is left of those that have begun; `every`: all. Conflict while another process carries it
-    on, and for one that was stopped or has halted."""
+    """Return the next wave, or what is left of those that have begun; `every`: all. Conflict while another process
+    carries it on, and for one that was stopped or has halted."""
     return _forward(store, store.rollouts.check_allowed(id, ("ready",)), every)
 
 

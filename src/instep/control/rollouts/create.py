@@ -42,8 +42,9 @@ class RolloutOrder:
 
 
 def draft(order: RolloutOrder, connections: Sequence[str], who: str) -> RolloutDraft:
-    """The compatibility table with its waves; nothing is written. Connections that it does not fit yet are in the last
-    wave, those that have it already in none. InstepError if it fits none, or for a canary that is not among them."""
+    """Return the compatibility table with its waves; nothing is written. Connections that it does not fit yet are in
+    the last wave, those that have it already in none. InstepError if it fits none, or for a canary that is not among
+    them."""
     lines = {name: order.patch.line(name) for name in connections}
     if unknown := [name for name in order.canary if name not in lines]:
         raise InstepError(f"{unknown[0]} is not in the group: {order.group.text}", hint="name a canary that is")

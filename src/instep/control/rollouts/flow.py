@@ -155,7 +155,7 @@ class Rolling:
             self.runs.wait()
 
     def _begin(self, held: Rollout, member: Member) -> Member | None:
-        """The connection's turn, as far as it fits now; None once the rollout was stopped."""
+        """Return the connection's turn, as far as it fits now; None once the rollout was stopped."""
         return _own(
             lambda: self._applied(held, member.connection),
             lambda why: self._unfit(held, member, why),

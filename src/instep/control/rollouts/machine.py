@@ -30,7 +30,7 @@ UNDONE: tuple[MemberStatus, ...] = ("failed", "blocked")
 
 
 def before(status: MemberStatus) -> tuple[MemberStatus, ...]:
-    """The statuses that this one may follow."""
+    """Return the statuses that this one may follow."""
     return tuple(was for was, now in MOVES.items() if status in now)
 
 

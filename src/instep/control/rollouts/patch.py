@@ -59,7 +59,7 @@ class Patch(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
     def line(self, connection: str) -> CompatibilityLine:
-        """Whether it applies to the connection as it stands in the store; nothing is touched."""
+        """Return whether it applies to the connection as it stands in the store; nothing is touched."""
         ...
 
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:

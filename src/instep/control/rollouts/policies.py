@@ -19,7 +19,7 @@ class ManagedPolicies(Protocol):
     def manages(self, connection: str) -> bool: ...
 
     def said(self, connection: str) -> Mapping[str, Any]:
-        """What the connection's own document says of its policy, by key: empty for the default."""
+        """Return what the connection's own document says of its policy, by key: empty for the default."""
         ...
 
     def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:

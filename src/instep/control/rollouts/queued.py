@@ -71,7 +71,7 @@ class QueuedRuns:
 
 
 def outcome_of(job: Job) -> RunOutcome | None:
-    """What became of a run's job; None while it waits or runs."""
+    """Return what became of a run's job; None while it waits or runs."""
     if not job.over:
         return None
     if job.result.get("tables") is None or job.status not in ("done", "failed", "dead"):
@@ -97,7 +97,7 @@ def advance(store: Store, id: str, who: str, *, every: bool = False) -> tuple[Jo
 
 
 def resume(store: Store, id: str, who: str, *, every: bool = False, accept: str = "") -> Job:
-    """The job that resumes it: see `to_resume`. Conflict while another one is under way."""
+    """Return the job that resumes it: see `to_resume`. Conflict while another one is under way."""
     with store.transaction():
         id = store.rollouts.get(id).id
         _check_idle(under_way(store, id))
@@ -105,7 +105,7 @@ def resume(store: Store, id: str, who: str, *, every: bool = False, accept: str 
 
 
 def roll_back(store: Store, id: str, who: str, *, wave: int = 0, connections: Sequence[str] = ()) -> Job:
-    """The job that takes it back: see `to_roll_back`. Conflict while another one is under way."""
+    """Return the job that takes it back: see `to_roll_back`. Conflict while another one is under way."""
     with store.transaction():
         id = store.rollouts.get(id).id
         _check_idle(under_way(store, id))
@@ -113,7 +113,7 @@ def roll_back(store: Store, id: str, who: str, *, wave: int = 0, connections: Se
 
 
 def under_way(store: Store, id: str) -> Job | None:
-    """The job that carries the rollout on."""
+    """Return the job that carries the rollout on."""
     found = store.jobs.newest("", "rollout", id)
     return found if found and not found.over else None
 

@@ -114,7 +114,7 @@ def _says(turned: Sequence[Turn]) -> str:
 
 
 def _stands(place: SwitchedConnection, step: Turn) -> bool:
-    """Whether it is so, by whatever made it so: what is on has to be accepted, too."""
+    """Return whether it is so, by whatever made it so: what is on has to be accepted, too."""
     target, table = step.target, step.target.table
     if step.same and (step.verb != "on" or table is None):
         return True

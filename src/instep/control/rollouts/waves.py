@@ -46,8 +46,8 @@ def group_of(data: Mapping[str, Any]) -> ConnectionGroup:
 
 
 def chosen(project: Project, group: ConnectionGroup, scope: Collection[str] | None = None) -> list[str]:
-    """The connections of the group, by name; InstepError if it names or holds none, ProjectError for a name that there
-    is not. `scope`: only these connections count, None for all."""
+    """Return the connections of the group, by name; InstepError if it names or holds none, ProjectError for a name that
+    there is not. `scope`: only these connections count, None for all."""
     for name in group.names:
         project.connection(name)
     connections = [name for name in project.connections if scope is None or name in scope]
@@ -75,8 +75,8 @@ def _fits(group: ConnectionGroup, name: str, destination: str, tags: set[str]) -
 
 
 def sizes(text: str) -> tuple[str, ...]:
-    """The waves as they are written: `1,10%,rest`. Numbers of connections, or shares of all; `rest` ends them and may
-    be left out. InstepError for anything else."""
+    """Return the waves as they are written: `1,10%,rest`. Numbers of connections, or shares of all; `rest` ends them
+    and may be left out. InstepError for anything else."""
     words = tuple(filter(None, (word.strip() for word in text.split(","))))
     words = words if words[-1:] == ("rest",) else (*words, "rest")
     for word in words[:-1]:

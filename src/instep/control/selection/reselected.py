@@ -21,8 +21,8 @@ from instep.store.store import Store
 
 
 def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str, list[tuple[ReselectedColumn, bool]]]:
-    """The columns by connection, and whether the next sync reads their whole table. Tables of which a whole backfill
-    is recorded are left out."""
+    """Return the columns by connection, and whether the next sync reads their whole table. Tables of which a whole
+    backfill is recorded are left out."""
     known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
     loaded = [name for name in names if known[name]]
     switches = store.switches.of_several(loaded)
@@ -78,8 +78,8 @@ def _turned(
 
 
 def decided(project: Project, store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What `status` says of decisions, by connection: how many changes wait for one, what was chosen since the last
-    load, and which columns have no values in older rows."""
+    """Return what `status` says of decisions, by connection: how many changes wait for one, what was chosen since the
+    last load, and which columns have no values in older rows."""
     chosen, waiting = reselected(project, store, names), store.pages.waiting(names)
     lacking = _partial(store, names)
     return {

@@ -71,7 +71,7 @@ class SchemaConfig:
 
 
 def schema_config(place: SwitchedConnection, naming: Naming) -> SchemaConfig | None:
-    """The tree; None before the first detection, when nothing is known."""
+    """Return the tree; None before the first detection, when nothing is known."""
     if not place.known.tables:
         return None
     found = listed(place)
@@ -81,7 +81,7 @@ def schema_config(place: SwitchedConnection, naming: Naming) -> SchemaConfig | N
 
 
 def table_columns(place: SwitchedConnection, naming: Naming, ref: Ref) -> tuple[ColumnConfig, ...] | None:
-    """All columns of one table that the source has, in its order; None if there is no such table."""
+    """Return all columns of one table that the source has, in its order; None if there is no such table."""
     table = place.known.get(ref)
     if table is None:
         return None
@@ -137,7 +137,7 @@ class _View:
         return "LIVE" if settings.deletes == "hard" else "SOFT_DELETE"
 
     def key(self, ref: Ref) -> tuple[str, ...]:
-        """What tells the table's rows apart: as accepted, as the settings say, as the source has it."""
+        """Return what tells the table's rows apart: as accepted, as the settings say, as the source has it."""
         known, accepted = self.place.known.get(ref), self.place.accepted.get(ref)
         said = self.place.settings(known).key if known else ()
         return said or (accepted.key if accepted else ()) or (known.key if known else ())
@@ -178,7 +178,7 @@ class _View:
         return Lock("OTHER", why) if why else self.lock(one, SwitchTarget(one.schema, table, column), "OTHER")
 
     def lock(self, one: Listed, target: SwitchTarget, reason: Reason) -> Lock | None:
-        """What keeps it from being switched to the other side."""
+        """Return what keeps it from being switched to the other side."""
         verb: Verb = "off" if one.enabled else "on"
         try:
             check(self.place, verb, target)

@@ -79,7 +79,7 @@ def patched(place: SwitchedConnection, config: SchemaConfig, patch: ConfigPatch)
 
 
 def switched(place: SwitchedConnection, on: bool) -> tuple[SwitchStep, ...]:
-    """All schemas and tables switched on or off, where that may be; columns stay as they are."""
+    """Return all schemas and tables switched on or off, where that may be; columns stay as they are."""
     verb: Verb = "on" if on else "off"
     kept = kept_switches(place)
     return tuple(_all(place, verb, [o for o in listed(place) if not o.column and o.enabled != on], kept))

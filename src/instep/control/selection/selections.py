@@ -83,7 +83,7 @@ class SwitchStep:
 
 
 def place_of(project: Project, store: Store, connection: str) -> SwitchedConnection:
-    """What stands for one connection, from the project file and the store alone."""
+    """Return what stands for one connection, from the project file and the store alone."""
     seen = store.discoveries.get(connection)
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
     accepted, file = store.accepted.catalog(connection), project.selection(connection)
@@ -105,7 +105,7 @@ def place_of(project: Project, store: Store, connection: str) -> SwitchedConnect
 
 
 def _line(project: Project, connection: str, section: str, entry: str) -> str:
-    """Where an entry stands: in the file, or in what a server keeps."""
+    """Return where an entry stands: in the file, or in what a server keeps."""
     place: tuple[str | int, ...] = ("connections", connection, *section.split("."))
     data = value_at(project.tree.data, place)
     if isinstance(data, list):
@@ -114,7 +114,7 @@ def _line(project: Project, connection: str, section: str, entry: str) -> str:
 
 
 def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequence[str]) -> list[SwitchTarget]:
-    """The schemas, tables and columns that these paths name, or that a pattern matches (tables and columns).
+    """Return the schemas, tables and columns that these paths name, or that a pattern matches (tables and columns).
 
     Raises InstepError, naming what was probably meant, for what there is not, and before the first detection.
     """
@@ -163,8 +163,8 @@ def _missing(place: SwitchedConnection, path: str, every: Collection[str]) -> Sw
 
 
 def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget]) -> list[SwitchStep]:
-    """What turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise, for
-    keys and cursors, and where there is no salt to hash with."""
+    """Return what turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise,
+    for keys and cursors, and where there is no salt to hash with."""
     kept = kept_switches(place)
     return [turning(place, verb, t, kept.get(t.path)) for t in chosen]
 
@@ -189,7 +189,7 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
 
 
 def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, kept: Switch | None) -> SwitchStep:
-    """What turning one switch does; `kept` is what was switched about the object before."""
+    """Return what turning one switch does; `kept` is what was switched about the object before."""
     check(place, verb, target)
     base = kept or bind(_switch(target), place.known, place.identity)
     on_off, plain = verb in ("on", "off"), verb in ("on", "hash")
@@ -371,7 +371,7 @@ def _columns_of(place: SwitchedConnection, review: Review) -> list[SwitchTarget]
 
 
 def kept_switches(place: SwitchedConnection) -> dict[str, Switch]:
-    """What people have switched, by path."""
+    """Return what people have switched, by path."""
     return {s.path: s for s in place.store.switches.of(place.connection)}
 
 

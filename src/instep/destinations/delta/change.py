@@ -149,13 +149,13 @@ class DeltaCommit:
 
 
 def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
-    """Whether only other shards have changed a table."""
+    """Return whether only other shards have changed a table."""
     same = (was.snapshot.metadata, was.snapshot.protocol) == (now.snapshot.metadata, now.snapshot.protocol)
     return was.whole is not None and same and replace(was.record, parked=()) == replace(now.record, parked=())
 
 
 def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:
-    """The dropped columns as they are now, with the rows that this commit adds to those without a value."""
+    """Return the dropped columns as they are now, with the rows that this commit adds to those without a value."""
     before = {p.place: p.written for p in was.parked}
     added = {p.place: p.written - before.get(p.place, 0) for p in mine.parked}
     return tuple(replace(p, written=p.written + added.get(p.place, 0)) for p in now.parked)
@@ -175,7 +175,7 @@ def domain(name: str, said: str) -> Action:
 def next_metadata(
     before: Action, record: Record, fields: Sequence[DeltaField] | None, by: Sequence[DeltaField] | None = None
 ) -> Action:
-    """The table's metadata with these columns and the comment of the record; partitions follow their columns."""
+    """Return the table's metadata with these columns and the comment of the record; partitions follow their columns."""
     out = {**before, "name": record.table.name}
     if by is not None:
         out["partitionColumns"] = [f.name for f in by]

@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
 
 
 def content(actions: Sequence[Mapping[str, Any]]) -> bytes:
-    """The file: one row an action."""
+    """Return the file: one row an action."""
     out = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist([dict(a) for a in actions], schema=SCHEMA), out)
     made: bytes = out.getvalue().to_pybytes()

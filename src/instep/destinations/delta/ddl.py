@@ -96,13 +96,13 @@ def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Co
 
 
 def _wanted_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
-    """The partition columns that the steps give the table; None if they say nothing of it."""
+    """Return the partition columns that the steps give the table; None if they say nothing of it."""
     found = [s.change.after.partition for s in steps if isinstance(s.change, SetLayout)]
     return tuple(term.column for term in found[-1]) if found else None
 
 
 def _is_laid_out(held: DeltaTableState, steps: Sequence[Step]) -> bool:
-    """Whether the table has the partitions of the steps, or gets them with the next whole load."""
+    """Return whether the table has the partitions of the steps, or gets them with the next whole load."""
     wanted = _wanted_by(steps)
     return wanted is None or wanted == tuple(f.name for f in held.next_by)
 
@@ -232,7 +232,7 @@ class _Next:
 def _columns(
     held: DeltaTableState, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit
 ) -> DeltaCommit:
-    """The table with its next columns; its rows stay."""
+    """Return the table with its next columns; its rows stay."""
     now = held.table()
     if why := offence(held.ref, [s.change for s in steps], guards((*held.by, *held.next_by))):
         raise IllegalChange(why, hint="nothing was changed")
@@ -256,7 +256,8 @@ def _columns(
 
 
 def _next_by(held: DeltaTableState, steps: Sequence[Step]) -> tuple[str, ...] | None:
-    """The partition columns of the next whole load, by their names after the steps; None if they are those of today."""
+    """Return the partition columns of the next whole load, by their names after the steps; None if they are those of
+    today."""
     new = {s.change.before.name: s.change.after.name for s in steps if isinstance(s.change, ColumnRenamed)}
     wanted, said = _wanted_by(steps), held.record.by
     if wanted is None:
@@ -286,7 +287,7 @@ def _next(held: DeltaTableState, evolution: Evolution, by_name: Mapping[str, Del
 
 
 def _fitting(before: DeltaField, source: ColumnOrigin) -> DeltaField:
-    """The column under its new name, with its type, its NULLs and its comment."""
+    """Return the column under its new name, with its type, its NULLs and its comment."""
     column, was = source.column, source.before
     if was is not None and not CAPABILITIES.promotes_in_place(was.type, column.type):
         raise IllegalChange(

@@ -173,7 +173,7 @@ class DeltaDestination:
         ddl.execute(self.warehouse, ref, steps, after, commit)
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
-        """The steps as Spark SQL over Delta tables."""
+        """Return the steps as Spark SQL over Delta tables."""
         return statements(steps)
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:

@@ -39,8 +39,8 @@ def fields_by_name(held: DeltaTableState, names: Sequence[str]) -> list[DeltaFie
 
 
 def table_rows(held: DeltaTableState, names: Sequence[str], compared: Collection[str] = ()) -> pa.RecordBatchReader:
-    """The columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it). Long
-    values of columns that are only `compared` are digests."""
+    """Return the columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it).
+    Long values of columns that are only `compared` are digests."""
     fields = fields_by_name(held, names)
     schema = _numbered(fields, f=pa.int32(), p=pa.int64())
 
@@ -55,8 +55,8 @@ def table_rows(held: DeltaTableState, names: Sequence[str], compared: Collection
 def staged_rows(
     held: DeltaTableState, names: Sequence[str], files: Sequence[StagedFile], compared: Collection[str] = ()
 ) -> pa.RecordBatchReader:
-    """The columns of staged files as c0, c1, ..., and n, their number in the order in which they came. Long values of
-    columns that are only `compared` are digests."""
+    """Return the columns of staged files as c0, c1, ..., and n, their number in the order in which they came. Long
+    values of columns that are only `compared` are digests."""
     fields = fields_by_name(held, names)
     schema = _numbered(fields, n=pa.int64())
 
@@ -110,13 +110,13 @@ def _range(start: int, count: int) -> pa.Array:
 
 
 def places(db: duckdb.DuckDBPyConnection, sql: str) -> Places:
-    """The answer of a query whose columns are whole numbers, as lines."""
+    """Return the answer of a query whose columns are whole numbers, as lines."""
     found = db.execute(sql).fetchnumpy()
     return np.stack([np.asarray(c, dtype=np.int64) for c in found.values()], axis=1)
 
 
 def run(db: duckdb.DuckDBPyConnection, sql: str) -> list[tuple[Any, ...]]:
-    """All rows that a statement answers: none may be left over when the next one starts."""
+    """Return all rows that a statement answers: none may be left over when the next one starts."""
     return db.execute(sql).fetchall()
 
 
@@ -126,7 +126,7 @@ def count(db: duckdb.DuckDBPyConnection, sql: str) -> int:
 
 
 def as_table(db: duckdb.DuckDBPyConnection, sql: str, names: Sequence[str] = ()) -> pa.Table:
-    """The answer of a query, its columns called so."""
+    """Return the answer of a query, its columns called so."""
     found = db.sql(sql)
     assert found is not None, "a query has an answer"
     rows: pa.Table = found.to_arrow_table()

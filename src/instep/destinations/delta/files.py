@@ -31,7 +31,7 @@ _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types
 
 
 def path_of(held: DeltaTableState, file: Action) -> AnyPath:
-    """Where a data file of a table lies."""
+    """Return where a data file of a table lies."""
     if "deletionVector" in file:
         raise DestinationError(
             f"table {'.'.join(held.ref)} has deletion vectors, which another program has written",
@@ -94,7 +94,7 @@ def rows_of_files(held: DeltaTableState, fields: Sequence[DeltaField]) -> Iterat
 
 
 def spec(held: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
-    """How files of a table are written by ourselves; each holds rows of one partition."""
+    """Return how files of a table are written by ourselves; each holds rows of one partition."""
     return StageSpec(
         table=".".join(held.ref),
         columns=(),
@@ -131,12 +131,12 @@ def write(
 
 
 def io_of(held: DeltaTableState) -> Mapping[str, str]:
-    """What reaches the files of a table."""
+    """Return what reaches the files of a table."""
     return held.folder.io if isinstance(held.folder, ObjectPath) else {}
 
 
 def staged_path(held: DeltaTableState, file: StagedFile) -> AnyPath:
-    """Where a staged file of a table lies."""
+    """Return where a staged file of a table lies."""
     return ObjectPath(file.path, held.folder.io) if isinstance(held.folder, ObjectPath) else local(file.path)
 
 
@@ -153,9 +153,9 @@ def adopted(
     run: str,
     by: Sequence[DeltaField],
 ) -> list[Action]:
-    """The staged files as files of the table. Those whose columns bear other names than the table's files have, or
-    whose rows were not told apart by its partition columns, are written again. StageError for one that is not what the
-    table needs."""
+    """Return the staged files as files of the table. Those whose columns bear other names than the table's files have,
+    or whose rows were not told apart by its partition columns, are written again. StageError for one that is not what
+    the table needs."""
     out = []
     for file in files:
         if not file.rows:
@@ -198,7 +198,7 @@ def read_footer(file: StagedFile) -> pq.FileMetaData:
 
 
 def _widened(held: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:
-    """Whether another shard has widened a column since the file was staged."""
+    """Return whether another shard has widened a column since the file was staged."""
     if held.record.within is None:
         return False
     found = {f.name: f.type for f in footer.schema.to_arrow_schema()}
@@ -220,7 +220,7 @@ def check_ids(held: DeltaTableState, file: StagedFile, footer: pq.FileMetaData, 
 
 
 def _grows(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether the one becomes the other without a change of any value."""
+    """Return whether the one becomes the other without a change of any value."""
     if pa.types.is_decimal(before) and pa.types.is_decimal(after):
         more = after.scale >= before.scale and after.precision - after.scale >= before.precision - before.scale
         return bool(before != after and more)
@@ -241,7 +241,7 @@ def action(
     by: Sequence[DeltaField],
     footer: pq.FileMetaData | None = None,
 ) -> Action:
-    """The `add` action of a file that lies below the table. Nobody looks for partition columns in statistics."""
+    """Return the `add` action of a file that lies below the table. Nobody looks for partition columns in statistics."""
     place = texts(held.only_partition or file.partition, by)
     path = staged_path(held, file)
     try:

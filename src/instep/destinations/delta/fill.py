@@ -24,7 +24,8 @@ from instep.errors import DestinationError
 
 
 def size(warehouse: Warehouse, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-    """The files whose statistics allow for a NULL in one of the columns; none once all backfills were through."""
+    """Return the files whose statistics allow for a NULL in one of the columns; none once all backfills were
+    through."""
     held = find(warehouse, ref)
     if held is None or held.state() is None:
         return FillSize(why_not="it has not been loaded yet")

@@ -179,13 +179,13 @@ class DeltaTableState:
         return int(pq.read_metadata(opened(place_of(self.folder, file))).num_rows)
 
     def state(self) -> LoadState | None:
-        """What the last load recorded; files and bytes as they are now."""
+        """Return what the last load recorded; files and bytes as they are now."""
         if self.record.state is None:
             return None
         return replace(self.record.state, files=len(self.files), bytes=self.bytes)
 
     def table(self) -> Table:
-        """The table as it is: what the log says wins."""
+        """Return the table as it is: what the log says wins."""
         record = self.record
         if record.pending is not None:
             return record.pending
@@ -230,7 +230,7 @@ def find(warehouse: Warehouse, ref: Ref) -> DeltaTableState | None:
 def held_at(
     log: DeltaLog, ref: Ref, snapshot: DeltaSnapshot | None, part: tuple[str, str] | None = None
 ) -> DeltaTableState | None:
-    """The table at that version, if it was ours then; of `part` (shard column, shard), if it had the table."""
+    """Return the table at that version, if it was ours then; of `part` (shard column, shard), if it had the table."""
     text = snapshot.domains.get(DOMAIN) if snapshot else None
     if snapshot is None or not text:
         return None
@@ -245,7 +245,7 @@ def held_at(
 
 
 def held_in(folder: AnyPath, ref: Ref) -> DeltaTableState:
-    """The table in that folder, whatever it is called there."""
+    """Return the table in that folder, whatever it is called there."""
     log = DeltaLog(folder)
     held = held_at(log, ref, log.snapshot())
     if held is None:
@@ -278,7 +278,7 @@ def loaded(warehouse: Warehouse, ref: Ref) -> tuple[DeltaTableState, LoadState]:
 
 
 def with_stored(record: Record, fields: Sequence[DeltaField], waits: Mapping[str, ParkedField]) -> Record:
-    """The record with what the columns are in files: physical names by name, types by physical name."""
+    """Return the record with what the columns are in files: physical names by name, types by physical name."""
     stored = {f"name:{f.name}": f.physical for f in fields}
     stored |= {f"type:{f.physical}": json.dumps(bare(f.type)) for f in fields}
     stored |= {parked_key(place): parked_text(p.field, p.version) for place, p in waits.items()}

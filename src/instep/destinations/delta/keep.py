@@ -27,7 +27,7 @@ from instep.stage.files.place import children, clear_errors, keep_only
 
 
 def is_kept(warehouse: Warehouse, ref: Ref, source_id: str | None) -> bool:
-    """Whether the table of this name and source id was dropped and waits, or is back."""
+    """Return whether the table of this name and source id was dropped and waits, or is back."""
     return find(warehouse, ref) is not None or warehouse.parked(ref, source_id) is not None
 
 
@@ -45,7 +45,7 @@ def undrop_report(warehouse: Warehouse, ref: Ref, column: str) -> UndropReport:
 
 
 def version_before(held: DeltaTableState, version: int) -> DeltaTableState | None:
-    """The table at an earlier version, if all of it is still there."""
+    """Return the table at an earlier version, if all of it is still there."""
     with suppress(InstepError, OSError):
         snapshot = held.log.snapshot(version)
         before = held_at(held.log, held.ref, snapshot, held.record.within)
@@ -82,8 +82,8 @@ def _columns(warehouse: Warehouse, ref: Ref, fence: int) -> list[str]:
 
 
 def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | None:
-    """The rows at `place` as they are now, in the same files under further names; how many. None, and no copy, for a
-    table without rows."""
+    """Return the rows at `place` as they are now, in the same files under further names; how many. None, and no copy,
+    for a table without rows."""
     held = require(warehouse, ref)
     held.record.check(commit.fence)
     count = held.rows
@@ -104,8 +104,8 @@ def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | No
 
 
 def _linked(held: DeltaTableState, log: DeltaLog, file: Action) -> Action:
-    """The file below the copy's folder, so that neither table needs the other: a link, or a copy that the object store
-    makes."""
+    """Return the file below the copy's folder, so that neither table needs the other: a link, or a copy that the object
+    store makes."""
     source = path_of(held, file)
     target = log.table / "data" / source.name
     if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):

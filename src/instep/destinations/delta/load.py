@@ -81,8 +81,8 @@ def _clear(held: DeltaTableState, files: Sequence[StagedFile], added: Sequence[A
 def overwrite(
     warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool = False
 ) -> LoadOutcome:
-    """The staged rows in the place of all that were, with the generation that waits, if one does. `copy`: the files
-    stay the caller's."""
+    """Return the staged rows in the place of all that were, with the generation that waits, if one does. `copy`: the
+    files stay the caller's."""
     return again(lambda: _overwrite(warehouse, ref, files, commit, copy=copy))
 
 

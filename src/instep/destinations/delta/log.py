@@ -53,14 +53,14 @@ class DeltaSnapshot:
 
 
 def rows_of(file: Action) -> int:
-    """How many rows the statistics of a file say it has; 0 if it has none, as files of others may."""
+    """Return how many rows the statistics of a file say it has; 0 if it has none, as files of others may."""
     stats = file.get("stats")
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
 
 
 def place_of(table: AnyPath, file: Action) -> AnyPath:
-    """Where a data file lies: below the table, unless another program has named it by an absolute path or URL. Who
-    writes a log in a bucket has no say over this machine's files."""
+    """Return where a data file lies: below the table, unless another program has named it by an absolute path or URL.
+    Who writes a log in a bucket has no say over this machine's files."""
     path = str(file["path"])
     if isinstance(table, ObjectPath):
         if ":" in path.partition("/")[0] and not is_object(path):
@@ -122,7 +122,7 @@ class DeltaLog:
         return []
 
     def _listed(self) -> tuple[set[int], dict[int, list[AnyPath]]]:
-        """The versions whose commits are there, and the files of each whole checkpoint."""
+        """Return the versions whose commits are there, and the files of each whole checkpoint."""
         commits, parts = set[int](), dict[tuple[int, int], list[str]]()
         for name in self._names():
             if found := _COMMIT.fullmatch(name):
@@ -137,14 +137,14 @@ class DeltaLog:
         return commits, whole
 
     def versions(self) -> list[int]:
-        """The versions that can be read, in order."""
+        """Return the versions that can be read, in order."""
         commits, whole = self._listed()
         start = min([*(v for v in whole), *([0] if 0 in commits else [])], default=None)
         return sorted(v for v in commits | set(whole) if start is not None and v >= start)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot | None:
-        """The table at a version, the newest by default; None if nothing is there. Raises DestinationError for a log
-        that cannot be read."""
+        """Return the table at a version, the newest by default; None if nothing is there. Raises DestinationError for a
+        log that cannot be read."""
         commits, whole = self._listed()
         last = max([*commits, *whole], default=None) if version is None else version
         if last is None:

@@ -101,7 +101,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
 
 
 def _bins(held: DeltaTableState, how: Maintenance) -> list[list[Action]]:
-    """Which files become one, each of them of one partition."""
+    """Return which files become one, each of them of one partition."""
     groups = defaultdict[object, list[Action]](list)
     for file in sorted(held.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
         groups[place(file)].append(file)

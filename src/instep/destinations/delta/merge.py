@@ -147,7 +147,7 @@ def merge(
 
 
 def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
-    """The staged rows in the place of those from a value on."""
+    """Return the staged rows in the place of those from a value on."""
     assert how.since is not None, "asked for by the caller"
     column, low = how.since
     held = change.held
@@ -239,7 +239,7 @@ def _edits(
 def _marks(
     db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _DeltaMerge, stamps: Sequence[str], rows: int
 ) -> pa.Table:
-    """The system columns of rows that leave: the time is that of the staged rows."""
+    """Return the system columns of rows that leave: the time is that of the staged rows."""
     at: Any = None
     if work.system.synced:
         [(at,)] = db.execute(f"SELECT epoch_us(max(c{work.names.index(work.system.synced)})) FROM s").fetchall()

@@ -50,7 +50,7 @@ class ObjectWarehouse(Warehouse):
         return self._names / folder_name(ref[0]) / folder_name(ref[1])
 
     def _found(self, ref: Ref) -> tuple[ObjectPath, int]:
-        """Where the name leads to, and the number of its last pointer; 0 without one."""
+        """Return where the name leads to, and the number of its last pointer; 0 without one."""
         pointers = self._pointers(ref)
         if names := sorted(pointers.names()):
             said = json.loads((pointers / names[-1]).read_once())
@@ -91,7 +91,7 @@ class ObjectWarehouse(Warehouse):
         return folder.is_dir() and not self._gone(folder, ref)
 
     def _gone(self, folder: ObjectPath, ref: Ref) -> bool:
-        """Whether what lies there was dropped, or is called something else by now."""
+        """Return whether what lies there was dropped, or is called something else by now."""
         try:
             snapshot = DeltaLog(folder).snapshot()
         except DestinationError:

@@ -47,22 +47,22 @@ def terms(names: Iterable[str]) -> tuple[PartitionTerm, ...]:
 
 
 def partitioning(by: Sequence[DeltaField], names: Sequence[str]) -> Partitioning | None:
-    """How rows are told apart whose columns bear these names; None for a table without partitions."""
+    """Return how rows are told apart whose columns bear these names; None for a table without partitions."""
     return Partitioning(_number(by), terms(names)) if by else None
 
 
 def _number(by: Sequence[DeltaField]) -> int:
-    """Which columns they are: a file that was told apart by others is not taken for one of these."""
+    """Return which columns they are: a file that was told apart by others is not taken for one of these."""
     return zlib.crc32("\0".join(f.physical for f in by).encode())
 
 
 def alone(by: Sequence[DeltaField], value: Any) -> Partition:
-    """The partition of this one value."""
+    """Return the partition of this one value."""
     return Partition(_number(by), (value,))
 
 
 def is_one_of(partition: Partition | None, by: Sequence[DeltaField]) -> bool:
-    """Whether rows that were told apart so belong to one partition of these."""
+    """Return whether rows that were told apart so belong to one partition of these."""
     return not by or (partition is not None and partition.spec == _number(by))
 
 
@@ -100,7 +100,7 @@ def _time(made: DeltaField, value: int) -> str:
 
 
 def values_of(file: Action, fields: Sequence[DeltaField]) -> dict[str, pa.Scalar]:
-    """The values that the log has of a file's partition columns, by physical name."""
+    """Return the values that the log has of a file's partition columns, by physical name."""
     said: Mapping[str, str | None] = file.get("partitionValues") or {}
     return {f.physical: _value(f, said[f.physical]) for f in fields if f.physical in said}
 
@@ -139,7 +139,7 @@ def _marked(field: pa.Field) -> pa.Field:
 
 
 def guards(by: Iterable[DeltaField]) -> dict[str, tuple[LayoutGuard, ...]]:
-    """What stands on the partition columns."""
+    """Return what stands on the partition columns."""
     columns = list({f.physical: f for f in by}.values())
     use = f"the table's partitions ({', '.join(f.name for f in columns)})"
     return {f.name: (LayoutGuard(use, FREE, goes=True),) for f in columns}

@@ -97,7 +97,7 @@ def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
 
 
 def _names_then(held: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> list[str] | None:
-    """What columns were called in an older version; None if one was not there."""
+    """Return what columns were called in an older version; None if one was not there."""
     then = {f.physical: f.name for f in before.columns}
     now = {f.name: f.physical for f in held.columns}
     found = [then[now[n]] for n in names if now[n] in then]
@@ -105,7 +105,7 @@ def _names_then(held: DeltaTableState, before: DeltaTableState, names: tuple[str
 
 
 def _lost(held: DeltaTableState, before: DeltaTableState, names: tuple[str, ...], then: list[str]) -> RowEdit:
-    """The rows without a value that had one, by key, and that value."""
+    """Return the rows without a value that had one, by key, and that value."""
     last = len(names) - 1
     same = " AND ".join(f"t.c{i} = o.c{i}" for i in range(last))
     with engine() as db:

@@ -21,8 +21,8 @@ from instep.errors import Conflict, DestinationError
 
 
 def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
-    """The versions that changed rows and can be read, newest first. Those whose files are gone are not looked for
-    here: `rows_at` does."""
+    """Return the versions that changed rows and can be read, newest first. Those whose files are gone are not looked
+    for here: `rows_at` does."""
     held = require(warehouse, ref)
     found = [*changes(held.log)]
     last = max((v for v, _ in found), default=-1)
@@ -48,7 +48,7 @@ def changes(log: DeltaLog) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _said(info: dict[str, Any]) -> dict[str, Any]:
-    """What one of our commits recorded; nothing of another program's."""
+    """Return what one of our commits recorded; nothing of another program's."""
     if info.get("engineInfo") != "instep":
         return {}
     said: dict[str, Any] = json.loads(info.get("userMetadata") or "{}")

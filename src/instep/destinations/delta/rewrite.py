@@ -133,7 +133,7 @@ def _apply(batch: pa.RecordBatch, start: int, edits: Iterable[_Own], physical: M
 
 
 def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
-    """The old values with the new ones at these places."""
+    """Return the old values with the new ones at these places."""
     order = np.arange(len(old))
     order[places] = len(old) + np.arange(len(places))
     chunk = new.combine_chunks()

@@ -28,7 +28,7 @@ def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
 
 
 def read(warehouse: Warehouse, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-    """The rows of the newest version; DestinationError for a column that is not there."""
+    """Return the rows of the newest version; DestinationError for a column that is not there."""
     return read_held(readable(warehouse, ref), names)
 
 
@@ -48,7 +48,7 @@ def read_held(held: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBatc
 
 
 def take(held: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
-    """The rows at these lines of (file number, place), in this order."""
+    """Return the rows at these lines of (file number, place), in this order."""
     parts = [pa.Table.from_batches([], file_schema(fields))]
     order = np.lexsort((at[:, 1], at[:, 0]))
     for number in np.unique(at[:, 0]):
@@ -72,7 +72,7 @@ class _FoundRows:
 
 
 def lookup_rows(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
-    """The rows that have one of the keys (columns by name; no two alike)."""
+    """Return the rows that have one of the keys (columns by name; no two alike)."""
     held, _ = loaded(warehouse, ref)
     fields = fields_by_name(held, keys.column_names)
     wanted = [keys.column(i).cast(arrow_type(f.type)) for i, f in enumerate(fields)]
@@ -121,7 +121,7 @@ def sample_cast(
 
 
 def count_invalid_values(warehouse: Warehouse, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
     held = find(warehouse, ref)
     if held is None:
         return InvalidValueCount()

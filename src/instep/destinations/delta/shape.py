@@ -55,7 +55,7 @@ def from_json(data: Mapping[str, Any]) -> DeltaField:
 
 
 def fields_of(metadata: Mapping[str, Any]) -> tuple[DeltaField, ...]:
-    """The columns of a table, in order."""
+    """Return the columns of a table, in order."""
     return tuple(from_json(f) for f in json.loads(metadata["schemaString"])["fields"])
 
 
@@ -79,7 +79,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
 
 
 def stored_type(kind: DataType, ids: Iterator[int]) -> Type:
-    """How a type is spelled in the schema; fields of structs get ids and physical names of their own."""
+    """Return how a type is spelled in the schema; fields of structs get ids and physical names of their own."""
     if isinstance(kind, Array):
         return {"type": "array", "elementType": stored_type(kind.element, ids), "containsNull": True}
     if isinstance(kind, Struct):
@@ -90,7 +90,7 @@ def stored_type(kind: DataType, ids: Iterator[int]) -> Type:
 
 
 def data_type(stored: Type) -> DataType:
-    """The type that a stored form is read as; what we have no type for is json."""
+    """Return the type that a stored form is read as; what we have no type for is json."""
     if isinstance(stored, str):
         form = from_delta_primitive(stored)
         return Json() if form is None else parse(form)
@@ -129,7 +129,7 @@ _ARROW: Mapping[str, pa.DataType] = {
 
 
 def arrow_type(stored: Type) -> pa.DataType:
-    """What values of a stored type are in files."""
+    """Return what values of a stored type are in files."""
     if isinstance(stored, str):
         if stored.startswith("decimal("):
             precision, scale = (int(part) for part in stored[8:-1].split(","))
@@ -169,7 +169,7 @@ def file_schema(fields: Sequence[DeltaField]) -> pa.Schema:
 
 
 def first_fields(table: Table, ids: Iterator[int], used: Collection[str] = ()) -> tuple[DeltaField, ...]:
-    """The columns of a table that is made."""
+    """Return the columns of a table that is made."""
     taken, made = set(used), []
     for column in table.columns:
         made.append(new_field(column, ids, taken, nullable=column.nullable))

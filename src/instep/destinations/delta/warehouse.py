@@ -77,7 +77,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def is_taken(self, ref: Ref) -> bool:
-        """Whether something lies where the table would."""
+        """Return whether something lies where the table would."""
 
     @abstractmethod
     def make(self, ref: Ref) -> DeltaLog:
@@ -89,7 +89,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def waiting(self) -> list[Waiting]:
-        """The dropped tables, the last one first."""
+        """Return the dropped tables, the last one first."""
 
     @abstractmethod
     def room(self) -> StorageFolder:
@@ -120,15 +120,15 @@ class Warehouse(ABC):
         return [look(ref) for ref in refs]
 
     def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
-        """The table that was dropped last under this name and had this source id."""
+        """Return the table that was dropped last under this name and had this source id."""
         return next((w for w in self.waiting() if w.ref == ref and w.source_id == source_id), None)
 
     def old(self, at: int) -> bool:
-        """Whether the time for undoing what was dropped then is over."""
+        """Return whether the time for undoing what was dropped then is over."""
         return at < now_ms() - self.days * 86_400_000
 
     def is_at(self, snapshot: DeltaSnapshot, ref: Ref) -> bool:
-        """Whether the table whose log says so is the one of that name."""
+        """Return whether the table whose log says so is the one of that name."""
         return True
 
     def said(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
@@ -177,7 +177,7 @@ class Folders(Warehouse):
         """Nothing: its folder was its name."""
 
     def is_taken(self, ref: Ref) -> bool:
-        """Whether something lies where the table would."""
+        """Return whether something lies where the table would."""
         folder = self.folder(ref)
         with suppress(FileNotFoundError, NotADirectoryError):
             return any(p.name != FOLDER or any(p.iterdir()) for p in folder.iterdir())
@@ -238,7 +238,7 @@ class Folders(Warehouse):
             _drop_empty(folder.parent)
 
     def waiting(self) -> list[Waiting]:
-        """The dropped tables, the last one first."""
+        """Return the dropped tables, the last one first."""
         found = []
         for place in self._children(self.root / OWN / "dropped"):
             if place.name.startswith("."):
@@ -284,7 +284,7 @@ def _drop_empty(space: Path) -> None:
 
 
 def local_root(warehouse: str) -> Path:
-    """The folder that a project file names; ConnectError for an object store."""
+    """Return the folder that a project file names; ConnectError for an object store."""
     if "://" in warehouse and not warehouse.startswith("file://"):
         raise ConnectError(
             f"the Delta warehouse {warehouse} is neither a folder nor in S3",

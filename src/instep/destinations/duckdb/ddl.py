@@ -204,7 +204,7 @@ def undrop_table(file: DatabaseFile, ref: Ref, table: Table, commit: Commit) -> 
 
 
 def parked(session: DuckDbSession, ref: Ref, source_id: str | None) -> DuckDbDropped | None:
-    """The table that was dropped last under this name and had this source id."""
+    """Return the table that was dropped last under this name and had this source id."""
     return next((d for d in dropped(session, ref) if d.source_id == source_id), None)
 
 
@@ -230,14 +230,14 @@ def _alter(session: DuckDbSession, ref: Ref, steps: Sequence[Step], after: Table
 
 
 def taken_along(session: DuckDbSession, record: Record, commit: Commit) -> Record:
-    """The record, once the values of a shard's rows went to other columns."""
+    """Return the record, once the values of a shard's rows went to other columns."""
     if commit.part and commit.part.moves:
         session.run(moved_values(session.name(*record.ref), record, commit.part))
     return record
 
 
 def _columns(session: DuckDbSession, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
-    """The table with its next columns; its rows stay."""
+    """Return the table with its next columns; its rows stay."""
     check_names(wanted)
     now = table_as_it_is(session, record)
     evolution = evolve(now, record.parked, steps, wanted)

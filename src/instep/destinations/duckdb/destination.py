@@ -172,7 +172,7 @@ class DuckDbDestination:
         ddl.execute(self.file, ref, steps, after, commit)
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
-        """The steps as DuckDB's own SQL."""
+        """Return the steps as DuckDB's own SQL."""
         return SqlDialect(sql_type).statements(steps)
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:

@@ -74,20 +74,20 @@ class DuckDbSession:
         return f"{q(self.catalog)}.{q(name)}"
 
     def count(self, sql: str, *parameters: object) -> int:
-        """The one number that a query or a change of rows answers."""
+        """Return the one number that a query or a change of rows answers."""
         [(number,)] = self.run(sql, parameters)
         return int(number)
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows that a statement answers: none may be left over when the next one starts."""
+        """Return all rows that a statement answers: none may be left over when the next one starts."""
         return self.db.execute(sql, list(parameters)).fetchall()
 
     def batches(self, sql: str, rows: int) -> pa.RecordBatchReader:
-        """What a query answers, `rows` at a time."""
+        """Return what a query answers, `rows` at a time."""
         return self.db.sql(sql).to_arrow_reader(rows)
 
     def arrow(self, sql: str) -> pa.Table:
-        """What a query answers, as one chunk a column."""
+        """Return what a query answers, as one chunk a column."""
         return self.db.sql(sql).to_arrow_table().combine_chunks()
 
 
@@ -235,7 +235,7 @@ class DatabaseFile:
             self._instance.base, self._instance.ours = None, frozenset()
 
     def clear(self, error: duckdb.Error) -> Exception:
-        """What the database said, as an error of ours."""
+        """Return what the database said, as an error of ours."""
         if _REFUSED.search(str(error)) and str(self.path) in str(error):
             return self._refused(error)
         if isinstance(error, duckdb.TransactionException) and "conflict" in str(error).lower():
@@ -255,7 +255,8 @@ class DatabaseFile:
 
 
 def exactly(path: str) -> str:
-    """The path as a pattern that nothing else matches. Files to read are named by such, and rights to them as well."""
+    """Return the path as a pattern that nothing else matches. Files to read are named by such, and rights to them as
+    well."""
     return _WILD.sub(r"[\1]", path)
 
 
@@ -264,7 +265,7 @@ def _literal(text: str) -> str:
 
 
 def _holder(text: str) -> str | None:
-    """Which program has the file open."""
+    """Return which program has the file open."""
     if match := _LOCKED.search(text):
         return f"another process: {match['program'].rsplit('/', 1)[-1]}, PID {match['pid']}"
     if "different configuration" in text:

@@ -18,7 +18,7 @@ from instep.destinations.sql.records import Record
 
 
 def is_kept(file: DatabaseFile, ref: Ref, source_id: str | None) -> bool:
-    """Whether the table of this name and source id was dropped and waits, or is back."""
+    """Return whether the table of this name and source id was dropped and waits, or is back."""
     with file.reading() as session:
         return session is not None and (find(session, ref) is not None or parked(session, ref, source_id) is not None)
 

@@ -50,7 +50,7 @@ def append(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Co
 
 
 def overwrite(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """The staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
+    """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
     with loading(file, ref, commit) as (session, record):
         before = record.loaded.rows if record.loaded else 0
         if record.pending is not None:
@@ -64,7 +64,7 @@ def overwrite(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit:
 
 
 def _exchange(session: DuckDbSession, record: Record, files: Sequence[StagedFile]) -> tuple[int, int]:
-    """How many rows came, and how many of them have no value in the columns that wait for an undo."""
+    """Return how many rows came, and how many of them have no value in the columns that wait for an undo."""
     name, key = session.name(*record.ref), record.table.key
     waiting = [p.place for p in record.parked] if key else []
     if waiting:
@@ -210,7 +210,7 @@ def _latest(session: DuckDbSession, how: Merge) -> None:
 
 
 def _now(session: DuckDbSession, synced: str) -> str:
-    """The time of the staged rows, as rows that leave or return get it."""
+    """Return the time of the staged rows, as rows that leave or return get it."""
     found = session.run(f"SELECT epoch_us(max({q(synced)})) FROM {STAGED}") if synced else []
     at = found[0][0] if found and found[0][0] is not None else time.time_ns() // 1000
     return f"make_timestamptz({int(at)})"

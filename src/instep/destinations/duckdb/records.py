@@ -43,7 +43,7 @@ def _dropped(session: DuckDbSession) -> str:
 
 
 def begun(session: DuckDbSession, table: str = "dropped") -> bool:
-    """Whether the file has this table of records; looked up once while the file is open."""
+    """Return whether the file has this table of records; looked up once while the file is open."""
     if table not in session.ours:
         sql = "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
         session.ours.update([table] if session.count(sql, session.catalog, SCHEMA, table) else [])
@@ -61,7 +61,7 @@ def prepare(session: DuckDbSession) -> None:
 
 
 def find(session: DuckDbSession, ref: Ref) -> Record | None:
-    """The record of a table, or of the session's shard of it; None without one."""
+    """Return the record of a table, or of the session's shard of it; None without one."""
     record = _whole(session, ref)
     return record.part(session.part[1], session.part[0]) if record and session.part else record
 
@@ -75,7 +75,7 @@ def _whole(session: DuckDbSession, ref: Ref) -> Record | None:
 
 
 def every(session: DuckDbSession) -> dict[Ref, Record]:
-    """All records, those of copies included."""
+    """Return all records, those of copies included."""
     if not begun(session):
         return {}
     rows = session.run(f"SELECT namespace, name, fence, record FROM {_tables(session)}")
@@ -99,7 +99,7 @@ def missing(ref: Ref) -> DestinationError:
 
 
 def require(session: DuckDbSession, ref: Ref) -> Record:
-    """The record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
+    """Return the record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
     record = find(session, ref)
     if record is None or record.copy:
         raise not_ours(ref) if record or is_taken(session, ref) else missing(ref)
@@ -107,12 +107,12 @@ def require(session: DuckDbSession, ref: Ref) -> Record:
 
 
 def is_taken(session: DuckDbSession, ref: Ref) -> bool:
-    """Whether the file has a table or view of this name, in any case."""
+    """Return whether the file has a table or view of this name, in any case."""
     return twin(ref, physical(session)) is not None
 
 
 def twin(ref: Ref, there: Iterable[Ref]) -> Ref | None:
-    """The table that DuckDB means by this name."""
+    """Return the table that DuckDB means by this name."""
     return next(
         (r for r in there if (r[0].casefold(), r[1].casefold()) == (ref[0].casefold(), ref[1].casefold())), None
     )
@@ -135,7 +135,7 @@ def remove(session: DuckDbSession, ref: Ref) -> None:
 
 
 def dropped(session: DuckDbSession, ref: Ref | None = None) -> list[DuckDbDropped]:
-    """The dropped tables that wait, of one name or all; the last one first."""
+    """Return the dropped tables that wait, of one name or all; the last one first."""
     if not begun(session):
         return []
     what = "namespace, name, place, source_id, dropped_at, record"

@@ -31,7 +31,7 @@ def shown(record: Record, names: Sequence[str], side: str = "t") -> str:
 
 
 def _present(session: DuckDbSession | None, ref: Ref) -> Record:
-    """The record of a table or copy that can be read; while a replacement waits it is the old table."""
+    """Return the record of a table or copy that can be read; while a replacement waits it is the old table."""
     record = find(session, ref) if session is not None else None
     if record is None:
         raise not_ours(ref) if session is not None and is_taken(session, ref) else missing(ref)
@@ -39,7 +39,7 @@ def _present(session: DuckDbSession | None, ref: Ref) -> Record:
 
 
 def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
-    """The rows, as they are now, or the first ones; the file stays open until the last batch was taken."""
+    """Return the rows, as they are now, or the first ones; the file stays open until the last batch was taken."""
     with ExitStack() as stack:
         session = stack.enter_context(file.reading())
         record = _present(session, ref)
@@ -61,7 +61,7 @@ def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, kept: ExitStack) -
 
 
 def as_read(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the table's own fields; values are what they were."""
+    """Return the batch with the table's own fields; values are what they were."""
     pairs = zip(batch.columns, schema, strict=True)
     return pa.RecordBatch.from_arrays([c if c.type == f.type else c.cast(f.type) for c, f in pairs], schema=schema)
 
@@ -71,7 +71,7 @@ def _table(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
 
 
 def lookup_rows(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
-    """The rows that have one of the keys (columns by name; no two alike)."""
+    """Return the rows that have one of the keys (columns by name; no two alike)."""
     with file.reading() as session:
         record = _present(session, ref)
         if session is None or record.state is None:
@@ -135,7 +135,7 @@ def sample_cast(
 
 
 def count_invalid_values(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
     with file.reading() as session:
         record = find(session, ref) if session is not None else None
     if record is None:

@@ -41,7 +41,7 @@ FIELD_ID = "PARQUET:field_id"
 
 
 def sql_type(kind: DataType, *, inner: bool = False) -> str:
-    """The type of a column; a JSON document within another value is text."""
+    """Return the type of a column; a JSON document within another value is text."""
     match kind:
         case Array(element):
             return f"{sql_type(element, inner=True)}[]"
@@ -64,7 +64,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 
 def arrow_schema(record: Record) -> pa.Schema:
-    """What a task writes: the columns in order, with their numbers, and which take no odd JSON."""
+    """Return what a task writes: the columns in order, with their numbers, and which take no odd JSON."""
     return pa.schema(
         [
             pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **_limits(c.type)})
@@ -102,12 +102,12 @@ _TABLES = "SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE da
 
 
 def types_of(session: DuckDbSession, schema: str, table: str) -> dict[str, str]:
-    """The types of one table by column, without a look at all others."""
+    """Return the types of one table by column, without a look at all others."""
     return {name: kind for name, kind, *_ in session.run(f"DESCRIBE {session.name(schema, table)}")}
 
 
 def physical(session: DuckDbSession) -> dict[tuple[str, str], tuple[Physical, ...]]:
-    """The columns of every table and view of the file, by (schema, name)."""
+    """Return the columns of every table and view of the file, by (schema, name)."""
     found: dict[tuple[str, str], list[Physical]] = {}
     for schema, table, *facts in session.run(_COLUMNS, [session.catalog]):
         found.setdefault((schema, table), []).append(Physical(*facts))
@@ -115,18 +115,18 @@ def physical(session: DuckDbSession) -> dict[tuple[str, str], tuple[Physical, ..
 
 
 def comments(session: DuckDbSession) -> dict[tuple[str, str], str | None]:
-    """The comment of every table of the file."""
+    """Return the comment of every table of the file."""
     rows = session.run(_TABLES, [session.catalog])
     return {(schema, name): comment for schema, name, comment in rows}
 
 
 def as_it_is(record: Record, there: Sequence[Physical], comment: str | None) -> Table:
-    """The table as its record and the file together tell."""
+    """Return the table as its record and the file together tell."""
     return as_database_tells(record, there, comment, data_type)
 
 
 def data_type(text: str) -> DataType:
-    """The type that a type of DuckDB is read as; what we have no type for is json."""
+    """Return the type that a type of DuckDB is read as; what we have no type for is json."""
     return Json() if text == "JSON" else _data_type(duckdb.sqltype(text))
 
 

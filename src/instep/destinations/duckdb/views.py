@@ -34,7 +34,7 @@ def _table(session: DuckDbSession) -> str:
 
 
 def _kept(session: DuckDbSession) -> dict[Ref, _Kept]:
-    """The views on record that stand as they were made."""
+    """Return the views on record that stand as they were made."""
     if not begun(session, "views"):
         return {}
     kept = session.run(f"SELECT namespace, name, record FROM {_table(session)}")
@@ -52,12 +52,12 @@ def _kept(session: DuckDbSession) -> dict[Ref, _Kept]:
 
 
 def views(session: DuckDbSession) -> dict[Ref, View]:
-    """All that are ours."""
+    """Return all that are ours."""
     return {ref: kept.view for ref, kept in _kept(session).items()}
 
 
 def not_views(session: DuckDbSession) -> dict[Ref, tuple[Physical, ...]]:
-    """What there is beside our views: the columns of tables, and of views that others have made."""
+    """Return what there is beside our views: the columns of tables, and of views that others have made."""
     hidden = _kept(session)
     return {ref: columns for ref, columns in physical(session).items() if ref not in hidden}
 

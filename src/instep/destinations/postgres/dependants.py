@@ -29,14 +29,14 @@ def _found(session: PostgresSession, refs: Sequence[Ref]) -> list[tuple[Ref, str
 
 
 def dependants(session: PostgresSession, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
-    """What of others reads or references the table, or these columns of it."""
+    """Return what of others reads or references the table, or these columns of it."""
     wanted = None if columns is None else set(columns)
     found = _found(session, [ref])
     return sorted({what for _, column, what in found if wanted is None or column in wanted})
 
 
 def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
-    """The same for a plan, so that it does not ask for what would be refused."""
+    """Return the same for a plan, so that it does not ask for what would be refused."""
     made: dict[Ref, dict[str, tuple[LayoutGuard, ...]]] = {}
     for ref, column, what in _found(session, refs):
         mine = made.setdefault(ref, {})
@@ -72,8 +72,8 @@ FROM pg_class c, pg_class n WHERE c.oid = to_regclass(%s) AND n.oid = to_regclas
 
 
 def is_plain(session: PostgresSession, ref: Ref, new: str, ours: str) -> bool:
-    """Whether nobody would miss the table if `new` (an SQL name) stood in its place: no rights, views, triggers or
-    indexes of others are on it. The names of our own indexes begin with `ours`."""
+    """Return whether nobody would miss the table if `new` (an SQL name) stood in its place: no rights, views, triggers
+    or indexes of others are on it. The names of our own indexes begin with `ours`."""
     return session.run(_PLAIN, [ours, session.name(*ref), new]) == [(True,)]
 
 

@@ -112,7 +112,7 @@ class PostgresDestination:
         return {ref: shared.get(ref, str(not_ours(ref))) for ref in wanted if ref not in ours and ref in there}
 
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
-        """The columns that views, foreign keys and functions of others need."""
+        """Return the columns that views, foreign keys and functions of others need."""
         with self.server.reading() as session:
             return guards(session, list(refs))
 
@@ -131,7 +131,7 @@ class PostgresDestination:
         ddl.execute(self.server, ref, steps, after, commit)
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
-        """The steps as PostgreSQL's SQL."""
+        """Return the steps as PostgreSQL's SQL."""
         return SqlDialect(sql_type).statements(steps)
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:

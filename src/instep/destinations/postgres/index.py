@@ -33,7 +33,7 @@ WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s) AND x.indisuni
 
 
 def proves_unique(session: PostgresSession, table: str, key: Sequence[str]) -> bool:
-    """Whether an index of ours allows for no two rows of the table, as SQL calls it, that share the key. It says
+    """Return whether an index of ours allows for no two rows of the table, as SQL calls it, that share the key. It says
     nothing of rows in tables that inherit from this one, which statements see, too; of those in partitions it does."""
     return session.count(_UNIQUE, table, INDEX, list(key)) > 0
 

@@ -44,7 +44,7 @@ class Staging:
         return f"{q(SCHEMA)}.{q(self.bare(what))}"
 
     def bare(self, what: str) -> str:
-        """What it is called in the schema `_instep`: at most 63 bytes."""
+        """Return what it is called in the schema `_instep`: at most 63 bytes."""
         name = f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self.commit.run}"
         return name.encode()[:63].decode(errors="ignore")
 

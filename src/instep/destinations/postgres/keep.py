@@ -20,7 +20,7 @@ from instep.destinations.sql.records import Parked, Record
 
 
 def is_kept(server: PostgresServer, ref: Ref, source_id: str | None) -> bool:
-    """Whether the table of this name and source id was dropped and waits, or is back."""
+    """Return whether the table of this name and source id was dropped and waits, or is back."""
     with server.reading() as session:
         return find(session, ref) is not None or parked(session, ref, source_id) is not None
 

@@ -65,7 +65,7 @@ def _take_place(session: PostgresSession, record: Record, new: str) -> Record:
 
 
 def _rows_only(session: PostgresSession, record: Record, new: str) -> int:
-    """How many rows got back what they had in the columns that wait for an undo."""
+    """Return how many rows got back what they had in the columns that wait for an undo."""
     name, key, into = session.name(*record.ref), record.table.key, columns([c.name for c in record.table.columns])
     waiting = [p.place for p in record.parked] if key else []
     if waiting:
@@ -102,7 +102,7 @@ def loading(server: PostgresServer, ref: Ref, commit: Commit) -> Iterator[tuple[
 
 
 def known(server: PostgresServer, ref: Ref, commit: Commit) -> Record:
-    """The record of a table before anything is staged for it."""
+    """Return the record of a table before anything is staged for it."""
     with server.reading() as session:
         record = require(session, ref)
     record.check(commit.fence)
@@ -163,7 +163,7 @@ def _left(session: PostgresSession, before: Record, new: int, removed: int = 0) 
 
 
 def overwrite(server: PostgresServer, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """The staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
+    """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
     record = known(server, ref, commit)
     shape = record.waiting if record.pending is not None else record
     staging, count = Staging(server, record, commit), rows_of(files)
@@ -184,7 +184,7 @@ def _replaced(ref: Ref) -> DestinationError:
 
 
 def fitting(server: PostgresServer, ref: Ref, attempt: Callable[[], T]) -> T:
-    """What `attempt` answers; if rows do not fit the index on the key, it is tried without that."""
+    """Return what `attempt` answers; if rows do not fit the index on the key, it is tried without that."""
     try:
         return attempt()
     except InstepError as error:
@@ -284,7 +284,7 @@ def _latest(session: PostgresSession, staged: str, how: Merge, documents: frozen
 
 
 def _now(session: PostgresSession, staged: str, synced: str) -> str:
-    """The time of the staged rows, as rows that leave or return get it."""
+    """Return the time of the staged rows, as rows that leave or return get it."""
     found = session.run(f"SELECT max({q(synced)})::text FROM {staged}") if synced else []
     at = literal(found[0][0]) if found and found[0][0] is not None else f"to_timestamp({time.time_ns() // 1000} / 1e6)"
     return f"{at}::timestamptz"

@@ -34,7 +34,7 @@ class PostgresDropped:
 
 
 def begun(session: PostgresSession) -> bool:
-    """Whether anything of ours has ever been on the server."""
+    """Return whether anything of ours has ever been on the server."""
     return session.count("SELECT count(*) FROM pg_class WHERE oid = to_regclass('_instep.dropped')") > 0
 
 
@@ -55,8 +55,8 @@ def make_schema(session: PostgresSession, name: str) -> None:
 
 
 def find(session: PostgresSession, ref: Ref, *, lock: bool = False) -> Record | None:
-    """The record of a table, or of the session's shard of it; None without one. `lock`: nobody else changes it until
-    the transaction ends."""
+    """Return the record of a table, or of the session's shard of it; None without one. `lock`: nobody else changes it
+    until the transaction ends."""
     record = _whole(session, ref, lock=lock)
     return record.part(session.part[1], session.part[0]) if record and session.part else record
 
@@ -70,7 +70,7 @@ def _whole(session: PostgresSession, ref: Ref, *, lock: bool) -> Record | None:
 
 
 def every(session: PostgresSession) -> dict[Ref, Record]:
-    """All records, those of copies included."""
+    """Return all records, those of copies included."""
     if not begun(session):
         return {}
     rows = session.run("SELECT namespace, name, fence, record FROM _instep.tables")
@@ -94,7 +94,7 @@ def missing(ref: Ref) -> DestinationError:
 
 
 def require(session: PostgresSession, ref: Ref, *, lock: bool = False) -> Record:
-    """The record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
+    """Return the record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
     record = find(session, ref, lock=lock)
     if record is None or record.copy:
         raise not_ours(ref) if record or is_taken(session, ref) else missing(ref)
@@ -102,7 +102,7 @@ def require(session: PostgresSession, ref: Ref, *, lock: bool = False) -> Record
 
 
 def is_taken(session: PostgresSession, ref: Ref) -> bool:
-    """Whether anything has this name."""
+    """Return whether anything has this name."""
     sql = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     return session.count(f"{sql} WHERE n.nspname = %s AND c.relname = %s", *ref) > 0
 
@@ -128,7 +128,7 @@ def remove(session: PostgresSession, ref: Ref) -> None:
 
 
 def dropped(session: PostgresSession, ref: Ref | None = None) -> list[PostgresDropped]:
-    """The dropped tables that wait, of one name or all; the last one first."""
+    """Return the dropped tables that wait, of one name or all; the last one first."""
     if not begun(session):
         return []
     what = "namespace, name, place, source_id, dropped_at, record"

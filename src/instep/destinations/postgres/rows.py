@@ -27,7 +27,7 @@ _KEYS = "_instep_asked"
 
 
 def present(server: PostgresServer, ref: Ref) -> Record:
-    """The record of a table or copy that can be read; while a replacement waits it is the old table."""
+    """Return the record of a table or copy that can be read; while a replacement waits it is the old table."""
     with server.reading() as session:
         record = find(session, ref)
         if record is None:
@@ -41,7 +41,7 @@ def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
 
 
 def read(server: PostgresServer, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
-    """The rows, as they are now, or the first ones; a connection stays in use until the last batch was taken."""
+    """Return the rows, as they are now, or the first ones; a connection stays in use until the last batch was taken."""
     record = present(server, ref)
     wanted = list(names) or [c.name for c in record.table.columns]
     if odd := next((n for n in wanted if n not in record.table.by_name), None):
@@ -68,7 +68,7 @@ def _batches(server: PostgresServer, record: Record, sql: str, schema: pa.Schema
 
 
 def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the table's own fields; values are what they were."""
+    """Return the batch with the table's own fields; values are what they were."""
     kinds = [record.table.by_name[f.name].type for f in schema]
     arrays = [
         cast(c, kind, f.type, kind).values if c.type != f.type else c
@@ -78,7 +78,7 @@ def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.Reco
 
 
 def lookup_rows(server: PostgresServer, ref: Ref, keys: pa.Table) -> RowLookup:
-    """The rows that have one of the keys (columns by name; no two alike)."""
+    """Return the rows that have one of the keys (columns by name; no two alike)."""
     record = present(server, ref)
     if record.state is None:
         raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
@@ -156,7 +156,7 @@ def sample_cast(
 
 
 def count_invalid_values(server: PostgresServer, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
     with server.reading() as session:
         record = find(session, ref)
     if record is None:

@@ -180,12 +180,12 @@ class PostgresSession:
         return q(name)
 
     def run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows that a statement answers."""
+        """Return all rows that a statement answers."""
         cursor = self.db.execute(sql.encode(), list(parameters) or None)
         return cursor.fetchall() if cursor.description else []
 
     def count(self, sql: str, *parameters: object) -> int:
-        """The one number that a query answers, or how many rows a statement has changed."""
+        """Return the one number that a query answers, or how many rows a statement has changed."""
         cursor = self.db.execute(sql.encode(), list(parameters) or None)
         if cursor.description is None:
             return cursor.rowcount
@@ -261,7 +261,7 @@ class PostgresServer:
             raise _Lost from None
 
     def _became(self, number: int, error: psycopg.Error) -> bool:
-        """Whether the transaction was committed; waits while nobody can tell."""
+        """Return whether the transaction was committed; waits while nobody can tell."""
         until = time.monotonic() + max(_PATIENCE, self.config.lock_timeout)
         while time.monotonic() < until:
             with suppress(InstepError), self.reading() as session:
@@ -364,7 +364,7 @@ _STATES: tuple[tuple[str, type[InstepError], str], ...] = (
 
 
 def clear(config: PostgresServerConfig, text: str, sqlstate: str) -> InstepError:
-    """The error for one of the server's (`sqlstate`) or of the driver's; without the password."""
+    """Return the error for one of the server's (`sqlstate`) or of the driver's; without the password."""
     said = _first_line(text.replace(config.password, "***") if config.password else text)
     for state, kind, hint in _STATES:
         if sqlstate.startswith(state):

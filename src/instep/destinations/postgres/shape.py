@@ -43,12 +43,13 @@ RESERVED = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
 
 
 def as_array(kind: DataType) -> bool:
-    """Whether an array of this is one on the server; one of arrays, which need not be of one length, is a document."""
+    """Return whether an array of this is one on the server; one of arrays, which need not be of one length, is a
+    document."""
     return isinstance(kind, Array) and not isinstance(kind.element, Array | Struct | Json)
 
 
 def as_document(kind: DataType) -> bool:
-    """Whether the column holds JSON."""
+    """Return whether the column holds JSON."""
     return isinstance(kind, Json | Struct) or (isinstance(kind, Array) and not as_array(kind))
 
 
@@ -71,7 +72,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 
 def arrow_schema(record: Record) -> pa.Schema:
-    """What a task writes: the columns in order, with their numbers, and which take no text with a NUL."""
+    """Return what a task writes: the columns in order, with their numbers, and which take no text with a NUL."""
     return pa.schema(
         [
             pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **limits(c.type)})
@@ -152,7 +153,7 @@ _SIZED = re.compile(r"^(?P<base>.+?)\((?P<sizes>[0-9,\-]+)\)(?P<rest>[^()]*)$")
 
 
 def data_type(text: str) -> DataType:
-    """The type that a type of PostgreSQL is read as; what we have no type for is json."""
+    """Return the type that a type of PostgreSQL is read as; what we have no type for is json."""
     if text.endswith("[]"):
         element = data_type(text[:-2])
         return Array(element)

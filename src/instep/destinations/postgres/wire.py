@@ -60,7 +60,7 @@ def open_arrow(info: str, silence: float) -> Arrow:
 
 
 def answers(arrow: Arrow) -> bool:
-    """Whether the server is still there."""
+    """Return whether the server is still there."""
 
     def ask() -> None:
         with arrow.connection.cursor() as cursor:

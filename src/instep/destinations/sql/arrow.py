@@ -21,7 +21,7 @@ _INTS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def plain_type(kind: DataType) -> pa.DataType:
-    """The Arrow type of a type without parts; what has no other is text."""
+    """Return the Arrow type of a type without parts; what has no other is text."""
     match kind:
         case Boolean():
             return pa.bool_()

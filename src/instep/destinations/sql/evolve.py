@@ -52,7 +52,7 @@ class Evolution:
         return found | {s.column.name: s.parked.field for s in self.columns if s.parked}
 
     def parking(self, record: Record, prefix: str, at: int) -> list[tuple[Column, Parked]]:
-        """The lost columns with the names under which they wait, from `at` (milliseconds since 1970 UTC) on."""
+        """Return the lost columns with the names under which they wait, from `at` (milliseconds since 1970 UTC) on."""
         places = ((c, f"{prefix}{uuid.uuid4().hex[:8]}") for c in self.lost)
         return [(c, Parked(c.name, place, record.numbers.get(c.name, 0), at)) for c, place in places]
 
@@ -69,8 +69,8 @@ class _EvolvingSqlColumn:
 
 
 def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: Table) -> Evolution:
-    """The columns that `steps` lead to: identity from the steps, everything else from `after`. Renames are simultaneous
-    (a swap is two of them) or in sequence. DestinationError if steps and `after` do not fit together."""
+    """Return the columns that `steps` lead to: identity from the steps, everything else from `after`. Renames are
+    simultaneous (a swap is two of them) or in sequence. DestinationError if steps and `after` do not fit together."""
     entries = [_EvolvingSqlColumn(c.name, c) for c in now.columns]
     dropped = [found for step in steps if (found := _run(entries, parked, step)) is not None]
     wanted = {c.name for c in after.columns}
@@ -125,7 +125,7 @@ def _parked(parked: Sequence[Parked], name: str, step: Step) -> Parked:
 
 
 def _find(entries: list[_EvolvingSqlColumn], name: str, step: Step, *, at_end: bool = False) -> _EvolvingSqlColumn:
-    """The column of that name, by the old names first; `at_end`: by the names after all renames."""
+    """Return the column of that name, by the old names first; `at_end`: by the names after all renames."""
     found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
     if not found:
         raise DestinationError(
@@ -136,8 +136,8 @@ def _find(entries: list[_EvolvingSqlColumn], name: str, step: Step, *, at_end: b
 
 
 def moved_values(table: str, record: Record, part: PartChange) -> str:
-    """The statement by which values of a shard's rows go to other columns, out of those that are parked too; `record`
-    is the table's as it is by now, `table` what SQL calls it."""
+    """Return the statement by which values of a shard's rows go to other columns, out of those that are parked too;
+    `record` is the table's as it is by now, `table` what SQL calls it."""
     there, sets = record.table.by_name, dict[str, str]()
     for old, new in part.moves:
         waits = None if old in there else latest(record.parked, old)

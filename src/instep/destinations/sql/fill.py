@@ -24,7 +24,7 @@ class Counting(Protocol):
 
 
 def fill_size(session: Counting, record: Record, columns: Mapping[str, int], rows: int) -> FillSize:
-    """The table counts as one file. Nothing is left to do once all of these backfills have been through it."""
+    """Return the table counts as one file. Nothing is left to do once all of these backfills have been through it."""
     if record.state is None:
         return FillSize(why_not=NOT_LOADED)
     count = 0
@@ -64,8 +64,8 @@ class FillSql:
         )
 
     def changed(self, found: Iterable[Sequence[Any]]) -> list[tuple[int, str | None]]:
-        """What notes become, by number: a column that has a value now is not noted any more, one whose staged value did
-        not fit is."""
+        """Return what notes become, by number: a column that has a value now is not noted any more, one whose staged
+        value did not fit is."""
         columns = list(self.work.columns)
         notes = [
             (place, merged(old, new, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns), old)

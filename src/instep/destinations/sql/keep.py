@@ -26,14 +26,14 @@ def undrop_report_of(ref: Ref, record: Record | None, column: str, there: Collec
 
 
 def copy_of(record: Record, place: Ref) -> Record:
-    """The record of a copy of the table as it is now."""
+    """Return the record of a copy of the table as it is now."""
     table = replace(record.table, schema=place[0], name=place[1])
     origin = json.dumps([record.place, record.version])
     return replace(record, table=table, place=f"copy of {record.place}", parked=(), copy=origin)
 
 
 def is_made(copy: Record, there: Record | None) -> bool:
-    """Whether this copy was made before; Conflict if something else has its name."""
+    """Return whether this copy was made before; Conflict if something else has its name."""
     if there is not None and there.copy != copy.copy:
         raise Conflict(f"table {'.'.join(copy.ref)} is there already", hint="rename or purge that one first")
     return there is not None

@@ -18,7 +18,8 @@ def q(name: str) -> str:
 
 
 def within(pair: tuple[str, str] | None, side: str = "") -> str:
-    """The condition that a row of a shared table is of one shard, by its column and name; all are without one."""
+    """Return the condition that a row of a shared table is of one shard, by its column and name; all are without
+    one."""
     if pair is None:
         return "true"
     column, shard = pair

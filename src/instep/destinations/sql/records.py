@@ -155,8 +155,8 @@ class Record:
         return replace(self, loaded=loaded, parked=parked, runs=runs, version=self.version + 1)
 
     def rows_after(self, new: int, removed: int = 0) -> int | None:
-        """How many rows a commit leaves that adds and removes so many, as far as we know the table: counting them
-        would read all of it for a few changed rows. None before its first load."""
+        """Return how many rows a commit leaves that adds and removes so many, as far as we know the table: counting
+        them would read all of it for a few changed rows. None before its first load."""
         return max(0, self.loaded.rows + new - removed) if self.loaded else None
 
     def after_fill(self, commit: Commit, rows: int, backfills: Iterable[int]) -> Record:
@@ -180,7 +180,8 @@ class Record:
         return replace(self, parts={**self.parts, change.shard: part}, shape=self.shape + 1)
 
     def part(self, shard: str, column: str) -> Record | None:
-        """The record of one shard alone, whose rows have its name in `column`; None if it does not have the table."""
+        """Return the record of one shard alone, whose rows have its name in `column`; None if it does not have the
+        table."""
         part = self.parts.get(shard)
         if part is None:
             return None
@@ -203,7 +204,7 @@ class Record:
         return SharedTable(table, parts, self.shape)
 
     def together(self, mine: Record) -> Record:
-        """The whole table's record after a commit of one shard, whose record is `mine`."""
+        """Return the whole table's record after a commit of one shard, whose record is `mine`."""
         assert mine.within is not None, "the record of one shard"
         shard = mine.within[1]
         part = replace(
@@ -218,7 +219,7 @@ class Record:
 
 
 def _own(whole: Table, part: Table, column: str) -> tuple[Column, ...]:
-    """The columns of one shard as they are stored, the shard column first."""
+    """Return the columns of one shard as they are stored, the shard column first."""
     there = whole.by_name
     own = (c for c in part.columns if c.name in there)
     return there[column], *(replace(c, type=there[c.name].type, key=there[c.name].key) for c in own)
@@ -229,7 +230,7 @@ def _last(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def numbered(record: Record) -> Record:
-    """The record with a number for each column that has none."""
+    """Return the record with a number for each column that has none."""
     known = {c.name: record.numbers[c.name] for c in record.table.columns if c.name in record.numbers}
     new = [c.name for c in record.table.columns if c.name not in known]
     fresh = dict(zip(new, range(record.next_number, record.next_number + len(new)), strict=True))

@@ -23,7 +23,7 @@ class Physical:
 def as_it_is(
     record: Record, there: Sequence[Physical], comment: str | None, data_type: Callable[[str], DataType]
 ) -> Table:
-    """The table, its parked columns left out; `data_type` reads a type of the database."""
+    """Return the table, its parked columns left out; `data_type` reads a type of the database."""
     if record.pending is not None:
         return record.pending
     hidden = {p.place for p in record.parked}

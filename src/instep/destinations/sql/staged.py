@@ -44,7 +44,7 @@ class StagingArea:
         return f"{self.uri}/{place}"
 
     def open(self, file: StagedFile) -> Any:
-        """What pyarrow reads a staged file from."""
+        """Return what pyarrow reads a staged file from."""
         return opened(path_at(file.path, self.io))
 
     def consume(self, files: Files) -> None:
@@ -94,7 +94,7 @@ class StagingArea:
 
 
 def filled(files: Iterable[StagedFile]) -> list[StagedFile]:
-    """The files that hold rows, in the order of their chunks."""
+    """Return the files that hold rows, in the order of their chunks."""
     return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
 
 

@@ -72,7 +72,7 @@ def _one(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
 
 
 def default(words: SqlWords) -> str | None:
-    """The text of a default; None for NULL."""
+    """Return the text of a default; None for NULL."""
     if words.take("NULL"):
         return None
     first = words.advance()
@@ -152,7 +152,7 @@ class PrimaryKey:
 
 
 def is_constraint(words: SqlWords) -> bool:
-    """Whether a constraint or an index of the table comes next, not a column."""
+    """Return whether a constraint or an index of the table comes next, not a column."""
     known = _OF_TABLE | (_OF_TABLE_MYSQL if words.dialect == "mysql" else set())
     return words.next is not None and words.next.upper in known
 

@@ -49,7 +49,7 @@ class Migration:
 
 
 def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migration:
-    """The edits of (file name, text), one after the other, in a dialect of `script.DIALECTS`."""
+    """Return the edits of (file name, text), one after the other, in a dialect of `script.DIALECTS`."""
     steps: list[MigrationStep] = []
     unread: list[Unread] = []
     count = 0

@@ -63,8 +63,8 @@ class Script:
 
 
 def read(text: str, dialect: str) -> Script:
-    """The statements of a script, in order. What a tool would only do to take it back (`-- +goose Down`,
-    `-- migrate:down`) is left out."""
+    """Return the statements of a script, in order. What a tool would only do to take it back (`-- +goose Down`, `--
+    migrate:down`) is left out."""
     problems: list[ScriptProblem] = []
     text = _without_down(text)
     if dialect == "postgres":

@@ -42,7 +42,7 @@ _SAFE_CALLS = {
 
 
 def edits(statement: ScriptStatement, script: str, dialect: str) -> tuple[Edit, ...]:
-    """What the statement does to schemas, in order; nothing for one that is about rows or rights."""
+    """Return what the statement does to schemas, in order; nothing for one that is about rows or rights."""
     words = SqlWords(statement.words, script, dialect)
     first = words.advance()
     known = _STARTS.get(first.upper)
@@ -225,7 +225,7 @@ def _body(words: SqlWords) -> tuple[list[ColumnDefinition], PrimaryKey | None]:
 
 
 def _options(words: SqlWords) -> str | None:
-    """The comment behind the columns. What gives the table more columns is not understood."""
+    """Return the comment behind the columns. What gives the table more columns is not understood."""
     comment = None
     while words.next is not None:
         if words.ahead("INHERITS") or words.ahead("AS") or words.ahead("SELECT"):

@@ -46,7 +46,7 @@ class SqlWords:
         return self._words[self._at] if self._at < len(self._words) else None
 
     def ahead(self, *keywords: str) -> bool:
-        """Whether these keywords come next."""
+        """Return whether these keywords come next."""
         there = self._words[self._at : self._at + len(keywords)]
         return len(there) == len(keywords) and all(w.upper == k for w, k in zip(there, keywords, strict=True))
 
@@ -99,7 +99,7 @@ class SqlWords:
         return self.path()[-2:]
 
     def string(self) -> str | None:
-        """The text of a string; None for NULL."""
+        """Return the text of a string; None for NULL."""
         if self.take("NULL"):
             return None
         word = self.advance()
@@ -137,7 +137,7 @@ class SqlWords:
                 return
 
     def has(self, *keywords: str) -> bool:
-        """Whether one of the keywords is anywhere ahead."""
+        """Return whether one of the keywords is anywhere ahead."""
         return any(w.upper in keywords for w in self._words[self._at :])
 
     def end(self) -> None:

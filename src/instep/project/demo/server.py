@@ -13,7 +13,7 @@ from instep.errors import SetupError
 
 
 def state(folder: Path) -> Path:
-    """Where the server of the demo in `folder` keeps its data."""
+    """Return where the server of the demo in `folder` keeps its data."""
     return folder / ".instep"
 
 
@@ -47,7 +47,7 @@ def change_shop(where: dict[str, str]) -> None:
 
 
 def changes_sql() -> str:
-    """What `change_shop` runs."""
+    """Return what `change_shop` runs."""
     return text("changes.sql")
 
 

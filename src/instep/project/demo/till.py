@@ -22,7 +22,7 @@ def change_till(folder: Path) -> None:
 
 
 def changes_sql() -> str:
-    """What `change_till` runs."""
+    """Return what `change_till` runs."""
     return text("till_changes.sql")
 
 

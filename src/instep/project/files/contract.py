@@ -61,12 +61,12 @@ class Contract(_ContractPart):
 
 
 def contract_text(document: Mapping[str, Any]) -> str:
-    """The file's text, in the document's order."""
+    """Return the file's text, in the document's order."""
     return yaml_tree.dump(document)
 
 
 def read_contract(file: Path) -> tuple[ContractTable, ...]:
-    """The tables of a contract. ProjectError, with lines, if it is none."""
+    """Return the tables of a contract. ProjectError, with lines, if it is none."""
     text = text_of(file, "write one with `instep contract export -o FILE`")
     tree = yaml_tree.parse(text.expandtabs() if file.suffix == ".json" else text)
     raise_all(file.name, tree.problems, HINT)

@@ -25,7 +25,7 @@ def lock_file(root: Path, connection: str) -> Path:
 
 
 def lock_text(document: Mapping[str, Any]) -> str:
-    """The file's text: one line a column, in the document's order."""
+    """Return the file's text: one line a column, in the document's order."""
     body = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=100_000, default_flow_style=None)
     return _HEAD.format(name=document["connection"]) + body
 
@@ -44,7 +44,7 @@ def write_lock(root: Path, document: Mapping[str, Any]) -> Path:
 
 
 def read_lock(root: Path, connection: str) -> dict[str, Any] | None:
-    """The document, None if there is no file; ProjectError for one that is damaged or of another format."""
+    """Return the document, None if there is no file; ProjectError for one that is damaged or of another format."""
     path = lock_file(root, connection)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))

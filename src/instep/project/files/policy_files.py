@@ -63,13 +63,13 @@ class Located:
 
 
 def read_policy(file: Path) -> PolicySection:
-    """The policy of a file that says what stands under one name of `policies:`. ProjectError if it is wrong."""
+    """Return the policy of a file that says what stands under one name of `policies:`. ProjectError if it is wrong."""
     section, _ = _read(file, PolicySection, "write a preset and rules, as under one name of policies: in instep.yml")
     return section
 
 
 def read_cases(file: Path) -> list[Located]:
-    """The sample changes of a file, at least one. ProjectError if any is wrong."""
+    """Return the sample changes of a file, at least one. ProjectError if any is wrong."""
     hint = "write a list: - {change: column.removed, table: public.order, column: note, expect: review}"
     cases, tree = _read(file, list[SampleCase], hint)
     if not cases:

@@ -52,13 +52,13 @@ connections:
 
 
 def starter(name: str, *, source: str = "shop", connection: str = "shop_to_lake") -> str:
-    """The text of a project file that validates."""
+    """Return the text of a project file that validates."""
     quoted = json.dumps(name, ensure_ascii=False)
     return _STARTER.format(schema=SCHEMA_FILE.as_posix(), name=quoted, source=source, connection=connection)
 
 
 def schema_json() -> str:
-    """The JSON Schema of `instep.yml`, keys sorted, with a final newline."""
+    """Return the JSON Schema of `instep.yml`, keys sorted, with a final newline."""
     schema = ProjectFile.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"

@@ -136,7 +136,7 @@ def workbench(
     policy: str = "",
     variables: Sequence[str] = (),
 ) -> Workbench:
-    """The connector in `folder`; ProjectError if there is none, or what it is given is not what connectors take.
+    """Return the connector in `folder`; ProjectError if there is none, or what it is given is not what connectors take.
     `policy` is a preset, a file with one policy, or "" for what a connection without one has. `variables` are names."""
     where = folder.absolute()
     if not (where / CONNECTOR).is_file():

@@ -107,10 +107,10 @@ def _read(file: str) -> dict[str, str]:
 
 
 def segments_folder(root: Path, connection: str) -> Path:
-    """Where the operations of a connection's runs are, and those that wait."""
+    """Return where the operations of a connection's runs are, and those that wait."""
     return root / ".instep" / CONNECTORS / connection
 
 
 def uploads_folder(root: Path, connection: str) -> Path:
-    """Where the files are that belong to rows of a connection."""
+    """Return where the files are that belong to rows of a connection."""
     return root / "uploads" / connection

@@ -136,11 +136,11 @@ class Detector:
         return getattr(layer.app, name) if layer else AppOptions.model_fields[name].default
 
     def said(self) -> dict[str, Any]:
-        """The options of the source as a whole that a layer sets."""
+        """Return the options of the source as a whole that a layer sets."""
         return {name: self.app(name) for name in AppOptions.model_fields if self._setting(name)}
 
     def said_of_tables(self) -> dict[str, dict[str, Any]]:
-        """Those of tables by pattern; the connection's before its source's."""
+        """Return those of tables by pattern; the connection's before its source's."""
         found: dict[str, dict[str, Any]] = {}
         for _, table, options in self._tables():
             said = {name: getattr(options, name) for name in options.model_fields_set}
@@ -180,7 +180,7 @@ class Detector:
                 yield (*layer.path, "table_options", table), table, options
 
     def _written(self, base: Path, name: str) -> Path:
-        """The option's path by the name that the file has for it."""
+        """Return the option's path by the name that the file has for it."""
         short = (*base, SHORT[name])
         return short if short in self.written else (*base, name)
 
@@ -220,6 +220,6 @@ def _rule(name: str, on: bool, option: str, origin: Path, match: tuple[str, ...]
 
 
 def detector(layers: tuple[Layer, ...], written: Mapping[Any, int]) -> Detector | None:
-    """The detector of these layers; None where none of them has options."""
+    """Return the detector of these layers; None where none of them has options."""
     used = tuple(layer for layer in layers if layer.app is not None or layer.tables)
     return Detector(used, frozenset(written)) if used else None

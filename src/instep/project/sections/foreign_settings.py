@@ -27,7 +27,7 @@ _PRESETS = ("propagate_columns", "propagate_all", "approve", "stop")
 
 
 def _propagation(value: str) -> str:
-    """The preset of one of the four words, or of the word that the interface for programs has for it."""
+    """Return the preset of one of the four words, or of the word that the interface for programs has for it."""
     if not value:
         return value
     try:
@@ -54,7 +54,7 @@ Backfilled = Annotated[
 
 
 def is_word(text: str) -> bool:
-    """Whether `policy:` may say this without a policy of that name: a preset, under any name."""
+    """Return whether `policy:` may say this without a policy of that name: a preset, under any name."""
     try:
         return bool(preset_named(text))
     except SchemaError:

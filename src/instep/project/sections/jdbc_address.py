@@ -57,7 +57,7 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def address(template: str, host: str = "", port: int = 0, database: str = "") -> str:
-    """The URL of `template`, checked: it carries no login and no option that is refused. Raises ProjectError."""
+    """Return the URL of `template`, checked: it carries no login and no option that is refused. Raises ProjectError."""
     parts = {"host": host, "port": str(port or ""), "database": database}
     for name, value in parts.items():
         if not _PART.fullmatch(value):
@@ -141,7 +141,7 @@ def _shown(name: str) -> str:
 def properties(
     dialect: JdbcDialect, options: Mapping[str, str], user: str, password: str, connect_timeout: float
 ) -> dict[str, str]:
-    """What the driver is given beside the URL; holds the password."""
+    """Return what the driver is given beside the URL; holds the password."""
     named = {name.lower() for name in options}
     out = {name: value for name, value in dialect.given.items() if name.lower() not in named}
     if dialect.connect and connect_timeout and dialect.connect[0].lower() not in named:

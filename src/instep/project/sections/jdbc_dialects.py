@@ -150,5 +150,5 @@ UNKNOWN = JdbcDialect()
 
 
 def dialect_of(subprotocol: str) -> JdbcDialect:
-    """What is known of the databases of this subprotocol."""
+    """Return what is known of the databases of this subprotocol."""
     return DIALECTS.get(subprotocol.lower(), UNKNOWN)

@@ -25,7 +25,7 @@ def of_the_day(text: str) -> str:
 
 
 def minutes(text: str) -> tuple[int, int] | None:
-    """The minutes of the day at which a window opens and closes; None if it is none or never closes."""
+    """Return the minutes of the day at which a window opens and closes; None if it is none or never closes."""
     match = _WINDOW.fullmatch(text.strip())
     if match is None:
         return None

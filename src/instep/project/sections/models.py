@@ -441,7 +441,7 @@ class ConnectionSection(Section):
         return TableKeys(self.tables)
 
     def selection(self) -> Selection:
-        """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
+        """Return what is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
         tables = self.tables.items()
         said = {Pattern(text): table.enabled for text, table in tables if "enabled" in table.model_fields_set}
         excluded = [pattern.text for pattern, on in said.items() if not on and not pattern.is_exact]

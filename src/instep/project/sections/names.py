@@ -45,8 +45,8 @@ def column_regex(table: str, text: str) -> str:
 
 
 def table_match(table: str) -> tuple[str, ...]:
-    """The pattern of a rule about tables: none for all of them. A glob is written out, because the globs of rules
-    are also compared with columns, and `*.note` would mean every column of that name."""
+    """Return the pattern of a rule about tables: none for all of them. A glob is written out, because the globs of
+    rules are also compared with columns, and `*.note` would mean every column of that name."""
     if table in ("*", "*.*"):
         return ()
     if not _WILD.search(table) or table.startswith("re:"):

@@ -87,8 +87,8 @@ class PolicySection(OverrideSection):
 def to_policy(
     name: str, section: PolicySection | None, tables: Mapping[str, OverrideSection], options: tuple[Rule, ...] = ()
 ) -> Policy:
-    """The policy of a connection: the named one (None: the default preset) with the tables' overrides. `options` are
-    rules that other settings were translated to; they come after the policy's own."""
+    """Return the policy of a connection: the named one (None: the default preset) with the tables' overrides. `options`
+    are rules that other settings were translated to; they come after the policy's own."""
     section = section or PolicySection()
     overrides = tuple(found for pattern, table in tables.items() if (found := table.override(pattern)))
     rules = tuple(rule.rule() for rule in section.rules)

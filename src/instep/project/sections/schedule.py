@@ -23,7 +23,7 @@ _PART = re.compile(r"(\*|\w+(?:-\w+)?)(?:/([1-9]\d*))?")
 
 
 def interval(text: str) -> int | None:
-    """The seconds of `every 15m` (s, m, h or d); None for another text."""
+    """Return the seconds of `every 15m` (s, m, h or d); None for another text."""
     match = _EVERY.fullmatch(text.strip())
     return int(match[1]) * _UNITS[match[2]] if match else None
 
@@ -54,7 +54,7 @@ def cron(text: str) -> str:
 
 
 def _comes(line: str) -> bool:
-    """Whether the clock of the schedules takes the line."""
+    """Return whether the clock of the schedules takes the line."""
     from cronsim import CronSim, CronSimError
 
     try:

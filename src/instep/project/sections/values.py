@@ -57,11 +57,11 @@ class Section(BaseModel):
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
     def local_paths(self) -> tuple[str, ...]:
-        """The fields that hold paths, which are relative to the project's folder."""
+        """Return the fields that hold paths, which are relative to the project's folder."""
         return self.files
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of what this section configures; called when all references are resolved."""
+        """Return the keyword arguments of what this section configures; called when all references are resolved."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
 
 

@@ -78,7 +78,7 @@ def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
 
 
 def data_path(data: Any, detail: ErrorDetails) -> Path:
-    """The error's place without the parts that pydantic adds (the chosen type of a union, `[key]`)."""
+    """Return the error's place without the parts that pydantic adds (the chosen type of a union, `[key]`)."""
     path: list[str | int] = []
     location = detail["loc"]
     for at, part in enumerate(location):

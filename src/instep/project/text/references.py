@@ -88,8 +88,8 @@ class Environment:
         return cls(root, {**read_env_file(root / ENV_FILE), **own}, digest=digest)
 
     def resolve(self, reference: Reference, where: str, place: Place = ()) -> str:
-        """The value; raises ProjectError that starts with `where` and names the variable or file. `place`: where it
-        stands in the project."""
+        """Return the value; raises ProjectError that starts with `where` and names the variable or file. `place`: where
+        it stands in the project."""
         value = _ANY.sub(lambda match: self._one(match[1], where, place), reference.text)
         note_referenced(value)
         if _is_secret(reference, place, value):
@@ -141,7 +141,7 @@ def _is_secret(reference: Reference, place: Place, value: str) -> bool:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """The `NAME=value` lines of a `.env` file; empty if there is none. Raises ProjectError without the value."""
+    """Return the `NAME=value` lines of a `.env` file; empty if there is none. Raises ProjectError without the value."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:

@@ -35,14 +35,14 @@ class Tree:
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """The line of the path or of the nearest thing around it."""
+        """Return the line of the path or of the nearest thing around it."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def parse(text: str) -> Tree:
-    """The tree of one YAML document; syntax errors and duplicate keys are among its problems."""
+    """Return the tree of one YAML document; syntax errors and duplicate keys are among its problems."""
     tree = Tree()
     try:
         node = _compose(text)
@@ -137,7 +137,7 @@ def _scalar(node: yaml.Node) -> Any:
 
 
 def _plain(text: str) -> Any:
-    """What a scalar without quotes is."""
+    """Return what a scalar without quotes is."""
     if text in _NULL:
         return None
     if text.lower() in _BOOL and text in ("true", "True", "TRUE", "false", "False", "FALSE"):

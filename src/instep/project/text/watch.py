@@ -18,7 +18,7 @@ class FileWatch:
         self._stamp: tuple[int, ...] | None = None
 
     def moved(self) -> bool:
-        """Whether the text is another one than at the last look, or than the one that is known."""
+        """Return whether the text is another one than at the last look, or than the one that is known."""
         stamp, now = _stamp(self._file), time.time()
         if stamp is not None and stamp == self._stamp:
             return False

@@ -187,10 +187,10 @@ def catalog_from_dict(data: Mapping[str, Any]) -> Catalog:
 
 
 def unbound(table: Table) -> Table:
-    """The table without ids."""
+    """Return the table without ids."""
     return replace(table, id=None, columns=tuple(replace(c, id=None) for c in table.columns))
 
 
 def by_names(catalog: Catalog) -> Catalog:
-    """The catalog without ids, so that only names pair."""
+    """Return the catalog without ids, so that only names pair."""
     return Catalog.of(map(unbound, catalog.tables))

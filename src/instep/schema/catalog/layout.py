@@ -40,7 +40,7 @@ def sort_term(text: str) -> SortTerm:
 
 
 def describe_layout(before: TableLayout, after: TableLayout) -> str:
-    """What changes from one to the other, in one line."""
+    """Return what changes from one to the other, in one line."""
     old, new = dict(before.properties), dict(after.properties)
     parts = [f"set {name} = {value}" for name, value in after.properties if old.get(name) != value]
     parts += [f"reset {name}" for name, _ in before.properties if name not in new]

@@ -30,7 +30,7 @@ FLOAT_DIGITS = {32: 7, 64: 15}
 
 
 def promote(a: DataType, b: DataType) -> DataType:
-    """The join of `a` and `b`: commutative, associative, idempotent, loses no value.
+    """Return the join of `a` and `b`: commutative, associative, idempotent, loses no value.
 
     Structs join field by field, a field that one of them lacks included; they keep the order of their fields
     if it is the same, else the fields are sorted by name. Arrays and structs meet in json. A date becomes a
@@ -71,12 +71,12 @@ def fitting(a: DataType, b: DataType) -> DataType | None:
 
 
 def widens(a: DataType, b: DataType) -> bool:
-    """Whether every value of `a` is a value of `b`: `promote(a, b)` is `b`, the order of struct fields aside."""
+    """Return whether every value of `a` is a value of `b`: `promote(a, b)` is `b`, the order of struct fields aside."""
     return _sorted(promote(a, b)) == _sorted(b)
 
 
 def narrows(a: DataType, b: DataType) -> bool:
-    """Whether every value of `b` is a value of `a`."""
+    """Return whether every value of `b` is a value of `a`."""
     return widens(b, a)
 
 
@@ -104,7 +104,7 @@ def _float(a: Int | Decimal | Float, b: Int | Decimal | Float) -> DataType:
 
 
 def _float_bits(number: Int | Decimal | Float) -> int | None:
-    """The smallest float that holds every value of `number` exactly."""
+    """Return the smallest float that holds every value of `number` exactly."""
     if isinstance(number, Float):
         return number.bits
     whole, scale = _digits(number)
@@ -138,5 +138,6 @@ ORDERED = tuple(kind for kinds in _ALIKE for kind in kinds)
 
 
 def same_order(before: DataType, after: DataType) -> bool:
-    """Whether values of both compare alike, in text form too: 9 is before 10 as a number and after it as text."""
+    """Return whether values of both compare alike, in text form too: 9 is before 10 as a number and after it as
+    text."""
     return before == after or any(isinstance(before, kinds) and isinstance(after, kinds) for kinds in _ALIKE)

@@ -181,7 +181,7 @@ _FIELD_NAME = re.compile(r'"((?:[^"]|"")*)" ')
 
 @lru_cache(4096)
 def parse(text: str) -> DataType:
-    """The type whose text form is `text`; raises SchemaError if there is none."""
+    """Return the type whose text form is `text`; raises SchemaError if there is none."""
     kind, end = _parse(text, 0)
     if end != len(text):
         raise SchemaError(f"unknown type {text!r}", hint="types are listed in docs/reference/types.md")

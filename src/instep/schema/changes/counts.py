@@ -50,7 +50,7 @@ def counts(before: Catalog, after: Catalog, changes: Iterable[Change]) -> Counts
 
 
 def _touched(changes: Iterable[Change]) -> dict[Ref, set[str]]:
-    """The columns that have changed, by table, both under their names after it."""
+    """Return the columns that have changed, by table, both under their names after it."""
     found: dict[Ref, set[str]] = {}
     for change in changes:
         ref = table_of(change)

@@ -104,7 +104,7 @@ def symbol(change: Change) -> str:
 
 
 def table_of(change: Change) -> Ref | None:
-    """The table, under the name that it has after the change; None for a change of a schema."""
+    """Return the table, under the name that it has after the change; None for a change of a schema."""
     match change:
         case SchemaAdded() | SchemaRemoved():
             return None
@@ -117,7 +117,8 @@ def table_of(change: Change) -> Ref | None:
 
 
 def column_of(change: Change) -> str:
-    """The column's name after the change (before it, for a removed one); empty where it is not about one column."""
+    """Return the column's name after the change (before it, for a removed one); empty where it is not about one
+    column."""
     match change:
         case ColumnRemoved():
             return change.before.name
@@ -292,7 +293,7 @@ def _moved(before: str | None, after: str | None) -> str:
 
 
 def reverse(change: Change) -> Change:
-    """The change that undoes this one; a fact is its own. A list is undone by its reverses, last first."""
+    """Return the change that undoes this one; a fact is its own. A list is undone by its reverses, last first."""
     match change:
         case SchemaAdded():
             return SchemaRemoved(change.name)
@@ -354,7 +355,7 @@ def _plain(value: Any) -> Any:
 
 
 def change_from_dict(data: Mapping[str, Any]) -> Change:
-    """The change that `change_to_dict` was given; raises SchemaError for a kind that does not exist."""
+    """Return the change that `change_to_dict` was given; raises SchemaError for a kind that does not exist."""
     record = KINDS.get(data["kind"])
     if record is None:
         raise SchemaError(f"unknown kind of change {data['kind']!r}", hint="it was stored by a newer version")

@@ -127,7 +127,7 @@ def _is_another(before: Table, after: Table) -> bool:
 
 
 def _differ(before: str | None, after: str | None) -> bool:
-    """Whether two ids under one name prove two things; without an id on one side names decide."""
+    """Return whether two ids under one name prove two things; without an id on one side names decide."""
     return before is not None and after is not None and before != after and not after.startswith(WEAK)
 
 
@@ -192,7 +192,7 @@ _COLUMN_FACTS = attrgetter("name", "type", "id", "nullable", "key", "default", "
 
 
 def _equal(before: Table, after: Table) -> bool:
-    """Whether it is plain at a glance that nothing changed: a catalog of 10,000 tables mostly is as it was."""
+    """Return whether it is plain at a glance that nothing changed: a catalog of 10,000 tables mostly is as it was."""
     return (
         len(before.columns) == len(after.columns)
         and bool(_TABLE_FACTS(before) == _TABLE_FACTS(after))
@@ -233,13 +233,14 @@ def _kept_key(before: Table, after: Table, names: Mapping[str, str]) -> tuple[tu
 
 
 def _tells_otherwise(before: Table, after: Table, names: Mapping[str, str]) -> bool:
-    """Whether a column of the key has another type: values of the one need not fit the other, nor stay distinct."""
+    """Return whether a column of the key has another type: values of the one need not fit the other, nor stay
+    distinct."""
     pairs = ((before.by_name[name].type, after.by_name[names[name]].type) for name in before.key)
     return any(a != b and type_change(a, b) is ColumnRetyped for a, b in pairs)
 
 
 def _orders_otherwise(before: Table, after: Table, cursor: str | None) -> bool:
-    """Whether the cursor stays and its values compare otherwise: what it has read says nothing any more."""
+    """Return whether the cursor stays and its values compare otherwise: what it has read says nothing any more."""
     if cursor is None or before.cursor is None:
         return False
     return not same_order(before.by_name[before.cursor].type, after.by_name[cursor].type)
@@ -283,7 +284,7 @@ def _alterations(ref: Ref, before: Column, after: Column) -> Iterator[Change]:
 
 
 def type_change(before: DataType, after: DataType) -> type[ColumnWidened | ColumnNarrowed | ColumnRetyped]:
-    """The kind of change that another type is."""
+    """Return the kind of change that another type is."""
     if widens(before, after):
         return ColumnWidened
     return ColumnNarrowed if narrows(before, after) else ColumnRetyped

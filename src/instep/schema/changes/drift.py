@@ -27,8 +27,8 @@ class Difference:
 
 
 def differences(left: Table, found: Table | None, prefix: str) -> tuple[Difference, ...]:
-    """How `found` differs from the table as it was `left`; columns that bear the system `prefix` do not count, nor do
-    order and comments. Columns pair by the source column recorded beside them, then by name."""
+    """Return how `found` differs from the table as it was `left`; columns that bear the system `prefix` do not count,
+    nor do order and comments. Columns pair by the source column recorded beside them, then by name."""
     if found is None:
         gone = Difference("table gone", "", "the table is gone", "it is made anew and loaded again")
         return (gone,)

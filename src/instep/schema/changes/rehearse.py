@@ -38,11 +38,11 @@ class Rules:
 
     @classmethod
     def of(cls, dialect: str, default_schema: str, types: Declared) -> Rules:
-        """Those of a dialect of lineage/migration."""
+        """Return those of a dialect of lineage/migration."""
         return cls(default_schema, types, dialect != "postgres", dialect != "mysql", dialect == "sqlite")
 
     def keeps_null(self, column: Column, key: tuple[str, ...]) -> bool:
-        """Whether a column of a key may hold NULL: in SQLite, but for a lone `integer`."""
+        """Return whether a column of a key may hold NULL: in SQLite, but for a lone `integer`."""
         return self.nullable_keys and not (len(key) == 1 and column.native.upper() == "INTEGER")
 
 
@@ -119,7 +119,7 @@ class Rehearsal:
             raise
 
     def _owned(self, ref: Ref) -> _RehearsedTable:
-        """The table, to be altered by this statement: what was saved before keeps its own."""
+        """Return the table, to be altered by this statement: what was saved before keeps its own."""
         if ref not in self._own:
             self._tables[ref] = self._tables[ref].copy()
             self._own.add(ref)
@@ -156,7 +156,7 @@ class Rehearsal:
         return a == b or (self.rules.folds and a.casefold() == b.casefold())
 
     def _find(self, name: ddl.Name) -> _RehearsedTable | None:
-        """The table by its name, looked up as the search path says."""
+        """Return the table by its name, looked up as the search path says."""
         for schema in name[:-1] or self._path:
             if (ref := self._known((schema, name[-1]))) is not None:
                 return self._owned(ref)
@@ -383,7 +383,7 @@ class Rehearsal:
 
 
 def _kept(before: str | None, after: str | None) -> str | None:
-    """The recorded text of a default, if the new one says the same in other words."""
+    """Return the recorded text of a default, if the new one says the same in other words."""
     return before if before is not None and after is not None and _plain(before) == _plain(after) else after
 
 

@@ -73,7 +73,7 @@ def between(before: Catalog, after: Catalog, *, same_server: bool | None = None)
 
 
 def next_label(label: Label | None, before: Catalog, after: Catalog) -> Label:
-    """The number of `after`, where `before` has `label`; None for the first version."""
+    """Return the number of `after`, where `before` has `label`; None for the first version."""
     if label is None:
         return FIRST
     major, minor = label

@@ -64,7 +64,7 @@ class ContractDifference:
 
 
 def find(table: ContractTable, catalog: Catalog) -> Table | None:
-    """The table that the contract means: by its path, else by a name that only one table has."""
+    """Return the table that the contract means: by its path, else by a name that only one table has."""
     live = [t for t in catalog.tables if not t.retained]
     for name in table.names:
         by_path = [t for t in live if t.path == name]
@@ -74,8 +74,8 @@ def find(table: ContractTable, catalog: Catalog) -> Table | None:
 
 
 def check(tables: Iterable[ContractTable], catalog: Catalog) -> tuple[ContractDifference, ...]:
-    """Where a catalog is not within the contract. What was kept after its removal is no part of it, and tables that
-    the contract does not name may be there."""
+    """Return where a catalog is not within the contract. What was kept after its removal is no part of it, and tables
+    that the contract does not name may be there."""
     return tuple(f for t in tables if not t.retained for f in _check_table(t, find(t, catalog)))
 
 
@@ -123,7 +123,7 @@ def type_mismatch(wanted: ContractColumn, kind: DataType) -> str:
 
 
 def fits(kind: DataType, wanted: DataType) -> bool:
-    """Whether it is the same kind of type, and no wider; a struct has all the fields that are wanted."""
+    """Return whether it is the same kind of type, and no wider; a struct has all the fields that are wanted."""
     if isinstance(kind, Array) and isinstance(wanted, Array):
         return fits(kind.element, wanted.element)
     if isinstance(kind, Struct) and isinstance(wanted, Struct):
@@ -140,7 +140,8 @@ def _is_number(wanted: str, kind: DataType) -> bool:
 
 
 def _beyond(key: str, value: Any, options: Mapping[str, Any], kind: DataType) -> bool:
-    """Whether a type takes more than an option of the contract says. Options about values alone say nothing of it."""
+    """Return whether a type takes more than an option of the contract says. Options about values alone say nothing of
+    it."""
     match key:
         case "maxLength":
             return isinstance(kind, String) and (kind.length is None or kind.length > value)

@@ -51,7 +51,7 @@ class Terms:
 
 
 def contract_document(catalog: Catalog, terms: Terms) -> dict[str, Any]:
-    """The contract of an accepted catalog, JSON-ready, in a fixed order."""
+    """Return the contract of an accepted catalog, JSON-ready, in a fixed order."""
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     names = Counter(t.name for t in tables)
     return {

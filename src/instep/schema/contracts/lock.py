@@ -14,7 +14,7 @@ FORMAT_VERSION = 1
 
 
 def lock_document(connection: str, catalog: Catalog) -> dict[str, Any]:
-    """The document of a connection's accepted catalog, JSON-ready."""
+    """Return the document of a connection's accepted catalog, JSON-ready."""
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     return {"format_version": FORMAT_VERSION, "connection": connection, "tables": [_table(t) for t in tables]}
 
@@ -45,7 +45,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def without_kept(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without what was kept after its removal: what a first look at the source can lead to."""
+    """Return the document without what was kept after its removal: what a first look at the source can lead to."""
     tables = [t for t in document["tables"] if not t.get("retained")]
     live = [{**t, "columns": [c for c in t["columns"] if not c.get("retained")]} for t in tables]
     return {**document, "tables": live}

@@ -56,8 +56,8 @@ def accept(decisions: Sequence[Decision], accepted: Catalog, source: Catalog) ->
 
 
 def settle(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Decision, ...]:
-    """The decisions with those that cannot be applied yet held back (`effect` waiting), so that what is reported as
-    applied is what `accept` does."""
+    """Return the decisions with those that cannot be applied yet held back (`effect` waiting), so that what is reported
+    as applied is what `accept` does."""
     waiting = _run(decisions, accepted).waiting
     return tuple(
         replace(d, action="ignore", effect="waiting", why=waiting[i]) if i in waiting else d
@@ -66,7 +66,7 @@ def settle(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Decision, 
 
 
 def lineage(decisions: Sequence[Decision], accepted: Catalog) -> Lineage:
-    """Where each accepted table and column went; what was dropped is left out."""
+    """Return where each accepted table and column went; what was dropped is left out."""
     out: dict[tuple[Ref, str], tuple[Ref, str]] = {}
     for table in _run(decisions, accepted).tables:
         if table.origin is not None:
@@ -135,7 +135,7 @@ def _live(table: TableDraft) -> set[str]:
 
 
 def _stuck(moves: dict[int, tuple[Any, Any]], live: set[Any]) -> list[int]:
-    """The moves (old, new) whose new name stays taken, found until no more fall."""
+    """Return the moves (old, new) whose new name stays taken, found until no more fall."""
     going = dict(moves)
     stuck: list[int] = []
     while True:

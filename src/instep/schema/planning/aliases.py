@@ -93,8 +93,8 @@ def _columns(steps: Iterable[Step]) -> dict[str, str]:
 
 
 def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
-    """The names with what they mean in `there`, the tables as they are: plans that were on the way are followed, in
-    order, if what they lead to has come about."""
+    """Return the names with what they mean in `there`, the tables as they are: plans that were on the way are followed,
+    in order, if what they lead to has come about."""
     done = [n for n in names if not n.batch]
     for batch in dict.fromkeys(n.batch for n in names if n.batch):
         mine = [n for n in names if n.batch == batch and is_there(n, there)]
@@ -106,7 +106,7 @@ def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]
 
 
 def is_there(name: OldName, there: Catalog) -> bool:
-    """Whether what an old name stands for is in `there`."""
+    """Return whether what an old name stands for is in `there`."""
     table = there.get(name.table)
     return table is not None and (not name.column or name.column in table.by_name)
 
@@ -128,8 +128,8 @@ def why_over(name: OldName, there: Catalog, now: datetime, fold: Callable[[str],
 
 
 def views(names: Sequence[OldName], there: Catalog, owner: str) -> dict[Ref, View]:
-    """The views that show these names. A table that was renamed after columns of it is found under both of its names,
-    with the suffix and without."""
+    """Return the views that show these names. A table that was renamed after columns of it is found under both of its
+    names, with the suffix and without."""
     found: dict[Ref, View] = {}
     for table in there.tables:
         mine = [n for n in names if n.table == table.ref]
@@ -145,8 +145,8 @@ def _body(table: Table, names: Iterable[OldName]) -> tuple[tuple[str, str], ...]
 
 
 def carried(view: View, steps: Sequence[Step]) -> View | None:
-    """The view once its table has been through these steps, those columns included that they drop; None if the table
-    is gone, or the view's name used."""
+    """Return the view once its table has been through these steps, those columns included that they drop; None if the
+    table is gone, or the view's name used."""
     if any(isinstance(s.change, TableRemoved | TableAdded) for s in steps):
         return None
     moved = next((s.change.after.ref for s in steps if isinstance(s.change, TableRenamed)), view.table)

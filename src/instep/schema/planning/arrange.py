@@ -97,7 +97,7 @@ class Arrangement:
 
 
 def arrange(scene: PlanScene) -> Arrangement:
-    """The steps of all tables."""
+    """Return the steps of all tables."""
     out = Arrangement()
     matches = list(_matches(scene))
     bodies: dict[Ref, tuple[list[Step], Table]] = {}
@@ -216,7 +216,7 @@ def _in_order(moves: list[tuple[Table, Table]], scene: PlanScene, still: set[Ref
 
 
 def _body(scene: PlanScene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
-    """The steps of the columns, under the table's wanted name."""
+    """Return the steps of the columns, under the table's wanted name."""
     found, wanted = match.found, match.wanted
     assert wanted is not None
     if found is None:

@@ -108,7 +108,7 @@ def _wanted_column_name(column: Column, said: str, legal: Legal) -> _CustomName:
 def _moved(
     wanted_names: Sequence[_CustomName], fold: Callable[[str], str], system: frozenset[str]
 ) -> tuple[list[str], list[int]]:
-    """The aliases once those have moved that can, all at once, and the places of those that cannot."""
+    """Return the aliases once those have moved that can, all at once, and the places of those that cannot."""
     going = [i for i, w in enumerate(wanted_names) if w.wanted != w.alias]
     stuck: list[int] = []
     while True:

@@ -44,7 +44,7 @@ class TableDraft:
         return next((c for c in self.columns if c.now == now), None)
 
     def holder(self, name: str) -> ColumnDraft | None:
-        """The column that has this accepted name."""
+        """Return the column that has this accepted name."""
         return next((c for c in self.columns if c.column.name == name), None)
 
     def free(self, name: str) -> bool:
@@ -151,7 +151,7 @@ class CatalogDraft:
         return self._ref.get(ref)
 
     def kept(self, id: str | None) -> TableDraft | None:
-        """The retained table of this id."""
+        """Return the retained table of this id."""
         found = self._kept.get(id) if id is not None else None
         return found if found is not None and found.table.retained and found.table.id == id else None
 

@@ -77,7 +77,7 @@ def _decided(plan: Plan) -> Iterator[str]:
 
 
 def _where(change: Change) -> str:
-    """The table, unless the description begins with it."""
+    """Return the table, unless the description begins with it."""
     path = ".".join(filter(None, table_of(change) or ()))
     return "" if not path or path in describe(change) else f"{path}: "
 
@@ -118,7 +118,7 @@ def _held(plan: Plan) -> Iterator[str]:
 
 
 def meanwhile(decision: Decision) -> str:
-    """What happens to the values while the change is held; empty where nothing differs."""
+    """Return what happens to the values while the change is held; empty where nothing differs."""
     if decision.action == "pause_connection":
         return "nothing is read"
     if decision.action == "pause_table":

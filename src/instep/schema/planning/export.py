@@ -48,7 +48,7 @@ def _remark(column: Column) -> str:
 
 
 def sql_type(kind: DataType) -> str:
-    """The type as DuckDB writes it; a length is not part of it."""
+    """Return the type as DuckDB writes it; a length is not part of it."""
     match kind:
         case Int():
             return _INTS[kind.bits]

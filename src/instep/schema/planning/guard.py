@@ -42,7 +42,8 @@ Guards = Mapping[str, tuple[LayoutGuard, ...]]
 def spared(
     decisions: Sequence[Decision], accepted: Catalog, naming: Naming, guards: Mapping[Ref, Guards]
 ) -> tuple[tuple[Decision, ...], dict[tuple[Ref, str], str]]:
-    """The decisions with guarded columns retained that policy would drop; and why, by destination table and column."""
+    """Return the decisions with guarded columns retained that policy would drop; and why, by destination table and
+    column."""
     notes: dict[tuple[Ref, str], str] = {}
     return tuple(_spared(d, accepted, naming, guards, notes) for d in decisions), notes
 
@@ -108,7 +109,7 @@ def _today(made: Plan) -> dict[Ref, Ref]:
 
 
 def offence(ref: Ref, changes: Sequence[StepChange], guards: Guards) -> str:
-    """The first of one table's edits that its layout does not allow, with the next step; "" if there is none."""
+    """Return the first of one table's edits that its layout does not allow, with the next step; "" if there is none."""
     old = {c.after.name: c.before.name for c in changes if isinstance(c, ColumnRenamed)}
     return next((why for c in changes for why in _offence(ref, c, old, guards)), "")
 
@@ -144,12 +145,12 @@ def _staying(found: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:
 
 
 def uses(guards: Guards) -> str:
-    """What stands on columns of a table."""
+    """Return what stands on columns of a table."""
     return _uses({g.use: g for found in guards.values() for g in found}.values())
 
 
 def free(guards: Guards) -> str:
-    """How to let go of all of it."""
+    """Return how to let go of all of it."""
     return _free(g for found in guards.values() for g in found)
 
 

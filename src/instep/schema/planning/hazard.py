@@ -66,7 +66,7 @@ class Capabilities:
         return name if self.case_sensitive else name.casefold()
 
     def promotes_in_place(self, before: DataType, after: DataType) -> bool:
-        """Whether a column of type `before` may become `after` without its data being written again."""
+        """Return whether a column of type `before` may become `after` without its data being written again."""
         if before == after:
             return True
         if isinstance(before, Array) and isinstance(after, Array):
@@ -122,14 +122,14 @@ _ORDER: tuple[HazardClass, ...] = ("safe", "needs backfill", "breaks readers", "
 
 
 def worst(found: Iterable[Hazard]) -> HazardClass:
-    """The class shown for a change: that of its worst hazard, `safe` without any."""
+    """Return the class shown for a change: that of its worst hazard, `safe` without any."""
     return max((h.level for h in found), key=_ORDER.index, default="safe")
 
 
 def hazards(
     change: Change, able: Capabilities, *, removed: Literal["retain", "drop"] = "drop", taken: Collection[str] = ()
 ) -> tuple[Hazard, ...]:
-    """What is dangerous about a change at a destination; nothing for a safe one.
+    """Return what is dangerous about a change at a destination; nothing for a safe one.
 
     `removed` tells whether what is removed stays behind; `taken` are the names that the table (for a table: its
     schema) has already, retained ones included.

@@ -73,7 +73,7 @@ class Naming:
 
 
 def row_id() -> Column:
-    """The key of a source's table that has no other: at the destination it is the system column of that name."""
+    """Return the key of a source's table that has no other: at the destination it is the system column of that name."""
     return Column(ROW_ID, String(), nullable=False, key=1, native=_ROW_ID)
 
 
@@ -259,7 +259,7 @@ class Collision:
 
 
 def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
-    """What `assign` gives another name because of another's: tables first, then columns.
+    """Return what `assign` gives another name because of another's: tables first, then columns.
 
     What has an alias keeps it and is never told. Names meet if the destination takes them for one (`A` beside `a`), and
     if what is left of them once they are mapped or shortened is one. Raises SchemaError where `assign` does.

@@ -51,7 +51,7 @@ class ColumnTrail:
     moved: Mapping[str, str] = field(default_factory=dict)
 
     def is_as_left(self, found: Table, column: Column) -> bool:
-        """Whether the destination's column bears both id and name of an accepted one: no step has touched it."""
+        """Return whether the destination's column bears both id and name of an accepted one: no step has touched it."""
         if self.before is None or column.id is None or found.id != self.before.id:
             return False
         known = self.before.by_name.get(column.alias)
@@ -106,8 +106,8 @@ def _done(found: Table, wanted: Table, moved: Mapping[str, str]) -> bool:
 def column_steps(
     found: Table, wanted: Table, pairing: Pairing, able: Capabilities, prefix: str, *, anew: bool = False
 ) -> list[StepChange]:
-    """The edits of one table's columns; raises IllegalChange for what the format cannot do. `anew`: all rows load
-    again, so that no old value needs a wider type."""
+    """Return the edits of one table's columns; raises IllegalChange for what the format cannot do. `anew`: all rows
+    load again, so that no old value needs a wider type."""
     ref = wanted.ref
     _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, wanted, able)
     key = _kept_key(found, pairing)
@@ -186,7 +186,7 @@ def renamed(have: Column, want: Column) -> Column:
 
 
 def is_parked(name: str) -> bool:
-    """Whether it is the temporary name of a cycle."""
+    """Return whether it is the temporary name of a cycle."""
     return _PARKED.search(name) is not None
 
 
@@ -231,7 +231,7 @@ def _comment(found: Table, wanted: Table, able: Capabilities) -> list[StepChange
 
 
 def after_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities, *, anew: bool = False) -> Table:
-    """The table that the steps lead to: kept columns in their order, then the added ones."""
+    """Return the table that the steps lead to: kept columns in their order, then the added ones."""
     now = {have.name: (have, want) for have, want in pairing.same}
     stay = [c for c in found.columns if c not in pairing.dropped]
     columns = [_after(*now[c.name], able, anew=anew) if c.name in now else c for c in stay]

@@ -14,12 +14,13 @@ from instep.schema.policy.safeguards import COLUMN_LIMIT
 
 
 def over_the_limit(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
-    """The additions that wait because of the limit, by table as the changes name it."""
+    """Return the additions that wait because of the limit, by table as the changes name it."""
     return not_let_in(d for d in decisions if d.rule == COLUMN_LIMIT)
 
 
 def not_let_in(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
-    """The additions that policy holds or lists as off, by table as the changes name it; none that a person refuses."""
+    """Return the additions that policy holds or lists as off, by table as the changes name it; none that a person
+    refuses."""
     found: dict[Ref, list[ColumnAdded]] = {}
     for decision in decisions:
         if isinstance(decision.change, ColumnAdded) and not decision.applied and not decision.by_person:
@@ -72,7 +73,7 @@ def explained(decisions: Iterable[Decision], kept: Collection[Change], column: s
 
 
 def was_extra(table: Table | None, change: Change) -> bool:
-    """Whether a change lets in a column whose values were kept as JSON so far."""
+    """Return whether a change lets in a column whose values were kept as JSON so far."""
     return table is not None and isinstance(change, ColumnAdded) and change.after.name in (table.extra or ())
 
 

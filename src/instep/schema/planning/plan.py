@@ -70,7 +70,7 @@ class Plan:
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
     def groups(self) -> tuple[StepGroup, ...]:
-        """The steps in the order of their execution; each drop and rename of a table is a group of its own."""
+        """Return the steps in the order of their execution; each drop and rename of a table is a group of its own."""
         out = []
         for (ref, _), steps in groupby(self.steps, key=lambda s: (s.table, s.id if _alone(s) else "")):
             group = tuple(steps)
@@ -121,7 +121,7 @@ def _system(table: Table, prefix: str) -> tuple[Column, ...]:
 
 
 def _interval(table: Table, prefix: str) -> tuple[Column, ...]:
-    """The columns of a version. Its begin is a part of the key there: keys alone come again."""
+    """Return the columns of a version. Its begin is a part of the key there: keys alone come again."""
     if not table.history or not table.key:
         return ()
     begin = Column(f"{prefix}valid_from", TimestampTz(), key=len(table.key) + 1)
@@ -139,7 +139,7 @@ def plan(
     prefix: str = "_instep_",
     foreign: Mapping[Ref, str] | None = None,
 ) -> Plan:
-    """The steps from what the destination has (`inspect`) to what is wanted (`desired`).
+    """Return the steps from what the destination has (`inspect`) to what is wanted (`desired`).
 
     Tables and columns are paired by recorded source id, then by the recorded source name (followed through the
     decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A
@@ -229,7 +229,7 @@ def plan_to_dict(made: Plan) -> dict[str, Any]:
 
 
 def plan_from_dict(data: Mapping[str, Any]) -> Plan:
-    """The plan that `plan_to_dict` was given; raises SchemaError for another format version or a damaged one."""
+    """Return the plan that `plan_to_dict` was given; raises SchemaError for another format version or a damaged one."""
     version = data.get("format_version")
     if version != FORMAT_VERSION:
         raise SchemaError(f"the plan has format version {version}, not {FORMAT_VERSION}", hint="plan again")

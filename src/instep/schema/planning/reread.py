@@ -68,8 +68,8 @@ class ReselectedColumn:
 def loaded_columns(
     read: TableRead, before: Sequence[LoadedColumn] = (), *, whole: bool = True, filled: Collection[str] = ()
 ) -> tuple[LoadedColumn, ...]:
-    """The columns after a load of this read. One that is left out keeps the values that it had. `whole`: the load had
-    every row; the columns `filled` have a value in every row anyway."""
+    """Return the columns after a load of this read. One that is left out keeps the values that it had. `whole`: the
+    load had every row; the columns `filled` have a value in every row anyway."""
     full = {c.column.name for c in read.columns} if whole or not before else filled
     return tuple(_loaded(one, before, one.column.name not in full) for one in read.columns)
 
@@ -113,10 +113,10 @@ def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[Reselect
 
 
 def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:
-    """Whether a value may arrive otherwise than at the last load, because the source's type is another one, or the
-    accepted type is. Numbers that get more room at once on both sides, and texts that do, are what they were (a number
-    as text need not be: `007`); what the
-    source's narrower type has cut stays whole at the destination, which keeps the wider one."""
+    """Return whether a value may arrive otherwise than at the last load, because the source's type is another one, or
+    the accepted type is. Numbers that get more room at once on both sides, and texts that do, are what they were (a
+    number as text need not be: `007`); what the source's narrower type has cut stays whole at the destination, which
+    keeps the wider one."""
     assert one.source is not None, "asked before"
     untold = not (old.native or one.source.native)  # SQLite's columns may have a type or none
     if untold or not old.type or (old.native, old.type) == (one.source.native, str(one.column.type)):
@@ -145,8 +145,8 @@ def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | Non
 
 
 def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: tuple[str, ...] = ()) -> bool:
-    """Whether the whole table is read for it: always to hash, show or spell anew what is loaded already; for a column
-    that is on again unless policy backfills nothing."""
+    """Return whether the whole table is read for it: always to hash, show or spell anew what is loaded already; for a
+    column that is on again unless policy backfills nothing."""
     if what != "on":
         return what != "waiting"
     return decide(ColumnAdded(table, column, 0), policy, explicit="on", tags=tags).modifiers.backfill != "none"

@@ -42,13 +42,13 @@ class ShardScene:
     able: Capabilities
 
     def holders(self, name: str) -> list[str]:
-        """The other shards that have a column."""
+        """Return the other shards that have a column."""
         return sorted(shard for shard, table in self.others.items() if name in table.by_name)
 
 
 def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
-    """What `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the other
-    shards would lose something by it, or the destination cannot do it."""
+    """Return what `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the
+    other shards would lose something by it, or the destination cannot do it."""
     _fits(scene, after)
     if scene.whole is None:
         made = first(after, scene.column)
@@ -67,7 +67,7 @@ def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
 
 
 def first(table: Table, column: str) -> Table:
-    """The whole table as its first shard makes it."""
+    """Return the whole table as its first shard makes it."""
     own = (replace(c, nullable=True, key=c.key + 1 if c.key else 0, id=None, retained=False) for c in table.columns)
     shard = Column(column, String(), key=int(bool(table.key)))
     return replace(table, id=None, alias="", generation=0, columns=(shard, *own))
@@ -92,7 +92,7 @@ def strangers(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column
 
 
 def lacking(parts: Mapping[str, Table], column: str) -> list[str]:
-    """The shards that do not have a column, or that have retained it only."""
+    """Return the shards that do not have a column, or that have retained it only."""
     return sorted(n for n, t in parts.items() if (c := t.by_name.get(column)) is None or c.retained)
 
 
@@ -199,7 +199,8 @@ class ShardedColumn:
 
 
 def compare(tables: Mapping[str, Table]) -> tuple[ShardedColumn, ...]:
-    """The columns of the shards' accepted tables, by the name at the destination, in the order of their first shard."""
+    """Return the columns of the shards' accepted tables, by the name at the destination, in the order of their first
+    shard."""
     named = {shard: {c.alias or c.name: c for c in table.columns} for shard, table in sorted(tables.items())}
     names = dict.fromkeys(name for columns in named.values() for name in columns)
     return tuple(_compared(name, {shard: columns.get(name) for shard, columns in named.items()}) for name in names)

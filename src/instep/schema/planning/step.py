@@ -89,7 +89,7 @@ class Step:
 
 
 def step(table: Ref, change: StepChange, hazards: tuple[Hazard, ...] = (), consent: str = "") -> Step:
-    """The step for one edit."""
+    """Return the step for one edit."""
     data = json.dumps([table, change_dict(change)], sort_keys=True, separators=(",", ":"))
     return Step(
         id=hashlib.sha256(data.encode()).hexdigest()[:12],

@@ -102,7 +102,7 @@ class _Back:
 
 
 def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> UndoPreview:
-    """The accepted catalog `now` without `applied`.
+    """Return the accepted catalog `now` without `applied`.
 
     Raises IllegalChange for a change that nothing can take back and Conflict for one whose object has moved on; of
     several, those stay applied (`left`) as long as one can be taken back.
@@ -193,7 +193,7 @@ def _moves(applied: Sequence[Applied], now: Catalog) -> tuple[Refs, Names]:
 
 
 def today(table: Table | None, now: Catalog) -> Table | None:
-    """The accepted table as it is now: by source id, else by name. None if it is gone or is another table."""
+    """Return the accepted table as it is now: by source id, else by name. None if it is gone or is another table."""
     if table is None:
         return None
     if table.id is not None and (found := next((t for t in now.tables if t.id == table.id), None)):

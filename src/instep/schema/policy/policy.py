@@ -227,13 +227,13 @@ class Trace:
 
 
 def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Decision:
-    """The decision about one change. `explicit` is what a person has said about this very object or change."""
+    """Return the decision about one change. `explicit` is what a person has said about this very object or change."""
     voice, pick = next((v, p) for v, p in _asked(change, policy, explicit, tags) if p is not None)
     return _decision(change, pick, voice.name, policy)
 
 
 def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Trace:
-    """What `decide` answers, and why."""
+    """Return what `decide` answers, and why."""
     asked: list[RuleEvaluation] = []
     for voice, pick in _asked(change, policy, explicit, tags):
         if pick is not None:
@@ -295,7 +295,7 @@ def is_listed_off(why: str) -> bool:
 
 
 def is_by_policy(why: str) -> bool:
-    """Whether a recorded `Decision.why` is what a policy says, not what holds a change back beside it."""
+    """Return whether a recorded `Decision.why` is what a policy says, not what holds a change back beside it."""
     return why.startswith((*_WHY.values(), "waits for"))
 
 
@@ -368,14 +368,14 @@ def _row(change: Change) -> str:
 
 
 def is_reordered_key(change: Change) -> bool:
-    """Whether a key has the columns that it had in another order: it tells the same rows apart."""
+    """Return whether a key has the columns that it had in another order: it tells the same rows apart."""
     if not isinstance(change, KeyChanged) or is_retyped_key(change):
         return False
     return bool(change.before) and set(change.before) == set(change.after)
 
 
 def is_retyped_key(change: Change) -> bool:
-    """Whether a key has the columns that it had, with values of another type."""
+    """Return whether a key has the columns that it had, with values of another type."""
     return isinstance(change, KeyChanged) and change.before == change.after
 
 
@@ -388,7 +388,7 @@ def _is_kind(pattern: str, kind: str) -> bool:
 
 
 def names(pattern: str, change: Change) -> bool:
-    """Whether a pattern names the schema, table or column that a change is about, under its old or new name."""
+    """Return whether a pattern names the schema, table or column that a change is about, under its old or new name."""
     if pattern.startswith("re:"):
         return any(re.search(pattern[3:], path) for path in _paths(change))
     return any(fnmatchcase(path, pattern) for path in _paths(change))

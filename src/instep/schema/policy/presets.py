@@ -90,12 +90,12 @@ _ALIASES: Mapping[str, str] = {
 
 
 def effect_of(kind: str, action: Action) -> Effect:
-    """What `action` means for this kind, beyond the action itself."""
+    """Return what `action` means for this kind, beyond the action itself."""
     return _EFFECTS.get((kind, action), "")
 
 
 def choice(kind: str, preset: str) -> PresetCell:
-    """The cell of the table. `preset` may be an alias; raises SchemaError for an unknown preset or kind."""
+    """Return the cell of the table. `preset` may be an alias; raises SchemaError for an unknown preset or kind."""
     cell = _CELLS.get((kind, preset)) or _CELLS.get((kind, preset_named(preset)))
     if cell is None:
         raise unknown("kind of change", kind, KINDS)
@@ -103,7 +103,8 @@ def choice(kind: str, preset: str) -> PresetCell:
 
 
 def preset_named(text: str) -> str:
-    """The preset of that name or of a name that other products use (`ALLOW_ALL`, `propagate field changes only`)."""
+    """Return the preset of that name or of a name that other products use (`ALLOW_ALL`, `propagate field changes
+    only`)."""
     words = re.sub(r"[\s_-]+", " ", text.strip().casefold())
     name = _ALIASES.get(words, words.replace(" ", "_"))
     if name not in PRESETS:
@@ -112,6 +113,6 @@ def preset_named(text: str) -> str:
 
 
 def unknown(what: str, text: str, known: tuple[str, ...]) -> SchemaError:
-    """The error for a word that is none of `known`, with the nearest one as the next step."""
+    """Return the error for a word that is none of `known`, with the nearest one as the next step."""
     hint = did_you_mean(text, known, f"one of: {', '.join(known)}", form="did you mean {!r}?")
     return SchemaError(f"unknown {what} {text!r}", hint=hint)

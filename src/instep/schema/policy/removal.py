@@ -47,7 +47,7 @@ def confirm_removals(
     proven: bool,
     held: Collection[str] = (),
 ) -> tuple[Decision, ...]:
-    """The decisions with removals that are not believed yet held back (`effect` waiting).
+    """Return the decisions with removals that are not believed yet held back (`effect` waiting).
 
     `seen` counts the detections of a change by its key, this one included. `proven`: the source's catalog proves
     absence (one snapshot, immutable ids, unchanged grants), so the first detection counts; otherwise the second.
@@ -68,13 +68,13 @@ def confirm_removals(
 
 
 def confirmations(*, proven: bool) -> int:
-    """How many detections must agree on a removal before it is applied."""
+    """Return how many detections must agree on a removal before it is applied."""
     return 1 if proven else 2
 
 
 def awaited(decision: Decision, seen: int, *, proven: bool) -> int:
-    """How many detections a removal that is held back waits for, `seen` among them; 0 if it waits for something else
-    or does not wait."""
+    """Return how many detections a removal that is held back waits for, `seen` among them; 0 if it waits for something
+    else or does not wait."""
     needed = confirmations(proven=proven)
     return needed if decision.effect == "waiting" and seen < needed and _open_removal(decision) else 0
 
@@ -141,8 +141,8 @@ def decide_all(
 
 
 def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """The removal of a key's or cursor's column waits for what is decided about the key or cursor, and so does a type
-    of the cursor's column that orders its values otherwise. Another type of a key's column goes with the key."""
+    """Return the removal of a key's or cursor's column waits for what is decided about the key or cursor, and so does a
+    type of the cursor's column that orders its values otherwise. Another type of a key's column goes with the key."""
     decisions = follow_keys(decisions)
     held = {(table_of(d.change), name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
 
@@ -171,7 +171,7 @@ def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
 
 
 def _keys(decisions: Sequence[Decision]) -> dict[tuple[Ref, str], Decision]:
-    """The decision about the key by (table, column of it): one that holds it outranks one that lets it in."""
+    """Return the decision about the key by (table, column of it): one that holds it outranks one that lets it in."""
     found: dict[tuple[Ref, str], Decision] = {}
     for decision in sorted(decisions, key=lambda d: not d.applied):
         change = decision.change
@@ -192,7 +192,7 @@ _TAKING = (ColumnRemoved, *_TYPED)
 
 
 def _columns_in_use(change: Change) -> tuple[str, ...]:
-    """The columns of a key or cursor that is removed, or the cursor's if its type changes."""
+    """Return the columns of a key or cursor that is removed, or the cursor's if its type changes."""
     match change:
         case KeyRemoved():
             return change.before

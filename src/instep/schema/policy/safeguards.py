@@ -22,7 +22,7 @@ Retype = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
 def limit_columns(decisions: Sequence[Decision], most: int, held: Collection[int] = ()) -> tuple[Decision, ...]:
-    """The decisions with new columns beyond the first `most` of a table waiting for a review.
+    """Return the decisions with new columns beyond the first `most` of a table waiting for a review.
 
     `held` are the places of those that an earlier detection has held: they wait until they are answered and are not
     counted. What a person has let in is not counted either.
@@ -53,7 +53,7 @@ def _over(decision: Decision, total: int, most: int) -> Decision:
 
 
 def retypes(decisions: Sequence[Decision]) -> bool:
-    """Whether a column's type is about to change."""
+    """Return whether a column's type is about to change."""
     return any(_retype(d) is not None for d in decisions)
 
 
@@ -88,7 +88,7 @@ def _types(ref: Ref, name: str, past: Sequence[Catalog]) -> list[DataType]:
 
 
 def _last_run(types: Sequence[DataType]) -> int:
-    """Where the last type began to be the current one."""
+    """Return where the last type began to be the current one."""
     at = len(types) - 1
     while at > 0 and types[at - 1] == types[-1]:
         at -= 1

@@ -195,8 +195,8 @@ class Candidate:
 
 
 def candidates(changes: Iterable[Change], *, refused: Collection[str] = ()) -> tuple[Candidate, ...]:
-    """The pairs that may be renames, the likeliest first; `refused` are content keys of renames that a person has
-    rejected. At most 400 pairs a table are looked at."""
+    """Return the pairs that may be renames, the likeliest first; `refused` are content keys of renames that a person
+    has rejected. At most 400 pairs a table are looked at."""
     changes = tuple(changes)
     found = [c for c in (*_columns(changes), *_tables(changes)) if key(c.rename) not in refused]
     return tuple(sorted(found, key=lambda c: -c.schema))
@@ -284,8 +284,8 @@ def _table_pair(gone: TableRemoved, new: TableAdded) -> Candidate:
 
 
 def weigh(candidate: Candidate, sample: Sample | None = None) -> RenameInference:
-    """The pair with what its data says. Columns that are all NULL, constant or flags gain nothing by their data; values
-    that differ count against every pair."""
+    """Return the pair with what its data says. Columns that are all NULL, constant or flags gain nothing by their data;
+    values that differ count against every pair."""
     made = RenameInference(
         candidate.removed, candidate.added, candidate.rename, candidate.schema, candidate.signs, sample=sample
     )
@@ -344,7 +344,7 @@ def _data_lines(sample: Sample) -> Iterator[str]:
 def suspicions(
     found: Iterable[Candidate], threshold: Callable[[Change], float], samples: Samples | None = None
 ) -> tuple[RenameInference, ...]:
-    """The pairs with the best total score, each change in at most one, those below the threshold left out."""
+    """Return the pairs with the best total score, each change in at most one, those below the threshold left out."""
     weighed = [weigh(c, (samples or {}).get(key(c.rename))) for c in found]
     good = [s for s in weighed if s.score >= threshold(s.rename)]
     groups = groupby(sorted(good, key=_group), key=_group)
@@ -389,7 +389,7 @@ def threshold_of(policy: Policy) -> Callable[[Change], float]:
 def automatic(
     found: Iterable[RenameInference], changes: Iterable[Change], policy: Policy, tags: Collection[str] = ()
 ) -> tuple[RenameInference, ...]:
-    """The renames of columns that a rule lets in: one that decides `apply` about `column.renamed` and names a
+    """Return the renames of columns that a rule lets in: one that decides `apply` about `column.renamed` and names a
     `rename_threshold` itself, reached by evidence from data. Never a tie, never a column of the key or cursor."""
     in_use = _in_use(changes)
     return tuple(
@@ -417,7 +417,8 @@ def _lets_in(suspicion: RenameInference, policy: Policy, tags: Collection[str]) 
 
 
 def as_renames(changes: Iterable[Change], renames: Iterable[RenameInference]) -> tuple[Change, ...]:
-    """The changes with each of these pairs as one rename, followed by what else is different about the column."""
+    """Return the changes with each of these pairs as one rename, followed by what else is different about the
+    column."""
     by_removed = {s.sides[0]: s for s in renames}
     added = {s.sides[1] for s in by_removed.values()}
     out: list[Change] = []
@@ -454,7 +455,7 @@ def crossed(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], .
 
 
 def crossing(old: TypeChange, new: TypeChange) -> Candidate:
-    """Whether what was `old` is `new` now: the types are equal, so that only values and names can tell."""
+    """Return whether what was `old` is `new` now: the types are equal, so that only values and names can tell."""
     name = alike(old.before.name, new.after.name)
     gone, added = ColumnRemoved(old.table, old.before, 0), ColumnAdded(new.table, new.after, 0)
     return Candidate(gone, added, round(0.8 + 0.1 * name, 3), (f"same type {old.before.type}",))

@@ -61,7 +61,8 @@ class Switch:
 
 
 def located(switch: Switch, catalog: Catalog, identity: str = "") -> tuple[Table, Column | None] | None:
-    """The table, and the column of a column's switch, that it is about in `catalog`; None if there is no such thing.
+    """Return the table, and the column of a column's switch, that it is about in `catalog`; None if there is no such
+    thing.
 
     By id first. Another id under the same name, or another server, leaves the name: what is dropped and made again
     stays as it was switched.
@@ -81,7 +82,8 @@ def _by_id(things: Iterable[Column], id: str | None) -> Column | None:
 
 
 def bind(switch: Switch, catalog: Catalog, identity: str) -> Switch:
-    """The switch under the name that its object has in `catalog`, with its ids there; as it is if it is not there."""
+    """Return the switch under the name that its object has in `catalog`, with its ids there; as it is if it is not
+    there."""
     found = located(switch, catalog, identity)
     if found is None:
         return switch
@@ -180,5 +182,5 @@ _HANDLING: dict[str, Handling] = {
 
 
 def handling(preset: str) -> Handling:
-    """The nearest of the three words that a schema config has for a preset."""
+    """Return the nearest of the three words that a schema config has for a preset."""
     return _HANDLING[preset]

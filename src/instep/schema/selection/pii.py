@@ -61,14 +61,14 @@ _SPLIT = re.compile(r"[^a-z]+")
 
 
 def words(name: str) -> tuple[str, ...]:
-    """The words of a column's name in lower case, by `_`, spaces, capitals and digits; accents are taken off."""
+    """Return the words of a column's name in lower case, by `_`, spaces, capitals and digits; accents are taken off."""
     name = name.replace("ß", "ss").replace("ø", "o").replace("ł", "l").replace("IPv", "Ipv")
     plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     return tuple(filter(None, _SPLIT.split(_CAMEL.sub(" ", plain).lower())))
 
 
 def by_name(name: str) -> str:
-    """The kind of personal data that a column of this name looks like, "" if none."""
+    """Return the kind of personal data that a column of this name looks like, "" if none."""
     found = words(name)
     for kind, phrase in _PHRASES:
         for at in range(len(found) - len(phrase) + 1):

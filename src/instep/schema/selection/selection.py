@@ -113,7 +113,7 @@ def column_is_on(selection: Selection, table: Table, column: Column) -> tuple[bo
 
 
 def hashed(selection: Selection, table: Ref, column: str) -> bool:
-    """Whether the values of a column that is read are to be hashed: by a pattern, or because it is off and kept
+    """Return whether the values of a column that is read are to be hashed: by a pattern, or because it is off and kept
     as a key column, so that an excluded value never appears in clear."""
     path = ".".join(part for part in (*table, column) if part)
     if path in selection.masked or _first(selection.hashed, path):
@@ -122,12 +122,12 @@ def hashed(selection: Selection, table: Ref, column: str) -> bool:
 
 
 def select(selection: Selection, catalog: Catalog) -> Catalog:
-    """The tables of `catalog` that are on, without the columns that are off."""
+    """Return the tables of `catalog` that are on, without the columns that are off."""
     return Catalog.of(select_columns(selection, t) for t in catalog.tables if is_on(selection, t)[0])
 
 
 def select_columns(selection: Selection, table: Table) -> Table:
-    """The table without the columns that are off; a cursor that is off is no cursor."""
+    """Return the table without the columns that are off; a cursor that is off is no cursor."""
     if not selection.exclude_columns and not selection.off:
         return table
     columns = tuple(c for c in table.columns if column_is_on(selection, table, c)[0])
@@ -138,8 +138,8 @@ def select_columns(selection: Selection, table: Table) -> Table:
 
 
 def unmatched(selection: Selection, catalog: Catalog) -> tuple[str, ...]:
-    """The patterns and explicit choices that match nothing in `catalog`: often a name that was mistyped. Those that
-    include tables are not among them."""
+    """Return the patterns and explicit choices that match nothing in `catalog`: often a name that was mistyped. Those
+    that include tables are not among them."""
     tables = [t.path for t in catalog.tables]
     columns = [f"{t.path}.{c.name}" for t in catalog.tables for c in t.columns]
     missing = [

@@ -184,8 +184,8 @@ class Child:
             self._spent += time.monotonic() - self._since
 
     def read(self) -> Frame:
-        """The next frame, while it is `awaited`. Raises ReadError if none comes: the process ended, hangs or takes too
-        long."""
+        """Return the next frame, while it is `awaited`. Raises ReadError if none comes: the process ended, hangs or
+        takes too long."""
         limits = self._config.limits
         left = limits.seconds - self._taken() if limits.seconds else None
         if left is not None and left <= 0:
@@ -301,7 +301,7 @@ def _widen(descriptor: int) -> None:
 
 
 def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]) -> Any:
-    """What the connector says to `schema`, `form` or `test`; raises ReadError with its own error."""
+    """Return what the connector says to `schema`, `form` or `test`; raises ReadError with its own error."""
     child = Child(config, log)
     try:
         child.start(command)
@@ -317,8 +317,8 @@ def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]
 
 
 def level_of(line: str, otherwise: str) -> str:
-    """The level that a line of an output begins with, or has between its time and its text, as Python's `logging`
-    writes it."""
+    """Return the level that a line of an output begins with, or has between its time and its text, as Python's
+    `logging` writes it."""
     found = _LEVEL.match(line)
     return _LEVELS[found[1]] if found else otherwise
 
@@ -329,7 +329,7 @@ def line_of(frame: Frame, hidden: Hidden) -> LogLine:
 
 
 def failed(config: ConnectorConfig, head: Mapping[str, Any], hidden: Hidden) -> ReadError:
-    """The connector's own error."""
+    """Return the connector's own error."""
     message = hidden.clean(str(head["message"]))
     match head["kind"]:
         case "told":

@@ -50,5 +50,5 @@ class ConnectorConfig:
     limits: ConnectorLimits = field(default_factory=ConnectorLimits)
 
     def is_lenient(self, table: str) -> bool:
-        """Whether invalid values of the table (`name` or `schema.name`) are kept as texts."""
+        """Return whether invalid values of the table (`name` or `schema.name`) are kept as texts."""
         return any(p.matches(table) for p in patterns(self.keep_invalid_values))

@@ -69,8 +69,8 @@ _READY = "ready"
 
 
 def interpreter(config: ConnectorConfig) -> Path:
-    """The Python of the connector's environment, which is made if it is not there. Raises SetupError with what pip said
-    if that fails, ProjectError if the requirements cannot be read."""
+    """Return the Python of the connector's environment, which is made if it is not there. Raises SetupError with what
+    pip said if that fails, ProjectError if the requirements cannot be read."""
     source = Path(config.path)
     wanted = requirements(source)
     base = config.python or getattr(sys, "_base_executable", sys.executable)
@@ -84,8 +84,8 @@ def interpreter(config: ConnectorConfig) -> Path:
 
 
 def requirements(folder: Path) -> tuple[str, ...]:
-    """The lines of requirements.txt and of the files that it names, else the dependencies of pyproject.toml, without
-    the SDK itself, which is ours."""
+    """Return the lines of requirements.txt and of the files that it names, else the dependencies of pyproject.toml,
+    without the SDK itself, which is ours."""
     try:
         if (file := folder / "requirements.txt").is_file():
             lines = _lines(file, folder)
@@ -135,7 +135,7 @@ def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
 
 
 def _local(folder: Path, line: str) -> Path | None:
-    """The file or folder that a line names, None if it names something else."""
+    """Return the file or folder that a line names, None if it names something else."""
     if constraints := _CONSTRAINED.fullmatch(line):
         return folder / constraints[1]
     editable = _EDITABLE.match(line)
@@ -165,18 +165,19 @@ def _told_pip(folder: Path, line: str) -> str:
 
 
 def _made(file: Path) -> bool:
-    """Whether an installation or a trial has written it."""
+    """Return whether an installation or a trial has written it."""
     on_top = _MADE_ON_TOP.intersection(file.parts[:1])
     return bool(on_top) or any(part in _MADE or part.endswith(".egg-info") for part in file.parts)
 
 
 def installs_drivers(config: ConnectorConfig) -> bool:
-    """Whether it comes with a script that installs what pip cannot: it would change the machine, so nobody runs it."""
+    """Return whether it comes with a script that installs what pip cannot: it would change the machine, so nobody runs
+    it."""
     return (Path(config.path) / INSTALLATION).is_file()
 
 
 def place_of(config: ConnectorConfig) -> Path:
-    """The folder of all environments on this machine."""
+    """Return the folder of all environments on this machine."""
     if config.environments:
         return Path(config.environments)
     cache = os.environ.get("INSTEP_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "instep")
@@ -212,7 +213,7 @@ def _make(folder: Path, base: str, wanted: Sequence[str], source: Path, name: st
 
 
 def _has_pip() -> bool:
-    """Whether our interpreter has a pip where `-I` looks for it, which passes over the packages of a user."""
+    """Return whether our interpreter has a pip where `-I` looks for it, which passes over the packages of a user."""
     return subprocess.run([sys.executable, "-I", "-c", "import pip"], capture_output=True, check=False).returncode == 0
 
 

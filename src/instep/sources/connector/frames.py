@@ -28,7 +28,8 @@ class Frame:
         return str(self.head["frame"])
 
     def parts(self) -> list[memoryview]:
-        """The body, cut as the head says, each part at a multiple of 8; raises ReadError if it cannot be cut so."""
+        """Return the body, cut as the head says, each part at a multiple of 8; raises ReadError if it cannot be cut
+        so."""
         lengths = self.head["parts"]
         if any(n < 0 for n in lengths) or sum(n + -n % 8 for n in lengths) != len(self.body):
             raise _torn()

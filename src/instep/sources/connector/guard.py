@@ -49,7 +49,7 @@ def _plan() -> dict[str, Any]:
 
 
 def _start(plan: dict[str, Any], libc: Any) -> int:
-    """The process, leader of a session of its own. This process has one thread, so fork() is safe."""
+    """Return the process, leader of a session of its own. This process has one thread, so fork() is safe."""
     guard = os.getpid()
     if child := os.fork():
         return child
@@ -92,7 +92,7 @@ def _watched(child: int, memory: int) -> tuple[int | None, str, int]:
 
 
 def _reaped(child: int) -> int | None:
-    """The status of the process if it has ended; ends of others are taken on the way."""
+    """Return the status of the process if it has ended; ends of others are taken on the way."""
     while True:
         try:
             number, status = os.waitpid(-1, os.WNOHANG)

@@ -69,7 +69,7 @@ class LintFinding:
 
 
 def lint(tables: Sequence[SentTable]) -> tuple[LintFinding, ...]:
-    """All findings, warnings first, then by place."""
+    """Return all findings, warnings first, then by place."""
     found = [*_tables(tables)]
     for table in tables:
         found += _columns(table)
@@ -126,8 +126,8 @@ def _columns(table: SentTable) -> Iterator[LintFinding]:
 
 
 def _one_column(a: SentColumn, b: SentColumn, rows: int) -> bool:
-    """Whether two columns are probably one: names that are alike, not both declared, and nearly each row has a value in
-    one of them alone."""
+    """Return whether two columns are probably one: names that are alike, not both declared, and nearly each row has a
+    value in one of them alone."""
     if (a.declared and b.declared) or a.key or b.key or not rows or alike(a.name, b.name) < LIKE:
         return False
     if _DIGITS.sub("", a.name) == _DIGITS.sub("", b.name):
@@ -192,7 +192,7 @@ def _mixed(types: Iterable[DataType]) -> bool:
 
 
 def _both(a: DataType, b: DataType) -> DataType:
-    """The inferred type of values of both in one segment: integers beside floats are floats."""
+    """Return the inferred type of values of both in one segment: integers beside floats are floats."""
     return Float(64) if _mixed((a, b)) else promote(a, b)
 
 

@@ -60,7 +60,7 @@ def reduce(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> Ends:
 
 
 def _load(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, keys: Sequence[str]) -> int:
-    """The table `ops`; answers its rows. Keys are compared by their texts."""
+    """Return the table `ops`; answers its rows. Keys are compared by their texts."""
     schema = pa.schema([("n", pa.int64()), ("op", pa.int8()), *((k, pa.string()) for k in keys)])
     total = 0
 
@@ -142,7 +142,7 @@ def _places(given: pa.Array, scan: ConnectorScan) -> pa.Array:
 
 
 def _kinds(scan: ConnectorScan) -> list[pa.DataType]:
-    """The type that holds a column's values of all files: their own where they agree, else text."""
+    """Return the type that holds a column's values of all files: their own where they agree, else text."""
     found: dict[str, set[pa.DataType]] = {name: set() for name in scan.columns}
     for _, batch in scan.batches(scan.columns):
         for name, values in batch.items():

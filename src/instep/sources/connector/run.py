@@ -159,7 +159,7 @@ class ConnectorRun:
             self.memory.keep_shape(self.seen.to_dict())
 
     def readable(self, folder: str) -> str:
-        """Where the files of one of `folders` can be read, until the run ends."""
+        """Return where the files of one of `folders` can be read, until the run ends."""
         one = next((h for h in self.held if h.place == folder), None)
         if one is None:
             return folder
@@ -200,8 +200,8 @@ class ConnectorRun:
 
 
 def takes_back(segment: Segment, before: Segment) -> bool:
-    """Whether it deletes from a table that the one before has rows of. Together these rows would never land, one after
-    the other they land and are marked as deleted: what is ready by chance must not decide about that."""
+    """Return whether it deletes from a table that the one before has rows of. Together these rows would never land, one
+    after the other they land and are marked as deleted: what is ready by chance must not decide about that."""
     wrote = {(t.schema, t.name) for t in before.tables if t.upserts or t.updates}
     return any((t.deletes or t.truncates) and (t.schema, t.name) in wrote for t in segment.tables)
 

@@ -101,7 +101,7 @@ class ConnectorScan:
 
 
 def number(part: int, place: int) -> int:
-    """The place of an operation among those of all parts."""
+    """Return the place of an operation among those of all parts."""
     return part * STEP + place
 
 
@@ -114,7 +114,7 @@ def row_ids(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
 
 
 def canonical(values: pa.Array) -> pa.Array:
-    """The text that tells a value from others, without the zeros that only a type adds."""
+    """Return the text that tells a value from others, without the zeros that only a type adds."""
     values = plain(values)
     kind, texts = values.type, to_text(values)
     if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):

@@ -34,8 +34,8 @@ _TAKEN = re.compile(rf"(src_)*{ROW_ID}")
 
 
 def stored_name(column: str) -> str:
-    """The name of a connector's column in segments and catalogs: that of the row id is ours, so that it gets a prefix,
-    as do names that would meet it then."""
+    """Return the name of a connector's column in segments and catalogs: that of the row id is ours, so that it gets a
+    prefix, as do names that would meet it then."""
     return f"src_{column}" if _TAKEN.fullmatch(column) else column
 
 
@@ -164,7 +164,7 @@ def segment_folder(folder: str | Path, number: int) -> Path:
 
 
 def write_manifest(segment: Segment) -> Segment:
-    """The segment with its digest, written so that there is a whole manifest or none."""
+    """Return the segment with its digest, written so that there is a whole manifest or none."""
     document = _document(segment)
     document["digest"] = _digest(document)
     place = Path(segment.folder) / MANIFEST
@@ -188,7 +188,7 @@ def read_manifest(folder: str | Path) -> Segment:
 
 
 def manifest_of(text: str, folder: str | Path) -> Segment:
-    """The segment in `folder` whose manifest has this text; StageError if it is not as it was written."""
+    """Return the segment in `folder` whose manifest has this text; StageError if it is not as it was written."""
     place = Path(folder) / MANIFEST
     try:
         document = json.loads(text)

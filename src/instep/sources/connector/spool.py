@@ -243,7 +243,7 @@ class Segments:
         return self._child.ended
 
     def _folder_of(self, number: int) -> Path:
-        """The folder of a segment, empty at first."""
+        """Return the folder of a segment, empty at first."""
         folder = segment_folder(self._folder, number)
         if number not in self._made:
             shutil.rmtree(folder, ignore_errors=True)

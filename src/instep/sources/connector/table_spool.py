@@ -157,12 +157,12 @@ class TableSpool:
             self._write()
 
     def _telling(self) -> tuple[object, ...]:
-        """What tells one step from another."""
+        """Return what tells one step from another."""
         kinds = (self._counts[UPSERT] > 0, self._counts[UPDATE] > 0, self._counts[DELETE] > 0)
         return (*kinds, *((name, seen.type, seen.came) for name, seen in self._seen.items()))
 
     def _step(self) -> SegmentTable:
-        """The table as it was told by this part alone, without its rows."""
+        """Return the table as it was told by this part alone, without its rows."""
         columns = tuple(replace(c, invalid_values=0, met=()) for c in self._described())
         said, counts = self._said, self._counts
         return SegmentTable(
@@ -177,7 +177,7 @@ class TableSpool:
         )
 
     def add(self, frame: Frame) -> Counter[int]:
-        """The operations of a frame, by number; raises ReadError if it cannot be read."""
+        """Return the operations of a frame, by number; raises ReadError if it cannot be read."""
         batch, counts = self._batch(frame)
         for name, values in batch.columns.items():
             seen = self._seen.setdefault(name, _SpooledColumn(Unknown()))
@@ -208,7 +208,7 @@ class TableSpool:
         return _SpooledBatch(rows, tuple(own), columns, len(frame.body)), counts
 
     def _columns(self) -> tuple[tuple[str, DataType], ...]:
-        """Those of the files: declared ones, and those that had a value."""
+        """Return those of the files: declared ones, and those that had a value."""
         return tuple((name, seen.stored) for name, seen in self._seen.items())
 
     def _write(self) -> None:
@@ -241,7 +241,8 @@ class TableSpool:
         self._close()
 
     def close(self) -> SegmentTable:
-        """The table as the manifest tells it. Files that were begun before the columns were known are written again."""
+        """Return the table as the manifest tells it. Files that were begun before the columns were known are written
+        again."""
         self._write()
         self._close()
         columns = self._columns()

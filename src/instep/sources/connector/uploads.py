@@ -33,8 +33,8 @@ class Uploads:
         self._sizes: dict[int, int] = {}
 
     def take(self, frame: Frame, segment: Path) -> SegmentUpload | None:
-        """The file that the frame ends, which is in the segment's folder then. ReadError for one that is too large, or
-        not what was said of it."""
+        """Return the file that the frame ends, which is in the segment's folder then. ReadError for one that is too
+        large, or not what was said of it."""
         head, number = frame.head, int(frame.head["upload"])
         part = self._part(number)
         with part.open("ab" if number in self._sizes else "xb") as file:
@@ -67,7 +67,7 @@ class Uploads:
 
 
 def _checked(head: Mapping[str, Any]) -> str:
-    """The path, which cannot lead out of the folder that it is put into."""
+    """Return the path, which cannot lead out of the folder that it is put into."""
     path = str(head["path"])
     leads_out = any(name in ("", ".", "..") for name in path.split("/"))
     if leads_out or any(unicodedata.category(c) in ("Cc", "Cs") for c in path):
@@ -76,7 +76,7 @@ def _checked(head: Mapping[str, Any]) -> str:
 
 
 def folder_of(uploads: Path, table: SegmentTable) -> Path:
-    """Where the files of a table are: its name, with what no file system takes as %XX."""
+    """Return where the files of a table are: its name, with what no file system takes as %XX."""
     label = f"{table.schema}.{table.name}" if table.schema else table.name
     return uploads / re.sub(r"[/%\x00-\x1f]|^\.", lambda m: f"%{ord(m[0]):02X}", label)
 

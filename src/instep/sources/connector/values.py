@@ -125,7 +125,7 @@ def _part(kind: str, data: Iterable[memoryview], declared: DataType | None) -> V
 
 
 def _typed(array: pa.Array, declared: DataType) -> pa.Array:
-    """What was sent for a declared type as that type."""
+    """Return what was sent for a declared type as that type."""
     if isinstance(declared, Date):
         return array.cast(pa.int32()).view(pa.date32())
     if isinstance(declared, Timestamp | TimestampTz):
@@ -150,7 +150,7 @@ def _is_wide(array: pa.Array) -> bool:
 
 
 def _joined(parts: Sequence[Values], declared: DataType | None) -> Values:
-    """The values of all parts, one after the other, of one type."""
+    """Return the values of all parts, one after the other, of one type."""
     if len(parts) == 1:
         return parts[0]
     kind: DataType = Unknown()
@@ -183,7 +183,7 @@ def settled(array: pa.Array, kind: DataType, target: DataType) -> pa.Array:
 
 
 def _placed(array: pa.Array, parts: Sequence[Values], places: memoryview, rows: int) -> pa.Array:
-    """The values in the order of their rows, with nulls for rows that are in no part."""
+    """Return the values in the order of their rows, with nulls for rows that are in no part."""
     place = pa.Array.from_buffers(pa.uint8(), len(places), [None, pa.py_buffer(places)])
     if len(place) != rows:
         raise pa.ArrowInvalid("there is not one place a row")

@@ -27,8 +27,8 @@ def scans(
     *,
     numbered: bool = True,
 ) -> list[Chunk]:
-    """The chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a column
-    `_file_number` is ours and not one of the files."""
+    """Return the chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a
+    column `_file_number` is ours and not one of the files."""
     key = {k: table.by_name[k].type for k in table.key}
     scan = FileScan(table.name, {n: table.by_name[n].type for n in wanted}, (), key=key)
     if numbered and bound is not None and bound.name == NUMBER and (rows.lower or rows.upper):

@@ -65,7 +65,7 @@ class FilesConfig:
     links: bool = True
 
     def options_of(self, table: str) -> FileOptions:
-        """Those of a table: of several patterns the first that sets an option decides it."""
+        """Return those of a table: of several patterns the first that sets an option decides it."""
         said: dict[str, Any] = {}
         for pattern, more in self.by_table.items():
             if _named((Pattern(pattern),), table):

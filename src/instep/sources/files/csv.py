@@ -190,7 +190,7 @@ class _CsvReader:
 
 
 def broken(name: str, error: Exception) -> ReadError:
-    """What the parser said about the file as a whole."""
+    """Return what the parser said about the file as a whole."""
     said = str(error).splitlines()[0]
     hint = "correct the file, or its `delimiter`, `quote`, `escape` and `encoding`"
     if "straddling" in said:
@@ -290,7 +290,7 @@ class _Lines:
         return pa.array(numbers, pa.int64()), between
 
     def rest(self) -> list[RefusedRecord]:
-        """Those after the last row."""
+        """Return those after the last row."""
         left, self.told = self.bad[self.told :], len(self.bad)
         return left
 

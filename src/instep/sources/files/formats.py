@@ -28,8 +28,8 @@ def divided(
     options: FileOptions,
     kind: str,
 ) -> FileShape:
-    """The shape with parts, where each line is a record: always in JSON lines, in CSV if no text is quoted and no
-    record was set aside. Files that are compressed or in an encoding with longer units are read as a whole."""
+    """Return the shape with parts, where each line is a record: always in JSON lines, in CSV if no text is quoted and
+    no record was set aside. Files that are compressed or in an encoding with longer units are read as a whole."""
     single = options.encoding.lower().replace("-", "") in ("utf8", "ascii", "latin1", "iso88591", "cp1252")
     if state.size < 2 * PART_BYTES or state.packed or not single or (kind == "csv" and shape.refused):
         return shape
@@ -68,13 +68,13 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[FilePart]:
 
 
 def _odd(text: bytes) -> bool:
-    """Whether there is a blank line, or a carriage return (but for a last one) that no line feed follows."""
+    """Return whether there is a blank line, or a carriage return (but for a last one) that no line feed follows."""
     alone = text.count(b"\r") - text.count(b"\r\n") > text.endswith(b"\r")
     return alone or b"\n\n" in text or b"\n\r" in text
 
 
 def inspect(config: FilesConfig, options: FileOptions, state: FileState) -> FileShape:
-    """What is in the file; raises ReadError, which names it."""
+    """Return what is in the file; raises ReadError, which names it."""
     kind = state.format(options.format)
     if not state.size and kind != "parquet":
         return FileShape()
@@ -117,7 +117,7 @@ def pieces(
 
 
 def options_for(options: FileOptions, state: FileState) -> FileOptions:
-    """Those of the table; a `.tsv` file is one with tabs unless another delimiter is said."""
+    """Return those of the table; a `.tsv` file is one with tabs unless another delimiter is said."""
     from dataclasses import replace
 
     return replace(options, delimiter="\t") if options.delimiter == "," and "tsv" in state.suffixes else options

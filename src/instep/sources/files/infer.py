@@ -65,7 +65,7 @@ def join(a: DataType, b: DataType) -> DataType:
 
 
 def settled(kind: DataType) -> DataType:
-    """The type of a column whose texts have joined to `kind`."""
+    """Return the type of a column whose texts have joined to `kind`."""
     match kind:
         case Decimal(precision, 0) if precision <= INT_DIGITS[64]:
             return Int(64)

@@ -62,7 +62,7 @@ class FileListing:
 
 
 def listing(config: FilesConfig, now: float | None = None) -> FileListing:
-    """What is there now; raises ConnectError."""
+    """Return what is there now; raises ConnectError."""
     place = StorageFolder(config.path, config.properties)
     latest = (time.time() if now is None else now) - config.settle if place.local is not None else float("inf")
     files: dict[str, list[FileState]] = {}
@@ -119,7 +119,7 @@ def _reached(config: FilesConfig) -> Iterator[None]:
 
 
 def table_of(config: FilesConfig, file: FileState) -> str | None:
-    """The table that a file belongs to, None if it belongs to none."""
+    """Return the table that a file belongs to, None if it belongs to none."""
     if config.tables:
         found = _compiled(config.tables).fullmatch(file.name)
         table = found["table"] if found else None
@@ -130,7 +130,7 @@ def table_of(config: FilesConfig, file: FileState) -> str | None:
 
 
 def stem(file: FileState) -> str:
-    """The name of a file without the endings that tell how it is written."""
+    """Return the name of a file without the endings that tell how it is written."""
     parts = file.name.rpartition("/")[2].split(".")
     while len(parts) > 1 and parts[-1].lower() in {*FORMATS, *PACKED}:
         parts.pop()

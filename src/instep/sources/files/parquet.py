@@ -87,7 +87,7 @@ def _is_looser(kind: pa.DataType, found: DataType) -> bool:
 
 
 def data_type(kind: pa.DataType) -> DataType:
-    """The type that holds every value of an Arrow type."""
+    """Return the type that holds every value of an Arrow type."""
     if isinstance(kind, pa.UuidType):
         return Uuid()
     if isinstance(kind, pa.BaseExtensionType):

@@ -130,7 +130,7 @@ class FilesSession:
 
 
 def last_rows(found: Iterator[Piece], key: Mapping[str, DataType]) -> dict[tuple[object, ...], int]:
-    """The place of the last row of each key among those that are found."""
+    """Return the place of the last row of each key among those that are found."""
     last: dict[tuple[object, ...], int] = {}
     at = 0
     for piece in found:
@@ -142,7 +142,7 @@ def last_rows(found: Iterator[Piece], key: Mapping[str, DataType]) -> dict[tuple
 
 
 def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapping[str, DataType]) -> int:
-    """How many rows of the files count: one a key, and those without one."""
+    """Return how many rows of the files count: one a key, and those without one."""
     distinct: set[tuple[object, ...]] = set()
     keyless = 0
     for file in files:

@@ -46,7 +46,7 @@ class SeenFiles:
 
 
 def look(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:
-    """What the folder holds now. New and changed files are read once and recorded."""
+    """Return what the folder holds now. New and changed files are read once and recorded."""
     listed = listing(config, now)
     known = _by_path(records.of(config.name))
     found = {table: _known(config, table, files, known) for table, files in listed.files.items()}
@@ -93,7 +93,7 @@ def _digest(config: FilesConfig, table: str) -> str:
 def _inspected(
     config: FilesConfig, fresh: Sequence[tuple[str, FileState]], broken: dict[str, str]
 ) -> list[tuple[tuple[str, FileState], FileShape]]:
-    """What is in these files; why a table cannot be read goes into `broken`."""
+    """Return what is in these files; why a table cannot be read goes into `broken`."""
     if not fresh:
         return []
 

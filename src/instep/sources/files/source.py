@@ -207,7 +207,7 @@ class FilesSnapshot:
         return Discovery(catalog, said, stats, denied)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """The types of the columns; text files yield texts of them."""
+        """Return the types of the columns; text files yield texts of them."""
         return {c.column.name: c.source.type for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:

@@ -13,7 +13,7 @@ from instep.stage.casts.text import is_text, plain
 
 
 def comparable(values: pa.Array, kind: DataType) -> pa.Array:
-    """Those of a column of type `kind`; NULL for one that does not fit it."""
+    """Return those of a column of type `kind`; NULL for one that does not fit it."""
     values = plain(values)
     return cast(values, String() if is_text(values.type) else kind, _arrow(kind), kind).values
 
@@ -67,6 +67,6 @@ def integers(values: pa.Array, kind: DataType) -> pa.Array:
 
 
 def rows_of(columns: Sequence[pa.Array], kinds: Sequence[DataType]) -> list[tuple[object, ...]]:
-    """The rows of some columns as tuples that are equal where the rows are."""
+    """Return the rows of some columns as tuples that are equal where the rows are."""
     parts = [comparable(c, k).to_pylist() for c, k in zip(columns, kinds, strict=True)]
     return list(zip(*parts, strict=True))

@@ -42,8 +42,8 @@ class JdbcPlace:
 
 
 def places(connection: JdbcConnection, config: JdbcConfig) -> list[JdbcPlace]:
-    """The schemas that are read: the ones that are named, or the login's own. Databases without schemas have catalogs,
-    and those without either have one nameless place, which bears the default schema's name."""
+    """Return the schemas that are read: the ones that are named, or the login's own. Databases without schemas have
+    catalogs, and those without either have one nameless place, which bears the default schema's name."""
     with connection.describing("reading its schemas"):
         catalog = connection.raw.getCatalog() or None
         schema = None
@@ -97,7 +97,8 @@ def _tables(
 def _columns(
     connection: JdbcConnection, place: JdbcPlace, names: Sequence[str], denied: Denied
 ) -> dict[str, list[Row]]:
-    """The rows of each table's columns: by one call, or, where the driver trips over some table, by one a table."""
+    """Return the rows of each table's columns: by one call, or, where the driver trips over some table, by one a
+    table."""
     try:
         return _described(connection, place, "%", frozenset(names))
     except ReadError:

@@ -26,7 +26,7 @@ class JarFile:
     sha256: str = ""
 
     def file(self) -> str:
-        """The file, fetched into the cache if it has coordinates; SetupError if it is not there."""
+        """Return the file, fetched into the cache if it has coordinates; SetupError if it is not there."""
         if not self.maven:
             if not Path(self.path).is_file():
                 raise SetupError(

@@ -42,15 +42,15 @@ _MOMENTS = NumberScale(_microseconds, _moment)
 
 
 def measure(kind: DataType) -> NumberScale | None:
-    """How a column's values are counted; None for a type that ranges are not made of."""
+    """Return how a column's values are counted; None for a type that ranges are not made of."""
     if isinstance(kind, Int) or (isinstance(kind, Decimal) and not kind.scale):
         return _WHOLE
     return _DAYS if isinstance(kind, Date) else _MOMENTS if isinstance(kind, Timestamp) else None
 
 
 def part_column(config: JdbcConfig, table: Table) -> Column | None:
-    """The column by which a table is divided: the one that the settings name, or the first of its key if that is a
-    whole number. ProjectError for a name that cannot be used."""
+    """Return the column by which a table is divided: the one that the settings name, or the first of its key if that is
+    a whole number. ProjectError for a name that cannot be used."""
     for pattern, name in config.partition_columns.items():
         if not Pattern(pattern).matches(table.path):
             continue
@@ -67,7 +67,7 @@ def part_column(config: JdbcConfig, table: Table) -> Column | None:
 
 
 def count_of(config: JdbcConfig, column: Column, low: int, high: int) -> int:
-    """How many parts; as many as the settings say, or one for a million values."""
+    """Return how many parts; as many as the settings say, or one for a million values."""
     most = config.max_connections or MOST
     if config.partitions:
         return min(config.partitions, most)

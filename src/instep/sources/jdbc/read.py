@@ -72,7 +72,7 @@ class JdbcReader:
         return settled
 
     def fault(self, error: BaseException) -> str:
-        """What the driver said, without secrets."""
+        """Return what the driver said, without secrets."""
         return self.login.clean(said(error))
 
 
@@ -94,8 +94,8 @@ class JdbcSession:
 
 
 def settled(chunk: Chunk, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The drivers' texts of whole numbers, truth values and moments with a zone as every source has them. What is no
-    such text stays as it is, for the cast to find."""
+    """Return the drivers' texts of whole numbers, truth values and moments with a zone as every source has them. What
+    is no such text stays as it is, for the cast to find."""
     kinds = JdbcQuery.of(chunk).types
     arrays = [_text(kind, values) for kind, values in zip(kinds, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])

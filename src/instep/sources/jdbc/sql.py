@@ -56,7 +56,7 @@ class Sql:
         return f"'{escaped}'"
 
     def within(self, read: TableRead, rows: CursorRange) -> list[str]:
-        """The conditions of a range."""
+        """Return the conditions of a range."""
         if rows.column is None:
             return []
         column = cursor_column(read, rows.column)
@@ -65,7 +65,7 @@ class Sql:
         return [f"{name} {sign} {self.literal(column.type, bound)}" for sign, bound in bounds if bound is not None]
 
     def shown(self, kind: DataType, expression: str) -> str:
-        """The expression, as text if it is a date or a moment that the driver would change."""
+        """Return the expression, as text if it is a date or a moment that the driver would change."""
         return (
             self.dialect.moment.replace("{}", expression) if isinstance(kind, Date | Time | Timestamp) else expression
         )
@@ -90,7 +90,7 @@ class Sql:
         return f"SELECT {low}, {high} FROM {self.table(read.source)}"  # noqa: S608
 
     def select(self, read: TableRead, columns: Sequence[Column], part: Column | None, conditions: Sequence[str]) -> str:
-        """The columns as c0, c1, ... and the one that parts are made of as p."""
+        """Return the columns as c0, c1, ... and the one that parts are made of as p."""
         shown = [f"{self.shown(c.type, self.name(c.name))} AS {self.name(f'c{n}')}" for n, c in enumerate(columns)]
         if part is not None:
             shown.append(f"{self.name(part.name)} AS {self.name('p')}")
@@ -98,7 +98,7 @@ class Sql:
 
 
 def cursor_column(read: TableRead, column: str) -> Column:
-    """The source column of a cursor; ReadError for one whose values have no order that text keeps."""
+    """Return the source column of a cursor; ReadError for one whose values have no order that text keeps."""
     source = cursor_source(read, column)
     if isinstance(source.type, Binary | Json):
         raise ReadError(

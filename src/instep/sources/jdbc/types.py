@@ -147,7 +147,7 @@ def _decimal(size: int | None, digits: int | None) -> tuple[DataType, str]:
 
 
 def form_of(kind: DataType, untyped: bool = False) -> Form:
-    """How a column of this type crosses: numbers and bytes as they are, everything else as the driver's text."""
+    """Return how a column of this type crosses: numbers and bytes as they are, everything else as the driver's text."""
     if isinstance(kind, Binary):
         return "binary"
     if untyped:
@@ -160,8 +160,8 @@ def form_of(kind: DataType, untyped: bool = False) -> Form:
 
 
 def query_type(kind: DataType, untyped: bool = False) -> DataType:
-    """The type that a query yields for a column of this type. A batch of whole numbers in which some value is none
-    comes as text."""
+    """Return the type that a query yields for a column of this type. A batch of whole numbers in which some value is
+    none comes as text."""
     form = form_of(kind, untyped)
     if untyped and isinstance(kind, Int):
         return kind

@@ -102,7 +102,7 @@ def read_catalog(connection: pymysql.Connection[Any], config: MySqlConfig) -> Di
 
 
 def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
-    """All rows as texts."""
+    """Return all rows as texts."""
     stream = RowStream(connection, query)
     size = 0
     rows: list[Row] = []
@@ -121,7 +121,7 @@ def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlConfig) -
 
 
 def _folded(rows: Sequence[Row]) -> tuple[int, int, int]:
-    """What `_CatalogView.digest` computes, of rows that end in their digest."""
+    """Return what `_CatalogView.digest` computes, of rows that end in their digest."""
     digests = [int(row[-1], 16) for row in rows]
     both = reduce(xor, digests, 0)
     return len(rows), both >> 64, both & (2**64 - 1)

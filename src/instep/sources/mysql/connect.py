@@ -48,7 +48,7 @@ class MySqlConfig(ServerConfig):
 
 
 def driver() -> Any:
-    """The pymysql module; raises SetupError that names the extra when it is not installed."""
+    """Return the pymysql module; raises SetupError that names the extra when it is not installed."""
     try:
         import pymysql
     except ImportError:
@@ -251,7 +251,7 @@ def _tls(config: MySqlConfig, key: str) -> dict[str, Any]:
 
 
 def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, ...]]:
-    """All rows of one statement."""
+    """Return all rows of one statement."""
     wire = cast(Any, connection)
     wire.heard, wire.counted = 0, True
     try:
@@ -263,7 +263,7 @@ def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, 
 
 
 def first(connection: pymysql.Connection[Any], statement: str) -> tuple[Any, ...]:
-    """The first row of one statement that always has one."""
+    """Return the first row of one statement that always has one."""
     with spoken():
         return run(connection, statement)[0]
 

@@ -139,7 +139,7 @@ class MySqlSession:
 
 
 def convert(kind: DataType, values: pa.Array) -> pa.Array:
-    """The server's texts as the type that the query yields for a column of type `kind`.
+    """Return the server's texts as the type that the query yields for a column of type `kind`.
 
     Text is passed on as it is, for `stage` to find what is not UTF-8.
     """
@@ -162,5 +162,5 @@ _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def _with_zone(texts: pa.Array) -> pa.Array:
-    """The session speaks UTC: a Z says so, but not behind a date that does not exist."""
+    """Return the session speaks UTC: a Z says so, but not behind a date that does not exist."""
     return pc.if_else(pc.starts_with(texts, "0000"), texts, pc.binary_join_element_wise(texts, "Z", ""))

@@ -163,7 +163,7 @@ class MySqlSnapshot:
         return differing(catalog, self.discover().catalog)
 
     def _bounds(self, read: TableRead, cuts: int) -> list[int]:
-        """Where chunks begin, without the first."""
+        """Return where chunks begin, without the first."""
         key = _leading_key(read)
         if not key or cuts < 1:
             return []
@@ -191,7 +191,7 @@ class MySqlSnapshot:
 
 
 def _leading_key(read: TableRead) -> str:
-    """The quoted first column of the primary key if it is an integer, else ""."""
+    """Return the quoted first column of the primary key if it is an integer, else ""."""
     first = next((c for c in read.source.columns if c.key == 1), None)
     integer = first is not None and (isinstance(first.type, Int) or first.native.startswith("bigint"))
     return quoted(first.name) if first is not None and integer else ""

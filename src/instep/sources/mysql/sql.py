@@ -35,7 +35,8 @@ def matches(schema: str, table: str, database: str, include: Sequence[str], excl
 
 
 def _schemas(schema: str, database: str, include: Sequence[str]) -> str:
-    """Which schemas are looked at: a constant list when the patterns name them, which spares the server the rest."""
+    """Return which schemas are looked at: a constant list when the patterns name them, which spares the server the
+    rest."""
     named = {p.partition(".")[0] for p in include if "." in p and not is_regex(p)}
     if any(is_glob(name) for name in named) or any(is_regex(p) for p in include):
         return f"{schema} NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"

@@ -117,14 +117,14 @@ def _bit(bits: int) -> DataType:
 
 
 def query_type(kind: DataType, native: str) -> DataType:
-    """The type that a query yields for a column of type `kind` that the server calls `native`."""
+    """Return the type that a query yields for a column of type `kind` that the server calls `native`."""
     if isinstance(kind, Boolean):
         return kind if native.lower().startswith("bit") else String()
     return kind if isinstance(kind, Int | Decimal | Float | Binary | Json) else String()
 
 
 def expression(column: str, native: str) -> str:
-    """What to select for the quoted `column`, so that its text form is exact.
+    """Return what to select for the quoted `column`, so that its text form is exact.
 
     A float's own text has six digits, a float(m,d)'s is rounded: as a double both have all. Geometry and bits have
     no text of their own. A geometry's text that is longer than max_allowed_packet would be NULL: then its bytes come
@@ -142,6 +142,6 @@ def expression(column: str, native: str) -> str:
 
 
 def selected(column: Column) -> str:
-    """The column under the name of the type that `read.convert` makes of it."""
+    """Return the column under the name of the type that `read.convert` makes of it."""
     kind = column.type if isinstance(column.type, TimestampTz) else query_type(column.type, column.native)
     return f"{expression(quoted(column.name), column.native)} AS {quoted(str(kind))}"

@@ -93,7 +93,7 @@ class Names:
 
 
 def read_fingerprint(connection: psycopg.Connection[Any], names: Names) -> str:
-    """The fingerprint that `read_catalog` gives, computed in the server."""
+    """Return the fingerprint that `read_catalog` gives, computed in the server."""
     with _understood():
         (row,) = connection.execute(names.statement(_DIGEST).encode()).fetchall()
         return f"{VERSION}:{row[0]}"
@@ -192,7 +192,7 @@ def _default(default: str | None, identity: str, generated: str) -> str | None:
 
 
 def _denied(t: _Described, user: str) -> Mapping[tuple[str, ...], str]:
-    """The table, or those of its columns, that this user may not read, with the grants that are missing."""
+    """Return the table, or those of its columns, that this user may not read, with the grants that are missing."""
     to, table = f"TO {quote(user)};", quote_table(t.schema, t.name)
     usage = [] if t.usable else [f"GRANT USAGE ON SCHEMA {quote(t.schema)} {to}"]
     columns = [] if t.readable else t.columns or []

@@ -92,7 +92,7 @@ def _encrypted(config: PostgresConfig, connection: psycopg.Connection[Any]) -> C
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the process that answers is another than the one that let us in: a pooler is in between."""
+    """Return whether the process that answers is another than the one that let us in: a pooler is in between."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is not None and row[0] != connection.info.backend_pid
 
@@ -149,7 +149,7 @@ def _privileges(config: PostgresConfig, found: Discovery) -> Check:
 
 
 def _grants(config: PostgresConfig, found: Discovery) -> Iterable[str]:
-    """What is missing, the tables of a schema in one statement."""
+    """Return what is missing, the tables of a schema in one statement."""
     to = f"TO {quote(config.user)};"
     tables = {ref: text for ref, text in found.denied.items() if len(ref) == 2}
     for schema in sorted({ref[0] for ref in tables}):

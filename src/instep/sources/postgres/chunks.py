@@ -76,7 +76,7 @@ class HeapStorage:
 
 
 def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list[HeapStorage]:
-    """The table itself, then the partitions and inheriting tables below it."""
+    """Return the table itself, then the partitions and inheriting tables below it."""
     statement = _STORAGE.replace("{table}", literal(quote_table(schema, name)))
     return [HeapStorage(quote_table(r[0], r[1]), *r[2:]) for r in connection.execute(statement.encode()).fetchall()]
 
@@ -103,7 +103,7 @@ class QueryPart:
 
 
 def parts(found: Sequence[HeapStorage], version: int) -> list[QueryPart]:
-    """The table's parts. Leaves are read one by one only where that gives the same rows as reading the parent:
+    """Return the table's parts. Leaves are read one by one only where that gives the same rows as reading the parent:
     each is a readable heap, and no row-level security applies."""
     top, *below = found
     leaves = [s for s in found if s.kind != "p"]
@@ -149,7 +149,8 @@ def _range(start: int, end: int | None) -> str:
 def chunk_list(
     key: str, what: str, found: Sequence[QueryPart], condition: str, lane: str, size: str = ""
 ) -> list[Chunk]:
-    """The chunks, largest first; `what` is the text between SELECT and FROM, `size` that for a row's key and size."""
+    """Return the chunks, largest first; `what` is the text between SELECT and FROM, `size` that for a row's key and
+    size."""
     return [
         _chunk(key, number, what, part, condition, lane, size)
         for number, part in enumerate(sorted(found, key=lambda p: -p.bytes))

@@ -97,8 +97,8 @@ def _authorities(config: PostgresConfig) -> str:
 
 
 def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
-    """What `open` makes of libpq keywords that reach the server, through SSH if so configured. Errors are `open`'s own,
-    or a ConnectError that names the SSH server if it was that."""
+    """Return what `open` makes of libpq keywords that reach the server, through SSH if so configured. Errors are
+    `open`'s own, or a ConnectError that names the SSH server if it was that."""
     with (
         private_file(config.sslkey) as key,
         as_file(config.sslrootcert) as authority,

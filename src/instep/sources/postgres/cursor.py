@@ -13,7 +13,7 @@ from instep.sources.postgres.sql import literal, quote, quote_table, select
 
 
 def condition(read: TableRead, rows: CursorRange) -> str:
-    """The rows of the range that the filter lets through; a NULL cursor is in no bounded range."""
+    """Return the rows of the range that the filter lets through; a NULL cursor is in no bounded range."""
     terms = [read.condition] if read.where else []
     if rows.column is not None:
         column = cursor_column(read, rows.column)
@@ -23,7 +23,8 @@ def condition(read: TableRead, rows: CursorRange) -> str:
 
 
 def cursor_column(read: TableRead, name: str) -> Column:
-    """The source column that feeds the accepted column `name`, or is called so; raises SchemaError without one."""
+    """Return the source column that feeds the accepted column `name`, or is called so; raises SchemaError without
+    one."""
     fed = {c.column.name: c.source for c in read.columns if c.source}
     if found := fed.get(name) or read.source.by_name.get(name):
         return found

@@ -210,7 +210,7 @@ _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
 
 
 def unwrap(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with extension arrays replaced by their storage, without a copy."""
+    """Return the batch with extension arrays replaced by their storage, without a copy."""
     import pyarrow as pa
 
     if not any(isinstance(field.type, pa.BaseExtensionType) for field in batch.schema):

@@ -55,7 +55,7 @@ class PostgresSnapshot:
         return unlocked(self._config, self._connection, act, self._watch.turn)
 
     def discover(self) -> Discovery:
-        """The catalog as of this snapshot."""
+        """Return the catalog as of this snapshot."""
         with translated(self._config):
             self._seen = self._ask(lambda: read_catalog(self._connection, self._names))
         return self._seen
@@ -73,14 +73,14 @@ class PostgresSnapshot:
         return chunk_list(key, what, found, limit, self._lane, size(read))
 
     def _finds(self, read: TableRead, limit: str) -> bool:
-        """Whether the planner would fetch the range through an index."""
+        """Return whether the planner would fetch the range through an index."""
         query = select("1", quote_table(*read.source.ref), limit)
         row = self._ask(lambda: self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone())
         kinds = set(_nodes(row[0][0]["Plan"])) if row else set()
         return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """What ADBC yields for each accepted column that has a source."""
+        """Return what ADBC yields for each accepted column that has a source."""
         return {c.column.name: yielded(c.source.type) for c in _sourced(read) if c.source}
 
     def cursor_bounds(
@@ -123,7 +123,7 @@ class PostgresSnapshot:
         return ""
 
     def transactions(self) -> str:
-        """Which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""
+        """Return which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""
         with translated(self._config):
             row = self._ask(lambda: self._connection.execute("SELECT pg_current_snapshot()::text").fetchone())
         return str(row[0]) if row else ""
@@ -158,7 +158,7 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def size(read: TableRead) -> str:
-    """What to select for a row's key, as far as it may be told, and its size in bytes."""
+    """Return what to select for a row's key, as far as it may be told, and its size in bytes."""
     keys = [c.source.name for c in _sourced(read) if c.source and c.source.key and not c.hashed]
     shown = [f"{literal(f'{name}=')} || left({quote(name)}::text, 100)" for name in keys]
     parts = [f"coalesce({octets(quote(c.source.name), c.source.native)}, 0)::int8" for c in _sourced(read) if c.source]

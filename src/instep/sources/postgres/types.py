@@ -90,7 +90,7 @@ class MappedType:
 
 @lru_cache(maxsize=4096)
 def map_type(native: str, kind: str, dimensions: int) -> MappedType:
-    """The mapping of a base type. `kind` is pg_type.typtype of the type, or of the element for an array;
+    """Return the mapping of a base type. `kind` is pg_type.typtype of the type, or of the element for an array;
     `dimensions` is pg_attribute.attndims."""
     if native.endswith("[]"):
         return _map_array(native[:-2], kind, dimensions)
@@ -134,15 +134,15 @@ def _map_array(element: str, kind: str, dimensions: int) -> MappedType:
 
 
 def yielded(mapped: DataType) -> DataType:
-    """The type that a query yields for a column of the mapped type: exact numbers and times come as text
-    (for numbers the server's text is twice as fast as the driver's), the rest as themselves."""
+    """Return the type that a query yields for a column of the mapped type: exact numbers and times come as text (for
+    numbers the server's text is twice as fast as the driver's), the rest as themselves."""
     if isinstance(mapped, Decimal | Time):
         return String()
     return String() if isinstance(mapped, String) else mapped
 
 
 def expression(quoted: str, native: str, mapped: DataType, name: str) -> str:
-    """The SELECT expression for the column `name`, quoted as `quoted`, so that ADBC yields `yielded(mapped)`."""
+    """Return the SELECT expression for the column `name`, quoted as `quoted`, so that ADBC yields `yielded(mapped)`."""
     match mapped:
         case Array():
             return _array(quoted, native[:-2], mapped, name)
@@ -159,7 +159,7 @@ def expression(quoted: str, native: str, mapped: DataType, name: str) -> str:
 
 
 def octets(quoted: str, native: str) -> str:
-    """How many bytes a value takes; of texts and bytes without being unpacked."""
+    """Return how many bytes a value takes; of texts and bytes without being unpacked."""
     return f"octet_length({quoted})" if _RAW_TEXT.match(native) or native == "bytea" else f"pg_column_size({quoted})"
 
 

@@ -129,7 +129,7 @@ def _width(connection: sqlite3.Connection, table: str, rowid: str) -> int | None
 
 
 def row_id_range(connection: sqlite3.Connection, table: str, rowid: str) -> tuple[int | None, int]:
-    """The least and the greatest row id (None: no rows), each found in one descent."""
+    """Return the least and the greatest row id (None: no rows), each found in one descent."""
     name, column = quoted(table), quoted(rowid)
     low, high = connection.execute(
         f"SELECT (SELECT min({column}) FROM main.{name}), (SELECT max({column}) FROM main.{name})"  # noqa: S608

@@ -115,7 +115,7 @@ def _hint(error: sqlite3.Error) -> str:
 
 
 def in_wal_mode(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether programs that write to the file need not wait for those that read it."""
+    """Return whether programs that write to the file need not wait for those that read it."""
     with describing(path, ReadError):
         return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal")
 
@@ -132,7 +132,7 @@ class DatabaseFileState:
 
 
 def file_state(connection: sqlite3.Connection, path: str) -> DatabaseFileState:
-    """The state of the open transaction's database."""
+    """Return the state of the open transaction's database."""
     with describing(path, ReadError):
         version = int(connection.execute("PRAGMA schema_version").fetchone()[0])
         return DatabaseFileState(version, Path(path).stat().st_ino)

@@ -66,8 +66,8 @@ def order_of(name: str, kind: DataType) -> tuple[str, str]:
 
 
 def _form(name: str) -> str:
-    """How a time is written, as a number: 0 for a form whose texts are not in the order of the times. What SQLite would
-    write itself is found without a pattern, which takes ten times as long."""
+    """Return how a time is written, as a number: 0 for a form whose texts are not in the order of the times. What
+    SQLite would write itself is found without a pattern, which takes ten times as long."""
     forms = (
         (f"typeof({name}) IN ('integer', 'real')", 1),
         (f"datetime({name}) = {name}", 4),
@@ -99,7 +99,7 @@ class SqliteSource:
         self.config, self._copies = config, copies
 
     def test(self) -> list[Check]:
-        """The file opens; its schema is read; every selected table answers."""
+        """Return the file opens; its schema is read; every selected table answers."""
         try:
             with transaction(self.config) as connection:
                 found = SqliteSnapshot(self.config, connection).discover()

@@ -68,7 +68,7 @@ def _decimal(precision: int, scale: int) -> tuple[DataType, str]:
 
 
 def _by_affinity(name: str, length: int | None) -> tuple[DataType, str]:
-    """The rules of SQLite's own documentation, in their order."""
+    """Return the rules of SQLite's own documentation, in their order."""
     if "INT" in name and "POINT" not in name:
         return Int(64), ""
     if any(part in name for part in ("CHAR", "CLOB", "TEXT")):
@@ -81,7 +81,7 @@ def _by_affinity(name: str, length: int | None) -> tuple[DataType, str]:
 
 
 def query_type(kind: DataType) -> DataType:
-    """The type that a query yields for a column of type `kind`: numbers and bytes as they are, all else as text.
+    """Return the type that a query yields for a column of type `kind`: numbers and bytes as they are, all else as text.
 
     A batch of a number column in which some value is no such number comes as text.
     """

@@ -72,7 +72,7 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def to_text(values: pa.Array, source: DataType | None = None) -> pa.Array:
-    """The canonical texts of plain `values` as a string array; `source` tells UUIDs from other 16 bytes.
+    """Return the canonical texts of plain `values` as a string array; `source` tells UUIDs from other 16 bytes.
 
     Raises ArrowInvalid if text is not valid UTF-8.
     """
@@ -235,7 +235,7 @@ def _dumped(value: Any) -> str:
 
 
 def documents(texts: pa.Array) -> pa.Array:
-    """The texts of nested values with NaN and infinities, which JSON has not, as strings in it."""
+    """Return the texts of nested values with NaN and infinities, which JSON has not, as strings in it."""
     odd = pc.match_substring_regex(texts, "NaN|Infinity")
     if not pc.any(odd, min_count=0).as_py():
         return texts

@@ -95,7 +95,7 @@ class ObjectPath:
         return self.read_bytes().decode(encoding)
 
     def read_once(self) -> bytes:
-        """The same of an object that never changes, which this process then asks for no more."""
+        """Return the same of an object that never changes, which this process then asks for no more."""
         return _kept(self.uri, frozenset(self.io.items()))
 
     def write_bytes(self, content: bytes) -> None:
@@ -134,7 +134,7 @@ class ObjectPath:
         return Stat(found["size"], found["last_modified"].timestamp())
 
     def exists(self) -> bool:
-        """Whether there is such an object."""
+        """Return whether there is such an object."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -142,7 +142,7 @@ class ObjectPath:
         return True
 
     def is_dir(self) -> bool:
-        """Whether keys begin with this."""
+        """Return whether keys begin with this."""
         return next(self.below(), None) is not None
 
     def below(self) -> Iterator[tuple[ObjectPath, Stat]]:
@@ -156,7 +156,7 @@ class ObjectPath:
                     yield path, Stat(found["size"], found["last_modified"].timestamp())
 
     def folders(self) -> list[ObjectPath]:
-        """What keys go on with up to the next slash."""
+        """Return what keys go on with up to the next slash."""
         import obstore
 
         with _reached(self.uri):
@@ -164,7 +164,7 @@ class ObjectPath:
         return [self / prefix.rstrip("/").rpartition("/")[2] for prefix in sorted(found["common_prefixes"])]
 
     def names(self) -> list[str]:
-        """The objects directly below."""
+        """Return the objects directly below."""
         import obstore
 
         with _reached(self.uri):
@@ -199,7 +199,7 @@ def path_at(uri: str, io: Mapping[str, str]) -> AnyPath:
 
 
 def opened(path: AnyPath) -> Any:
-    """What pyarrow reads a file from."""
+    """Return what pyarrow reads a file from."""
     return path.open() if isinstance(path, ObjectPath) else path
 
 
@@ -215,7 +215,7 @@ def files_below(folder: AnyPath) -> Iterator[tuple[AnyPath, Stat]]:
 
 
 def is_object(uri: str) -> bool:
-    """Whether a URI names a place in an S3-compatible store."""
+    """Return whether a URI names a place in an S3-compatible store."""
     return uri.partition("://")[0] in SCHEMES and "://" in uri
 
 

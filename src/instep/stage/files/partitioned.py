@@ -28,7 +28,7 @@ MAX_PARTITIONS = 10_000
 
 
 def writer_for(spec: StageSpec, chunk: int, attempt: int) -> Buffering:
-    """What writes the files of one chunk."""
+    """Return what writes the files of one chunk."""
     if spec.partition is None:
         return ChunkWriter(spec, chunk, attempt)
     one = only_partition(spec.schema, spec.partition)
@@ -36,7 +36,7 @@ def writer_for(spec: StageSpec, chunk: int, attempt: int) -> Buffering:
 
 
 def only_partition(schema: pa.Schema, by: Partitioning) -> Partition | None:
-    """The partition of all rows, if that is told by columns that have one value in each of them."""
+    """Return the partition of all rows, if that is told by columns that have one value in each of them."""
     values = list[str | None]()
     for term in by.terms:
         value = value_of(schema.field(term.column)) if term and term.transform == "identity" else None

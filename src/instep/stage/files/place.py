@@ -46,7 +46,7 @@ class StorageFolder:
         return Path(unquote(parsed.path)) if parsed.scheme else Path(self.uri)
 
     def child(self, name: str) -> str:
-        """The URI of `name` in this folder, in the form that the folder was given in."""
+        """Return the URI of `name` in this folder, in the form that the folder was given in."""
         return f"{self.uri.rstrip('/')}/{name}"
 
     def create(self, name: str) -> NewFile:
@@ -102,7 +102,7 @@ class NewFile:
 
 
 def local(uri: str) -> Path:
-    """The path of a file that is known to be on a disk of this machine."""
+    """Return the path of a file that is known to be on a disk of this machine."""
     return Path(unquote(urlparse(uri).path)) if uri.startswith("file://") else Path(uri)
 
 
@@ -152,7 +152,7 @@ def clear_errors(place: str) -> Iterator[None]:
 
 
 def disk_error(place: str, error: OSError) -> StageError:
-    """What the operating system said about `place`, with the next step."""
+    """Return what the operating system said about `place`, with the next step."""
     reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
     hint = _HINTS.get(error.errno or 0, "check that the place exists and may be written to")
     return StageError(f"cannot write {place}: {reason}", hint=hint)

@@ -27,7 +27,7 @@ _LONG = 1_024
 
 
 def is_group(rows: int, bytes: int) -> bool:
-    """Whether these are enough for a row group of their own."""
+    """Return whether these are enough for a row group of their own."""
     return rows >= GROUP_ROWS or bytes >= GROUP_BYTES
 
 
@@ -62,7 +62,7 @@ class Buffering(ABC):
 
     @abstractmethod
     def close(self) -> tuple[StagedFile, ...]:
-        """All files, once the rows that are still held are in one."""
+        """Return all files, once the rows that are still held are in one."""
 
     def abort(self) -> None:
         """Drops the open file; finished ones stay, unadopted, for whoever clears the run's folder."""
@@ -76,7 +76,7 @@ class Buffering(ABC):
         """What becomes of a row group, in the order in which its rows came."""
 
     def _taken(self) -> list[pa.RecordBatch]:
-        """The rows that are held, which are not held any more."""
+        """Return the rows that are held, which are not held any more."""
         rows, self._buffer, self._rows, self._bytes = self._buffer, [], 0, 0
         return rows
 

@@ -184,7 +184,7 @@ def _numbered() -> list[str]:
 
 
 def _numbers(connection: Connection) -> dict[str, int]:
-    """The last number that each table has given out, to a row that may be gone."""
+    """Return the last number that each table has given out, to a row that may be gone."""
     if connection.dialect.name == "sqlite":
         found = connection.execute(text("SELECT name, seq FROM sqlite_sequence")).all()
         return {name: int(number) for name, number in found if name in _numbered()}

@@ -25,8 +25,8 @@ class Accepted:
     def add(
         self, connection: str, catalog: Catalog, *, who: str, why: str, base: str | None = None, run: str = ""
     ) -> AcceptedVersion:
-        """The next version. An equal catalog adds nothing and answers the latest version. `base` is the fingerprint
-        that the caller started from ("" for none yet): StalePlan if another version came in between."""
+        """Return the next version. An equal catalog adds nothing and answers the latest version. `base` is the
+        fingerprint that the caller started from ("" for none yet): StalePlan if another version came in between."""
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
             latest = _latest(transaction, connection)
@@ -50,7 +50,7 @@ class Accepted:
             return _latest(transaction, connection)
 
     def latest_of(self, names: Sequence[str]) -> dict[str, tuple[AcceptedVersion, Catalog]]:
-        """The latest version of each of these connections that has one."""
+        """Return the latest version of each of these connections that has one."""
         c = accepted.c
         newest = (
             select(c.connection, func.max(c.version).label("version"))
@@ -70,7 +70,7 @@ class Accepted:
         }
 
     def catalog(self, connection: str, version: int | None = None) -> Catalog:
-        """The catalog of a version, by default the latest; empty before the first. InstepError if the version
+        """Return the catalog of a version, by default the latest; empty before the first. InstepError if the version
         does not exist."""
         query = select(accepted.c.catalog).where(accepted.c.connection == connection)
         if version is None:
@@ -84,7 +84,7 @@ class Accepted:
         return catalog_from_dict(data) if data else Catalog()
 
     def history(self, connection: str) -> list[AcceptedVersion]:
-        """All versions, newest first."""
+        """Return all versions, newest first."""
         with self._db.read() as transaction:
             return [AcceptedVersion(**row) for row in transaction.execute(_versions(connection)).mappings()]
 

@@ -43,7 +43,7 @@ class OldNames:
             transaction.execute(update(old_names).where(old_names.c.number == number).values(until=until))
 
     def of(self, connection: str) -> list[OldName]:
-        """All of a connection, oldest first."""
+        """Return all of a connection, oldest first."""
         return self.of_several([connection])[connection]
 
     def of_several(self, names: Sequence[str]) -> dict[str, list[OldName]]:
@@ -54,7 +54,7 @@ class OldNames:
             return by_connection(names, ((row.connection, _name(row)) for row in rows))
 
     def now(self) -> datetime:
-        """The store's clock."""
+        """Return the store's clock."""
         return self._db.now()
 
 

@@ -54,7 +54,7 @@ class Copies:
             transaction.execute(update(copies).where(*where).values(ended=self._db.now()))
 
     def standing(self, connection: str) -> list[Copy]:
-        """Those that were not purged, oldest first."""
+        """Return those that were not purged, oldest first."""
         return self.standing_of([connection])[connection]
 
     def standing_of(self, names: Sequence[str]) -> dict[str, list[Copy]]:

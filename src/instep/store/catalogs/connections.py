@@ -109,8 +109,8 @@ class Connections:
 
 
 def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
-    """Which rows of a table are a connection's own, found by its plans and runs as long as these are there; None if
-    none of them ever is."""
+    """Return which rows of a table are a connection's own, found by its plans and runs as long as these are there; None
+    if none of them ever is."""
     if table is table_runs:
         return table.c.run.in_(select(runs.c.id).where(runs.c.connection == name))
     if table is steps:
@@ -173,7 +173,7 @@ class DestinationNames:
                 transaction.execute(insert(destination_names), rows)
 
     def owners(self, destination: str, targets: Iterable[Ref]) -> dict[Ref, str]:
-        """The connections by (namespace, name) of those `targets` that one owns."""
+        """Return the connections by (namespace, name) of those `targets` that one owns."""
         asked, c = set(targets), destination_names.c
         query = select(c.namespace, c.name, c.connection).where(
             c.destination == destination, c.namespace.in_({namespace for namespace, _ in asked})

@@ -99,7 +99,7 @@ class ConnectorStates:
         self._put(connection, {**values, "run": run, "fence": max(fence, known)})
 
     def by_key(self) -> Mapping[str, int]:
-        """How many states each master key has sealed."""
+        """Return how many states each master key has sealed."""
         c = connector_states.c
         query = select(c.key, func.count()).where(c.key != "").group_by(c.key).order_by(c.key)
         with self._db.read() as transaction:
@@ -123,7 +123,7 @@ class ConnectorStates:
         return done
 
     def shape(self, connection: str) -> Mapping[str, Any]:
-        """What the connector has declared and sent so far: see sources/connector/seen.py; {} at first."""
+        """Return what the connector has declared and sent so far: see sources/connector/seen.py; {} at first."""
         query = select(connector_states.c.shape).where(connector_states.c.connection == connection)
         with self._db.read() as transaction:
             found: Mapping[str, Any] | None = transaction.execute(query).scalar()
@@ -223,7 +223,7 @@ class OneConnector:
 
 
 def _text(connection: str, state: Mapping[str, Any]) -> str:
-    """The state as JSON. Raises ProjectError for numbers that JSON has not."""
+    """Return the state as JSON. Raises ProjectError for numbers that JSON has not."""
     try:
         return json.dumps(state, allow_nan=False)
     except ValueError as error:

@@ -48,7 +48,7 @@ class Mappings:
             transaction.execute(update(mappings).where(*where).values(ended=self._db.now()))
 
     def waiting(self, connection: str) -> list[DeclaredRename]:
-        """Those that are not carried out, oldest first."""
+        """Return those that are not carried out, oldest first."""
         where = (mappings.c.connection == connection, mappings.c.ended.is_(None))
         with self._db.read() as transaction:
             return [

@@ -51,7 +51,7 @@ class Choices:
             transaction.execute(delete(table_choices).where(*_of(connection, table), table_choices.c.what == what))
 
     def of(self, connection: str) -> dict[tuple[Ref, What], KeyChoice]:
-        """All that was chosen in a connection, by table and what it is about."""
+        """Return all that was chosen in a connection, by table and what it is about."""
         query = select(table_choices).where(table_choices.c.connection == connection)
         with self._db.read() as transaction:
             found = [_choice(row) for row in transaction.execute(query)]

@@ -128,7 +128,7 @@ class Plans:
             return [plan_of(row) for row in _newest(transaction, connection, limit)]
 
     def unfinished(self, connection: str) -> list[StoredPlan]:
-        """Those that may have left tables half way, newest first: nothing has ended well since."""
+        """Return those that may have left tables half way, newest first: nothing has ended well since."""
         status = (
             select(plans.c.status).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(20)
         )

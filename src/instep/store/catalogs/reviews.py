@@ -48,7 +48,7 @@ class Reviews:
         self._db = database
 
     def is_asleep(self, review: Review) -> bool:
-        """Whether it is snoozed now."""
+        """Return whether it is snoozed now."""
         return review.snoozed_until is not None and review.snoozed_until > self._db.now()
 
     def record(
@@ -180,12 +180,12 @@ class Reviews:
             transaction.execute(update(reviews).where(*where).values(status=status))
 
     def get(self, review_id: str) -> Review:
-        """The change with this id, or whose id alone starts so; InstepError if there is none."""
+        """Return the change with this id, or whose id alone starts so; InstepError if there is none."""
         with self._db.read() as transaction:
             return self._one(transaction, review_id)
 
     def of_ids(self, ids: Collection[str]) -> list[Review]:
-        """Those of these that there are."""
+        """Return those of these that there are."""
         with self._db.read() as transaction:
             return [review_of(row) for row in transaction.execute(select(reviews).where(reviews.c.id.in_(ids)))]
 

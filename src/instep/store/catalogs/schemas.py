@@ -63,12 +63,12 @@ class Schemas:
             return True
 
     def history(self, connection: str, side: Kept) -> list[SchemaVersion]:
-        """All versions, newest first."""
+        """Return all versions, newest first."""
         with self._db.read() as transaction:
             return [SchemaVersion(**row) for row in transaction.execute(_versions(connection, side)).mappings()]
 
     def latest(self, connection: str, side: Kept) -> Catalog | None:
-        """The newest version's catalog; None before the first."""
+        """Return the newest version's catalog; None before the first."""
         c = schemas.c
         query = select(c.catalog).where(c.connection == connection, c.side == side).order_by(c.version.desc()).limit(1)
         with self._db.read() as transaction:

@@ -18,7 +18,7 @@ class Switches:
         self._db = database
 
     def of(self, connection: str) -> list[Switch]:
-        """The connection's, by name."""
+        """Return the connection's, by name."""
         return self.of_several([connection])[connection]
 
     def of_several(self, names: Sequence[str]) -> dict[str, list[Switch]]:

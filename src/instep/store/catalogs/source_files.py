@@ -63,7 +63,7 @@ class SourceFiles:
         return done
 
     def _again(self, transaction: Any, source: str, known: SeenFile, now: SeenFile) -> SeenFile:
-        """The same version, looked at under other options."""
+        """Return the same version, looked at under other options."""
         c = source_files.c
         where = (c.source == source, c.number == known.number)
         transaction.execute(update(source_files).where(*where).values(options=now.options, shape=now.shape))

@@ -47,7 +47,7 @@ class Undos:
             transaction.execute(update(undos).where(*where).values(ended=self._db.now()))
 
     def waiting(self, connection: str) -> list[Undo]:
-        """Those that are not done, oldest first."""
+        """Return those that are not done, oldest first."""
         where = (undos.c.connection == connection, undos.c.ended.is_(None))
         with self._db.read() as transaction:
             return [_undo(r) for r in transaction.execute(select(undos).where(*where).order_by(undos.c.number))]

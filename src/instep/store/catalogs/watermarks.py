@@ -19,7 +19,7 @@ class Watermarks:
         self._db = database
 
     def of(self, connection: str) -> dict[Seen, str]:
-        """The cursor (JSON, as it is recorded with the data) by column."""
+        """Return the cursor (JSON, as it is recorded with the data) by column."""
         query = select(watermarks).where(watermarks.c.connection == connection)
         with self._db.read() as transaction:
             return {(row.table_key, row.column_key): row.cursor for row in transaction.execute(query)}

@@ -64,7 +64,7 @@ Keys = Keyring | Callable[[], Keyring | None] | None
 
 
 def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, str] | None = None) -> Keyring:
-    """The keys of `INSTEP_KEYS`, else those of `.instep/keys` below `root`. Without any: ProjectError, or under
+    """Return the keys of `INSTEP_KEYS`, else those of `.instep/keys` below `root`. Without any: ProjectError, or under
     `insecure_dev` a key that everybody knows."""
     given = (os.environ if variables is None else variables).get(VARIABLE, "").strip()
     read = partial(_read, root / FILE, insecure_dev)
@@ -86,7 +86,7 @@ def _known(keys: dict[str, bytes], insecure_dev: bool) -> dict[str, bytes]:
 
 
 def has_keys(root: Path, variables: Mapping[str, str]) -> bool:
-    """Whether there are master keys, right or wrong, or a folder that hides whether there are."""
+    """Return whether there are master keys, right or wrong, or a folder that hides whether there are."""
     if variables.get(VARIABLE, "").strip():
         return True
     try:
@@ -99,7 +99,7 @@ def has_keys(root: Path, variables: Mapping[str, str]) -> bool:
 
 
 def found_keys(root: Path, variables: Mapping[str, str]) -> Keyring | None:
-    """The keys, None if there are none. ProjectError for keys that cannot be read."""
+    """Return the keys, None if there are none. ProjectError for keys that cannot be read."""
     return keyring(root, variables=variables) if has_keys(root, variables) else None
 
 
@@ -153,7 +153,7 @@ def add_key(file: Path, id: str = "") -> str:
 
 
 def _private(file: Path) -> str:
-    """The text of a file that nobody else may read, "" if there is none."""
+    """Return the text of a file that nobody else may read, "" if there is none."""
     try:
         with file.open(encoding="ascii") as opened:
             mode = os.fstat(opened.fileno()).st_mode

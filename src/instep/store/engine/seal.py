@@ -30,7 +30,7 @@ class SecretPlace:
         return f"{self.kind} {self.name}: {self.field}"
 
     def bound(self, *more: str) -> bytes:
-        """What the seal is bound to, without ambiguity."""
+        """Return what the seal is bound to, without ambiguity."""
         return json.dumps(["instep", self.kind, self.name, self.field, self.version, *more]).encode()
 
 
@@ -50,13 +50,13 @@ def seal(keys: Keyring, place: SecretPlace, secret: str) -> Sealed:
 
 
 def unseal(keys: Keyring, place: SecretPlace, sealed: Sealed) -> str:
-    """The secret. ProjectError for a missing master key, InstepError if the seal does not fit."""
+    """Return the secret. ProjectError for a missing master key, InstepError if the seal does not fit."""
     data_key = _decrypt(keys.key(sealed.key), sealed.wrapped, place.bound(sealed.key), place)
     return _decrypt(data_key, sealed.value, place.bound(), place).decode()
 
 
 def rewrap(keys: Keyring, place: SecretPlace, sealed: Sealed) -> Sealed:
-    """The same secret under the current master key; the secret itself is not opened."""
+    """Return the same secret under the current master key; the secret itself is not opened."""
     data_key = _decrypt(keys.key(sealed.key), sealed.wrapped, place.bound(sealed.key), place)
     current = keys.current  # once: another thread may read the keys again meanwhile
     return replace(sealed, key=current, wrapped=_wrap(keys.key(current), current, place, data_key))

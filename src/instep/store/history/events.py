@@ -64,14 +64,14 @@ class Events:
         connections: Collection[str] | None = None,
         before: int | None = None,
     ) -> list[LoggedEvent]:
-        """The last events, newest first; `before`: with a lower number."""
+        """Return the last events, newest first; `before`: with a lower number."""
         where = _of(connection, connections)
         if before is not None:
             where.append(events.c.number < before)
         return self._find(where, types, limit, newest=True)
 
     def maintained(self, names: Sequence[str]) -> dict[str, list[LoggedEvent]]:
-        """The last maintenance of each table of these connections, oldest first. By an index of its own."""
+        """Return the last maintenance of each table of these connections, oldest first. By an index of its own."""
         c = events.c
         table = c.data["table"].as_string()
         where = (text(MAINTAINED), c.connection.in_(names))
@@ -82,7 +82,7 @@ class Events:
             return by_connection(names, ((row["connection"], LoggedEvent(**row)) for row in rows))
 
     def last_number(self) -> int:
-        """The number of the last event, 0 before the first."""
+        """Return the number of the last event, 0 before the first."""
         with self._db.read() as transaction:
             return transaction.execute(select(func.max(events.c.number))).scalar() or 0
 

@@ -107,7 +107,7 @@ class Outbox:
             self.written = True
 
     def due(self) -> bool:
-        """Whether there is anything to gather or to send now; cheap to ask again and again."""
+        """Return whether there is anything to gather or to send now; cheap to ask again and again."""
         o, d = outbox.c, deliveries.c
         with self._db.read() as transaction:
             now = self._db.now()
@@ -132,7 +132,7 @@ class Outbox:
             return len(taken) - held
 
     def claim(self) -> Delivery | None:
-        """The next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
+        """Return the next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
         d = deliveries.c
         with self._db.write() as transaction:
             now = self._db.now()
@@ -146,7 +146,7 @@ class Outbox:
             return Delivery(**{**row._mapping, **taken})
 
     def told(self, delivery: Delivery) -> list[Told]:
-        """What a delivery is about, in the order in which it happened."""
+        """Return what a delivery is about, in the order in which it happened."""
         query = select(events, outbox.c.notice, outbox.c.severity).join(events, events.c.number == outbox.c.event)
         query = query.where(outbox.c.delivery == delivery.number).order_by(events.c.number)
         with self._db.read() as transaction:
@@ -249,11 +249,11 @@ class Outbox:
             return [_delivery(row) for row in transaction.execute(query)]
 
     def knows(self, channel: str) -> bool:
-        """Whether anything was ever sent over it that is on record still."""
+        """Return whether anything was ever sent over it that is on record still."""
         return bool(self.log(channel, limit=1))
 
     def attempts(self, number: int) -> list[Attempt]:
-        """The attempts of a delivery, in order."""
+        """Return the attempts of a delivery, in order."""
         a = delivery_attempts.c
         query = select(delivery_attempts).where(a.delivery == number).order_by(a.attempt)
         with self._db.read() as transaction:
@@ -273,7 +273,7 @@ class Outbox:
             return transaction.execute(delete(deliveries).where(d.ended < self._db.now() - older)).rowcount
 
     def waiting(self) -> Mapping[str, int]:
-        """How many notices are not delivered yet, by channel; those of dead deliveries are not among them."""
+        """Return how many notices are not delivered yet, by channel; those of dead deliveries are not among them."""
         going = select(deliveries.c.number).where(deliveries.c.status == "waiting")
         query = select(outbox.c.channel, func.count()).group_by(outbox.c.channel)
         query = query.where(outbox.c.delivery.is_(None) | outbox.c.delivery.in_(going))

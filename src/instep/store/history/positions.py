@@ -23,7 +23,7 @@ class Positions:
         self._db = database
 
     def at(self, of: str) -> int:
-        """The number of the last event that was passed on, 0 for none yet."""
+        """Return the number of the last event that was passed on, 0 for none yet."""
         with self._db.read() as transaction:
             return int(_values(transaction, of).get(POSITION, 0))
 

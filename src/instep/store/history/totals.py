@@ -71,7 +71,7 @@ class Totals:
 
 
 def folded(transaction: Connection) -> int:
-    """The number of the last event that is counted."""
+    """Return the number of the last event that is counted."""
     where = (totals.c.name == _FOLDED[0], totals.c.labels == _FOLDED[1])
     return int(transaction.execute(select(totals.c.value).where(*where)).scalar() or 0)
 

@@ -46,7 +46,7 @@ class ApiKey:
     secrets: tuple[ApiSecret, ...] = field(default=())
 
     def lives(self, now: datetime) -> bool:
-        """Whether a request with one of its secrets is let in."""
+        """Return whether a request with one of its secrets is let in."""
         return self.ended is None and any(s.lives(now) for s in self.secrets)
 
 
@@ -55,7 +55,7 @@ class ApiKeys:
         self._db = database
 
     def now(self) -> datetime:
-        """The clock that expiry goes by."""
+        """Return the clock that expiry goes by."""
         return self._db.now()
 
     def add(self, key_id: str, name: str, role: str, groups: Sequence[str], who: str) -> ApiKey:
@@ -102,14 +102,14 @@ class ApiKeys:
             return _one(transaction, key_id)
 
     def named(self, name: str) -> ApiKey | None:
-        """The key that is called so and was not revoked; there is at most one."""
+        """Return the key that is called so and was not revoked; there is at most one."""
         query = select(api_keys.c.id).where(api_keys.c.name == name, api_keys.c.ended.is_(None))
         with self._db.read() as transaction:
             found = transaction.execute(query).scalar()
             return _one(transaction, found) if found else None
 
     def live(self, digest: str) -> ApiKey | None:
-        """The key that is let in with the secret of this digest; notes when it was used."""
+        """Return the key that is let in with the secret of this digest; notes when it was used."""
         now, c = self._db.now(), api_secrets.c
         with self._db.read() as transaction:
             row = transaction.execute(select(api_secrets).where(c.digest == digest)).first()
@@ -130,7 +130,7 @@ class ApiKeys:
             return [_one(transaction, key_id) for key_id in transaction.execute(query).scalars()]
 
     def count(self, role: str = "") -> int:
-        """How many have ever been made; with a `role`, how many of it live."""
+        """Return how many have ever been made; with a `role`, how many of it live."""
         with self._db.read() as transaction:
             if not role:
                 return int(transaction.execute(select(func.count()).select_from(api_keys)).scalar_one())

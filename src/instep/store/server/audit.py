@@ -71,7 +71,7 @@ class Audit:
             return [AuditEntry(**row) for row in transaction.execute(query).mappings()]
 
     def holds(self, digest: str) -> bool:
-        """Whether an entry has this digest; that of the beginning always does."""
+        """Return whether an entry has this digest; that of the beginning always does."""
         with self._db.read() as transaction:
             found = transaction.execute(select(audit.c.number).where(audit.c.digest == digest).limit(1)).first()
         return digest == FIRST or found is not None

@@ -21,7 +21,7 @@ class Setups:
         self._db, self._events = database, events
 
     def broken(self, connections: Collection[str]) -> dict[str, str]:
-        """Those of these connections whose set-up does not work, with the reason."""
+        """Return those of these connections whose set-up does not work, with the reason."""
         c = setups.c
         query = select(c.connection, c.error).where(c.connection.in_(connections), c.error != "")
         with self._db.read() as transaction:
@@ -40,7 +40,7 @@ class Setups:
                 self.tested(connection, error)
 
     def destinations(self, names: Collection[str]) -> dict[str, str]:
-        """Those of these destinations that do not work, or of which that is not known, with the reason."""
+        """Return those of these destinations that do not work, or of which that is not known, with the reason."""
         found = self.broken([_destination(name) for name in names])
         return {name: found[_destination(name)] for name in names if _destination(name) in found}
 

@@ -29,7 +29,7 @@ class StoredAnswer:
     body: Mapping[str, Any] = field(hash=False)
 
     def answers(self, request: bytes) -> bool:
-        """Whether this is what was asked."""
+        """Return whether this is what was asked."""
         salt = bytes.fromhex(self.digest.partition(":")[0])
         return hmac.compare_digest(_digest(request, salt), self.digest)
 
@@ -39,7 +39,7 @@ class Idempotency:
         self._db = database
 
     def find(self, caller: str, token: str) -> StoredAnswer | None:
-        """What `caller` was told the first time it sent this token, within a day."""
+        """Return what `caller` was told the first time it sent this token, within a day."""
         c = idempotency.c
         query = select(idempotency).where(c.caller == caller, c.token == token, c.at > self._db.now() - KEPT)
         with self._db.read() as transaction:

@@ -77,7 +77,7 @@ class Pages:
             return {row.connection: run_of(row) for row in transaction.execute(select(runs).join(newest, same))}
 
     def waiting(self, connections: Collection[str]) -> Mapping[str, int]:
-        """How many open changes of each connection wait for a person; snoozed ones do not."""
+        """Return how many open changes of each connection wait for a person; snoozed ones do not."""
         c = reviews.c
         awake = c.snoozed_until.is_(None) | (c.snoozed_until <= self._db.now())
         asks = c.action.not_in(("apply", "ignore"))
@@ -88,7 +88,7 @@ class Pages:
             return {row[0]: row[1] for row in rows}
 
     def paused(self, connections: Collection[str]) -> frozenset[str]:
-        """Those that are paused as a whole."""
+        """Return those that are paused as a whole."""
         c = pauses.c
         where = (c.connection.in_(sorted(connections)), c.table_name == "", c.ended.is_(None))
         with self._db.read() as transaction:

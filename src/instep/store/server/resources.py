@@ -110,7 +110,7 @@ class StoredResources:
         return _object(row) if row else None
 
     def several(self, kind: KeptKind, names: Collection[str]) -> list[StoredObject]:
-        """Those of these that there are, by name."""
+        """Return those of these that there are, by name."""
         query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
         with self._db.read() as transaction:
             return [_object(row) for row in transaction.execute(query)]
@@ -171,7 +171,7 @@ class StoredResources:
             return sorted((row.kind, row.name) for row in transaction.execute(query))
 
     def linked(self, kind: KeptKind, any_of: Iterable[Link]) -> set[str]:
-        """The names of all objects that have one of these links."""
+        """Return the names of all objects that have one of these links."""
         query = _with_one(select(objects.c.name).where(objects.c.kind == kind), kind, any_of)
         with self._db.read() as transaction:
             return set(transaction.execute(query).scalars())

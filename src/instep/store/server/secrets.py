@@ -59,7 +59,8 @@ class Secrets:
             return id
 
     def open(self, id: str, kind: str, name: str, field: str) -> str:
-        """The value, for the field of the object that it was sealed for and for no other. InstepError otherwise."""
+        """Return the value, for the field of the object that it was sealed for and for no other. InstepError
+        otherwise."""
         found = self.get(id)
         if found is None or (found.place.kind, found.place.name, found.place.field) != (kind, name, field):
             raise InstepError(
@@ -73,7 +74,7 @@ class Secrets:
         return _record(row) if row else None
 
     def of(self, kind: str, name: str) -> list[SecretRecord]:
-        """Those of an object, by field."""
+        """Return those of an object, by field."""
         query = select(secrets).where(*_of(kind, name)).order_by(secrets.c.field, secrets.c.version)
         with self._db.read() as transaction:
             return [_record(row) for row in transaction.execute(query)]
@@ -85,7 +86,7 @@ class Secrets:
             return transaction.execute(gone).rowcount
 
     def by_key(self) -> Mapping[str, int]:
-        """How many secrets each master key has sealed."""
+        """Return how many secrets each master key has sealed."""
         query = select(secrets.c.key, func.count()).group_by(secrets.c.key).order_by(secrets.c.key)
         with self._db.read() as transaction:
             return {row[0]: row[1] for row in transaction.execute(query)}

@@ -117,8 +117,8 @@ def some_while(name: str, table: Table, columns: tuple[str, ...], condition: str
 
 @compiles(CreateIndex)
 def _while(create: CreateIndex, compiler: DDLCompiler, **options: Any) -> str:
-    """The condition of `one_while` and `some_while`. An index that says `postgresql_where` imports all drivers of
-    PostgreSQL that there are, in every process."""
+    """Return the condition of `one_while` and `some_while`. An index that says `postgresql_where` imports all drivers
+    of PostgreSQL that there are, in every process."""
     sql = str(compiler.visit_create_index(create, **options))  # type: ignore[no-untyped-call]
     condition = create.element.info.get(_WHILE)
     return f"{sql} WHERE {condition}" if condition else sql

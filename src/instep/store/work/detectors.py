@@ -24,7 +24,7 @@ class Detectors:
             return DetectorState(**row) if row else DetectorState(connection)
 
     def disabled(self, connections: Collection[str]) -> dict[str, str]:
-        """Those of these connections whose detector has switched itself off, with the reason."""
+        """Return those of these connections whose detector has switched itself off, with the reason."""
         c = detectors.c
         query = select(c.connection, c.disabled).where(c.connection.in_(connections), c.disabled != "")
         with self._db.read() as transaction:
@@ -47,7 +47,7 @@ class Detectors:
             return True
 
     def may_trigger(self, connection: str, every: timedelta) -> bool:
-        """Whether an error may set off a detection now; if so, no other may for `every`."""
+        """Return whether an error may set off a detection now; if so, no other may for `every`."""
         with self._db.write():
             last, now = self.get(connection).error_at, self._db.now()
             if last is not None and timedelta() <= now - last < every:

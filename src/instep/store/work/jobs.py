@@ -263,8 +263,8 @@ class Jobs:
             raise _fenced(job)
 
     def get(self, job_id: str, scope: Collection[str] | None = None) -> Job:
-        """The job with this id, or whose id alone starts so; InstepError if there is none. `scope`: only jobs of these
-        connections are known, and of rollouts that touch no other connection."""
+        """Return the job with this id, or whose id alone starts so; InstepError if there is none. `scope`: only jobs of
+        these connections are known, and of rollouts that touch no other connection."""
         with self._db.read() as transaction:
             return self._get(transaction, job_id, scope)
 
@@ -279,15 +279,15 @@ class Jobs:
         return _job(found[0])
 
     def running(self, connection: str, kind: JobKind | None = None) -> Job | None:
-        """What a worker does for the connection now, connection tests apart."""
+        """Return what a worker does for the connection now, connection tests apart."""
         return self._one(connection, "running", kind)
 
     def queued(self, connection: str, kind: JobKind | None = None) -> Job | None:
-        """The connection's next job."""
+        """Return the connection's next job."""
         return self._one(connection, "queued", kind)
 
     def waiting(self, connection: str, kind: JobKind, key: str) -> Job | None:
-        """The one that another of the same (connection, kind, key) would be answered with."""
+        """Return the one that another of the same (connection, kind, key) would be answered with."""
         with self._db.read() as transaction:
             return _waiting(transaction, connection, kind, key)
 
@@ -306,7 +306,7 @@ class Jobs:
             return _job(row) if row else None
 
     def newest(self, connection: str, kind: JobKind, key: str) -> Job | None:
-        """The last that was asked for with this key, whatever became of it."""
+        """Return the last that was asked for with this key, whatever became of it."""
         c = jobs.c
         query = select(jobs).where(c.connection == connection, c.kind == kind, c.key == key)
         with self._db.read() as transaction:
@@ -347,7 +347,7 @@ class Jobs:
             return [_job(row) for row in transaction.execute(wanted)]
 
     def counts(self) -> dict[JobStatus, int]:
-        """How many there are of each status."""
+        """Return how many there are of each status."""
         query = select(jobs.c.status, func.count()).group_by(jobs.c.status)
         with self._db.read() as transaction:
             return {row[0]: row[1] for row in transaction.execute(query)}
@@ -417,13 +417,13 @@ def _of(scope: Collection[str]) -> ColumnElement[bool]:
 
 
 def asked_by(people: str, who: str) -> bool:
-    """Whether this person is, alone or with others, who has asked for a job; `people` is its `who`."""
+    """Return whether this person is, alone or with others, who has asked for a job; `people` is its `who`."""
     return f", {who}, " in f", {people}, "
 
 
 def serves(people: str, who: str) -> bool:
-    """Whether a job that `people` have asked for does for this person, too, what two people have to agree on: one for
-    another person alone leaves out what that one has approved."""
+    """Return whether a job that `people` have asked for does for this person, too, what two people have to agree on:
+    one for another person alone leaves out what that one has approved."""
     return not people or ", " in people or people == who
 
 

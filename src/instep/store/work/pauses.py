@@ -52,7 +52,7 @@ class Pauses:
             return ended
 
     def active(self, connection: str) -> list[Pause]:
-        """All pauses in force, the connection's own first, then by table."""
+        """Return all pauses in force, the connection's own first, then by table."""
         return self.active_of([connection])[connection]
 
     def active_of(self, names: Sequence[str]) -> dict[str, list[Pause]]:
@@ -65,7 +65,7 @@ class Pauses:
         return by_connection(names, sorted(rows, key=lambda row: row[1].table is not None))
 
     def tables(self, connection: str) -> dict[Ref, Pause]:
-        """The paused tables with the oldest reason of each."""
+        """Return the paused tables with the oldest reason of each."""
         found: dict[Ref, Pause] = {}
         for pause in self.active(connection):
             if pause.table is not None:
@@ -73,7 +73,7 @@ class Pauses:
         return found
 
     def whole(self, names: Sequence[str]) -> frozenset[str]:
-        """Those of these connections that are paused as a whole."""
+        """Return those of these connections that are paused as a whole."""
         c = pauses.c
         query = select(c.connection).where(c.connection.in_(names), c.table_name == "", c.ended.is_(None))
         with self._db.read() as transaction:

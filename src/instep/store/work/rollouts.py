@@ -69,7 +69,7 @@ class Rollouts:
             return _rollout(_one(transaction, id))
 
     def get(self, id: str) -> Rollout:
-        """The rollout with this id, or whose id alone starts so; InstepError if there is none."""
+        """Return the rollout with this id, or whose id alone starts so; InstepError if there is none."""
         with self._db.read() as transaction:
             return _rollout(_one(transaction, id))
 
@@ -117,7 +117,7 @@ class Rollouts:
             return [_member(row) for row in transaction.execute(query)]
 
     def is_within(self, id: str, scope: Collection[str]) -> bool:
-        """Whether all connections of the rollout are among these."""
+        """Return whether all connections of the rollout are among these."""
         query = select(rollouts.c.id).where(rollouts.c.id == id, within(rollouts.c.id, scope))
         with self._db.read() as transaction:
             return transaction.execute(query).first() is not None
@@ -149,7 +149,7 @@ class Rollouts:
             return _rollout(_one(transaction, row.id))
 
     def check_allowed(self, id: str, allowed: Sequence[RolloutStatus]) -> Rollout:
-        """The rollout, if `claim` would answer it."""
+        """Return the rollout, if `claim` would answer it."""
         with self._db.read() as transaction:
             return _rollout(self._allowed(transaction, id, allowed))
 
@@ -213,7 +213,7 @@ class Rollouts:
             return _rollout(_one(transaction, row.id))
 
     def goes_on(self, rollout: Rollout) -> bool:
-        """Whether connections may be begun; raises Fenced once another process has taken over."""
+        """Return whether connections may be begun; raises Fenced once another process has taken over."""
         with self._db.read() as transaction:
             return bool(self._check(transaction, rollout).status == "running")
 
@@ -237,7 +237,8 @@ class Rollouts:
     def move(
         self, id: str, connection: str, was: Sequence[MemberStatus], status: MemberStatus, **values: Any
     ) -> Member:
-        """The connection's new status, with `values` for other fields; Conflict if it is in none of `was` any more."""
+        """Return the connection's new status, with `values` for other fields; Conflict if it is in none of `was` any
+        more."""
         c = rollout_members.c
         where = (c.rollout == id, c.connection == connection, c.status.in_(was))
         values |= {"started": self._db.now()} if status == "running" else {"ended": self._db.now()}
@@ -294,7 +295,7 @@ _NEXT: Mapping[RolloutStatus, str] = {
 
 
 def within(rollout: ColumnElement[str], scope: Collection[str]) -> ColumnElement[bool]:
-    """Whether all connections of the rollout with this id are among `scope`."""
+    """Return whether all connections of the rollout with this id are among `scope`."""
     c = rollout_members.c
     return ~exists().where(c.rollout == rollout, c.connection.not_in(sorted(scope)))
 

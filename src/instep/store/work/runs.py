@@ -86,7 +86,7 @@ class Runs:
             self._events.add(RunEnded(connection, row.id, row.kind, "failed", error))
 
     def orphans(self) -> list[Run]:
-        """Those that run by the records, and whose process has certainly ended: it was on this host."""
+        """Return those that run by the records, and whose process has certainly ended: it was on this host."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.status == "running")).all()
         return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
@@ -124,7 +124,7 @@ class Runs:
             raise _fenced(run)
 
     def get(self, run_id: str) -> Run:
-        """The run with this id, or whose id alone starts so; InstepError if there is none."""
+        """Return the run with this id, or whose id alone starts so; InstepError if there is none."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)).all()
             if len(rows) != 1:
@@ -157,7 +157,7 @@ class Runs:
             return [run_of(row) for row in transaction.execute(query)]
 
     def outcomes(self, names: Sequence[str]) -> dict[str, Outcomes]:
-        """How the syncs of these connections have gone; those that never ran are not there."""
+        """Return how the syncs of these connections have gone; those that never ran are not there."""
         c = runs.c
         done = func.max(case((c.status == "done", c.ended)))
         failed = func.max(case((c.status.in_(FAILED), c.ended)))
@@ -188,18 +188,18 @@ class Runs:
             transaction.execute(insert(table_runs), [_row(r) for r in results])
 
     def tables(self, run_id: str) -> list[TableRun]:
-        """The tables of a run, by name."""
+        """Return the tables of a run, by name."""
         c = table_runs.c
         query = select(table_runs).where(c.run == run_id).order_by(c.table_schema, c.table_name)
         with self._db.read() as transaction:
             return [_table_run(row) for row in transaction.execute(query)]
 
     def ever_held(self, connection: str) -> bool:
-        """Whether a run of the connection has put anything into quarantine."""
+        """Return whether a run of the connection has put anything into quarantine."""
         return bool(self.that_held([connection]))
 
     def that_held(self, names: Sequence[str]) -> frozenset[str]:
-        """Those of these connections of which a run has put anything into quarantine. By an index of its own."""
+        """Return those of these connections of which a run has put anything into quarantine. By an index of its own."""
         query = select(runs.c.connection).join(table_runs, runs.c.id == table_runs.c.run).distinct()
         with self._db.read() as transaction:
             where = (runs.c.connection.in_(names), text(HELD))
@@ -247,7 +247,7 @@ def _run_id(now: datetime) -> str:
 
 
 def _under_way(transaction: Connection, connection: str, now: datetime) -> Row[Any] | None:
-    """The run that has not ended, if it is dead; RunInProgress if it is alive."""
+    """Return the run that has not ended, if it is dead; RunInProgress if it is alive."""
     where = (runs.c.connection == connection, runs.c.status == "running")
     row = transaction.execute(select(runs).where(*where)).first()
     if row is not None and row.lease_until > now and not Owner(row.host, row.pid, row.pid_started).gone:

@@ -52,7 +52,7 @@ class Workers:
             transaction.execute(workers.delete().where(workers.c.id == worker.id))
 
     def live(self) -> list[Worker]:
-        """Those that have given a sign of life within a lease and still claim jobs, oldest first."""
+        """Return those that have given a sign of life within a lease and still claim jobs, oldest first."""
         with self._db.read() as transaction:
             query = select(workers).where(workers.c.seen > self._db.now() - self.lease, ~workers.c.stopping)
             rows = transaction.execute(query.order_by(workers.c.started, workers.c.id)).all()

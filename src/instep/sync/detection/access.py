@@ -70,7 +70,7 @@ def _by_table(denied: Mapping[tuple[str, ...], str]) -> dict[Ref, dict[str, str]
 def _needed(
     known: Table | None, now: Table, closed: Mapping[str, str], selection: Selection
 ) -> list[tuple[str | None, str]]:
-    """The accepted columns that are read and closed, with why."""
+    """Return the accepted columns that are read and closed, with why."""
     same = pair_columns(known, now).same if known else ()
     return [(a.name, closed[b.name]) for a, b in same if b.name in closed and column_is_on(selection, now, b)[0]]
 
@@ -81,7 +81,7 @@ def _unknown(known: Table | None, now: Table, closed: Mapping[str, str]) -> list
 
 
 def without(table: Table, names: list[str]) -> Table:
-    """The table without these columns; a key that needs one of them is no key."""
+    """Return the table without these columns; a key that needs one of them is no key."""
     if not names:
         return table
     broken = any(c.key for c in table.columns if c.name in names)

@@ -55,7 +55,7 @@ class ApprovalFingerprint:
         return f"{_print(now)}:{_print(_touched(before, change) if before else None)}"
 
     def stale(self, changes: Iterable[Change], answers: dict[str, Review]) -> frozenset[str]:
-        """The content keys of the approvals whose table is not what it was when they were given."""
+        """Return the content keys of the approvals whose table is not what it was when they were given."""
         approved = ((c, answers.get(key(c))) for c in changes)
         return frozenset(
             review.key
@@ -65,9 +65,9 @@ class ApprovalFingerprint:
 
 
 def _touched(table: Table, change: Change) -> Table:
-    """What a change is about of the accepted table: its column, else the key. What policy lets in beside it, in the
-    same run that shows the change, does not make an approval stale, and neither does a rebuild of the table, which is
-    how an approved type that old rows do not fit is taken."""
+    """Return what a change is about of the accepted table: its column, else the key. What policy lets in beside it, in
+    the same run that shows the change, does not make an approval stale, and neither does a rebuild of the table, which
+    is how an approved type that old rows do not fit is taken."""
     column = getattr(change, "before", None) or getattr(change, "after", None)
     name = column.name if isinstance(column, Column) else ""
     kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
@@ -86,8 +86,8 @@ def _print(table: Table | None) -> str:
 
 
 def moved(review: Review, now: str) -> str:
-    """Which side of the change's table is not as it was when the review saw it, in words; empty if neither, or if the
-    review is older than such records."""
+    """Return which side of the change's table is not as it was when the review saw it, in words; empty if neither, or
+    if the review is older than such records."""
     if not review.tables_fingerprint or not now:
         return ""
     then, here = review.tables_fingerprint.split(":"), now.split(":")

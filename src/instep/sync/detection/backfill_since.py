@@ -47,7 +47,7 @@ def note_cursors(context: SyncContext, decisions: Iterable[Decision], accepted: 
 
 
 def was_held(context: SyncContext, table: Table | None, change: Change) -> bool:
-    """Whether a column was held while the cursor of its accepted table went on."""
+    """Return whether a column was held while the cursor of its accepted table went on."""
     return (
         table is not None
         and isinstance(change, ColumnAdded)

@@ -15,7 +15,7 @@ Chosen = Mapping[tuple[Ref, What], KeyChoice]
 
 
 def with_choices(source: Table, accepted: Table | None, chosen: Chosen, settings: TableSettings) -> Table:
-    """The source table with the key and cursor that a person chose for the accepted one.
+    """Return the source table with the key and cursor that a person chose for the accepted one.
 
     They follow renames of their columns, as accepted keys and cursors do. Where a column of theirs is gone, the
     source's own key stands, or no cursor: the change that this is pauses the table. What the project file names wins.
@@ -33,12 +33,12 @@ def with_choices(source: Table, accepted: Table | None, chosen: Chosen, settings
 
 
 def _today(choice: KeyChoice, accepted: tuple[str, ...]) -> tuple[str, ...]:
-    """The chosen columns by their accepted names."""
+    """Return the chosen columns by their accepted names."""
     return accepted if len(accepted) == len(choice.value) else choice.value
 
 
 def with_key(table: Table, names: list[str | None]) -> Table:
-    """The table with this key; as it is if a column is not there."""
+    """Return the table with this key; as it is if a column is not there."""
     places = {name: place for place, name in enumerate(names, 1) if name in table.by_name}
     if len(places) != len(names):
         return table
@@ -46,7 +46,7 @@ def with_key(table: Table, names: list[str | None]) -> Table:
 
 
 def settings_of(context: SyncContext, table: Table) -> TableSettings:
-    """The settings of an accepted table, with where a chosen cursor begins."""
+    """Return the settings of an accepted table, with where a chosen cursor begins."""
     return all_settings(context)(table)
 
 

@@ -150,7 +150,7 @@ def compare(inputs: DetectionInputs) -> Comparison:
 
 
 def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
-    """Whether the ids of `now` are those of another server than the accepted ones."""
+    """Return whether the ids of `now` are those of another server than the accepted ones."""
     return last is not None and last.identity != now.identity
 
 
@@ -168,7 +168,7 @@ def _rebound(table: Table, source: Table | None) -> Table:
 
 
 def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalog:
-    """The source with the keys and cursors of the settings; a hashed column is text."""
+    """Return the source with the keys and cursors of the settings; a hashed column is text."""
     known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
     chosen = context.store.choices.of(context.name)
 
@@ -206,7 +206,7 @@ def _without_hashes(inputs: DetectionInputs, changes: Iterable[Change]) -> Itera
 
 
 def _compared(context: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
-    """What is switched on of both sides. A table that is off under its name today is off on both sides."""
+    """Return what is switched on of both sides. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
     off = {t.ref for t in source.tables if not is_on(context.selection, t)[0]}
     off_before = {ref for ref, now in pairs.items() if now.ref in off}

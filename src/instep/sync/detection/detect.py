@@ -413,8 +413,8 @@ def look_at(context: SyncContext, known: CachedDiscovery) -> DetectionResult:
 
 
 def _known(context: SyncContext) -> Discovery | None:
-    """The stored discovery, if the source is still as it was then. Weak ids are no part of a fingerprint: two tables
-    of one shape may have swapped their names under it."""
+    """Return the stored discovery, if the source is still as it was then. Weak ids are no part of a fingerprint: two
+    tables of one shape may have swapped their names under it."""
     if context.store.discoveries.fingerprint(context.name) != context.source.fingerprint():
         return None
     known = context.store.discoveries.get(context.name)
@@ -429,7 +429,7 @@ def has_weak_ids(catalog: Catalog) -> bool:
 
 
 def seen_then(known: CachedDiscovery) -> Discovery:
-    """The stored discovery as the source gave it."""
+    """Return the stored discovery as the source gave it."""
     stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
 

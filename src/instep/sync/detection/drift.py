@@ -93,8 +93,8 @@ def remembered(answers: Mapping[str, Review]) -> list[Change]:
 
 
 def repaired(context: SyncContext, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
-    """The plan with what brings values back: a column that was dropped by hand comes back by its old id, and one that
-    was made anew is recorded as ours."""
+    """Return the plan with what brings values back: a column that was dropped by hand comes back by its old id, and one
+    that was made anew is recorded as ours."""
     refs = drift.approved(decisions)
     if not refs:
         return made
@@ -125,8 +125,8 @@ def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> 
 
 
 def as_left(context: SyncContext, wanted: Catalog, done: Iterable[str]) -> Catalog:
-    """The destination's schema to remember: tables whose difference nobody has answered (`done`: ids of the reviews
-    that are answered now) stay remembered as they were left."""
+    """Return the destination's schema to remember: tables whose difference nobody has answered (`done`: ids of the
+    reviews that are answered now) stay remembered as they were left."""
     answered = set(done)
     open_ = [
         r for r in context.store.reviews.standing(context.name).values() if r.kind == KIND and r.id not in answered
@@ -149,7 +149,7 @@ def want_reload(context: SyncContext, made: Plan, review: Review, ref: Ref) -> N
 
 
 def reloads(context: SyncContext, made: Plan, review: Review, ref: Ref) -> bool:
-    """Whether it is."""
+    """Return whether it is."""
     table = made.after.get(ref) if review.kind == KIND else None
     at = destination_ref(table, context.naming) if table else None
     kinds = ("column.undropped", "column.added", "column.rewritten", "column.recorded")

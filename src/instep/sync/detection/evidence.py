@@ -63,7 +63,7 @@ class CatalogSides:
 def gather(
     context: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Sequence[Candidate]
 ) -> dict[str, Sample]:
-    """What the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
+    """Return what the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
     Reads in `snapshot`. A failure here is no failure of the detection."""
     by_table: dict[Ref, list[Candidate]] = {}
     tables = [c for c in found if isinstance(c.removed, TableRemoved) and c.schema >= ALIKE][:TABLES]
@@ -186,7 +186,7 @@ class _EvidenceReader:
         return hashed(self.selection, self.table.ref, one.old.name)
 
     def source_rows(self, columns: Sequence[_Column], *, spread: bool) -> list[pa.Array]:
-        """The first rows of the source, each column as the destination holds the accepted one."""
+        """Return the first rows of the source, each column as the destination holds the accepted one."""
         source = {c.new.name: c.new for c in columns}
         where = where_of(self.context, self.table, self.raw)
         read = TableRead(self.raw, self.raw, tuple(ColumnRead(c, c) for c in source.values()), where)
@@ -209,8 +209,8 @@ class _EvidenceReader:
 
 
 def _first(snapshot: Snapshot, read: TableRead, telling: Sequence[int]) -> pa.RecordBatch | None:
-    """The first batch of the table that has a value in one of the columns at these places, else the first that has
-    rows; of 65,536 rows at most."""
+    """Return the first batch of the table that has a value in one of the columns at these places, else the first that
+    has rows; of 65,536 rows at most."""
     first, rows = None, 0
     with snapshot.reader.open() as session:
         for chunk in sorted(snapshot.chunks(read, "evidence", CursorRange()), key=lambda c: c.number):
@@ -225,7 +225,7 @@ def _first(snapshot: Snapshot, read: TableRead, telling: Sequence[int]) -> pa.Re
 
 
 def _first_of_each(keys: Sequence[pa.Array]) -> pa.Array:
-    """The places of rows with a whole key, none twice."""
+    """Return the places of rows with a whole key, none twice."""
     seen: dict[str, int] = {}
     for place, values in enumerate(zip(*(k.to_pylist() for k in keys), strict=True)):
         if None not in values:
@@ -267,7 +267,8 @@ def _range(old: Sequence[Any], new: Sequence[Any]) -> bool | None:
 
 
 def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
-    """How many sampled rows of the new table stand in the old one with the same values in all columns of one name."""
+    """Return how many sampled rows of the new table stand in the old one with the same values in all columns of one
+    name."""
     assert isinstance(one.removed, TableRemoved)
     assert isinstance(one.added, TableAdded)
     old, new, raw = one.removed.before, one.added.after, sides.raw.get(one.added.after.ref)

@@ -14,18 +14,19 @@ from instep.sync.context import Ref, SyncContext
 
 
 def filter_said(context: SyncContext, *tables: Table) -> str | None:
-    """The filter that a table has under the first of its names of which the settings say one; None: under none."""
+    """Return the filter that a table has under the first of its names of which the settings say one; None: under
+    none."""
     said = (context.settings(table).filter for table in tables)
     return next((text.strip() for text in said if text is not None), None)
 
 
 def where_of(context: SyncContext, *tables: Table) -> str:
-    """The filter, "" for all rows."""
+    """Return the filter, "" for all rows."""
     return filter_said(context, *tables) or ""
 
 
 def faulty_filters(context: SyncContext, snapshot: Snapshot, reads: Iterable[TableRead]) -> dict[Ref, str]:
-    """The accepted tables whose filter cannot be used, and why in a sentence for people."""
+    """Return the accepted tables whose filter cannot be used, and why in a sentence for people."""
     found = ((read, fault_of(context, snapshot, read)) for read in reads if read.where)
     return {read.table.ref: str(error) for read, error in found if error is not None}
 

@@ -40,14 +40,14 @@ _BY_PERSON = frozenset({"review", "selection"})
 
 
 def own_word(context: SyncContext, kind: str, review: Review | None) -> bool:
-    """Whether nobody but the person for whom this pipe works has said yes to a destructive change."""
+    """Return whether nobody but the person for whom this pipe works has said yes to a destructive change."""
     if not context.four_eyes or review is None or kind not in DESTRUCTIVE:
         return False
     return review.status == "approved" and review.decided_by == context.who
 
 
 def held_before(context: SyncContext, kind: str, review: Review | None) -> bool:
-    """Whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
+    """Return whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
 
     Who may set a policy could let in alone what waits for a second person, so another policy decides only about what
     comes after it: a change that was recorded as held (or as ignored) is answered for itself, by one person who
@@ -87,9 +87,9 @@ def out_of_sight(
 def second_person(
     context: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
 ) -> tuple[Decision, ...]:
-    """The decisions with those held that wait for somebody else. What a policy lets in is not held, unless the change
-    was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be of the
-    same person. `answers` by content key."""
+    """Return the decisions with those held that wait for somebody else. What a policy lets in is not held, unless the
+    change was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be
+    of the same person. `answers` by content key."""
 
     def one(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))

@@ -59,7 +59,8 @@ def resume(context: SyncContext, change: str, who: str) -> None:
 
 
 def releases(context: SyncContext, review: Review) -> bool:
-    """Whether a pause ends by itself once its change is answered or gone; never one by an option of the detector."""
+    """Return whether a pause ends by itself once its change is answered or gone; never one by an option of the
+    detector."""
     return context.policy.preset not in ("stop", "propagate_all", "propagate_columns") and not review.rule.startswith(
         OPTION
     )

@@ -51,8 +51,8 @@ def suspects(
     *,
     look: bool = True,
 ) -> Suspects:
-    """The new columns that look personal, among those that nobody has chosen or hashed. What was held before stays so,
-    without another look, until it is answered. `look`: values may be read at the source."""
+    """Return the new columns that look personal, among those that nobody has chosen or hashed. What was held before
+    stays so, without another look, until it is answered. `look`: values may be read at the source."""
     if context.protect.mode == "off":
         return {}
     found: dict[tuple[Ref, str], str] = {}
@@ -82,7 +82,7 @@ def _new(change: Change, source: Catalog) -> Iterator[_New]:
 
 
 def _is_settled(context: SyncContext, new: _New) -> bool:
-    """Whether somebody has said about this very column that it may come in, or it is not in clear."""
+    """Return whether somebody has said about this very column that it may come in, or it is not in clear."""
     s = context.selection
     return new.path in s.on or hashed(s, new.table.ref, new.column.name) or context.protect.allows(new.path)
 

@@ -73,7 +73,8 @@ class PrivacyGuard:
         return _asks(f"it was excluded as {old.name}", "exclude") if old else ""
 
     def _gone(self, change: ColumnAdded) -> str:
-        """The hashed or excluded column that went as this one came: without ids it may be the same one renamed."""
+        """Return the hashed or excluded column that went as this one came: without ids it may be the same one
+        renamed."""
         now = self.source.get(change.table)
         if now is None or hashed(self.chosen.now, change.table, change.after.name):
             return ""
@@ -83,8 +84,8 @@ class PrivacyGuard:
         return next(covered, "")
 
     def _gone_with(self, new: Table) -> str:
-        """The hashed or excluded column of a table that went as this one came, which has it in clear: without ids it
-        may be the same table renamed."""
+        """Return the hashed or excluded column of a table that went as this one came, which has it in clear: without
+        ids it may be the same table renamed."""
         shown = [c.name for c in new.live if not hashed(self.chosen.now, new.ref, c.name)]
         known = (*self.accepted.tables, *self.last.tables)
         went = [t for t in known if not t.retained and t.ref not in self.source.by_ref]
@@ -102,7 +103,7 @@ class PrivacyGuard:
         return {t.id: t for t in self.last.tables if t.id}
 
     def _before(self, change: ColumnAdded) -> Column | None:
-        """The excluded column that the added one was when the source was last seen."""
+        """Return the excluded column that the added one was when the source was last seen."""
         now = self.accepted.get(change.table)
         table = self._by_id.get((now and now.id) or "", self.last.get(change.table))
         if table is None or change.after.id is None:

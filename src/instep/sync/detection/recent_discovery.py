@@ -33,7 +33,7 @@ def _recent(context: SyncContext) -> Discovery | None:
 
 
 def _as_accepted(context: SyncContext, known: Discovery, now: Discovery) -> bool:
-    """Whether the accepted tables are the same as then, on the same server, and may be read as then."""
+    """Return whether the accepted tables are the same as then, on the same server, and may be read as then."""
     if now.identity != known.identity:
         return False
     tables = pair_tables(context.store.accepted.catalog(context.name).tables, known.catalog).values()

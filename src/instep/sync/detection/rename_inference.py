@@ -72,8 +72,8 @@ class RenameCandidate:
     """By the content keys of two new types: why the columns' names may have been swapped instead."""
 
     def explained(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-        """The decisions, those on renames without ids with their evidence; new types that may be two names swapped
-        wait for a person."""
+        """Return the decisions, those on renames without ids with their evidence; new types that may be two names
+        swapped wait for a person."""
 
         def one(decision: Decision) -> Decision:
             found = self.applied.get(key(decision.change))
@@ -203,8 +203,8 @@ def _standing(
     fresh: set[str],
     silent: Mapping[Ref, frozenset[str]] | None,
 ) -> list[tuple[Review, RenameInference]]:
-    """The proposals on record whose two sides are still apart, without those that were weighed anew. `silent` are
-    columns that count as gone; None: nobody has looked, and every side is as it was."""
+    """Return the proposals on record whose two sides are still apart, without those that were weighed anew. `silent`
+    are columns that count as gone; None: nobody has looked, and every side is as it was."""
     found = []
     for review in answers.values():
         if review.rule == PROPOSAL and review.key not in fresh:

@@ -40,8 +40,9 @@ def swap_notes(context: SyncContext, detection: DetectionResult, accepted: Catal
 
 
 def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:
-    """Whether what is added goes on in what was kept of it, with old values that nobody has read since; `table` is the
-    accepted one before. Values that are there cannot be told from those of today: filling NULLs is not enough."""
+    """Return whether what is added goes on in what was kept of it, with old values that nobody has read since; `table`
+    is the accepted one before. Values that are there cannot be told from those of today: filling NULLs is not
+    enough."""
     if table is None or not isinstance(change, ColumnAdded):
         return table is not None and isinstance(change, TableAdded) and table.retained
     went = {

@@ -63,7 +63,7 @@ def asked(context: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, 
 
 
 def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Table) -> bool:
-    """Whether the decision asks for anything."""
+    """Return whether the decision asks for anything."""
     review = found.reviews.get(key(decision.change))
     if review is None:
         return False

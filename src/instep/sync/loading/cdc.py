@@ -103,7 +103,7 @@ class Following:
         return log.state()
 
     def _known(self) -> bool:
-        """Whether some table has followed the log before."""
+        """Return whether some table has followed the log before."""
         return any(map(_log, self._records.values()))
 
     def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
@@ -155,8 +155,8 @@ class Following:
         return found
 
     def planned(self, load: Load, state: LoadState | None, *, whole: bool) -> Load:
-        """The load of a table that follows the log: the rows that changed, or all. Raises InstepError if the log cannot
-        be read, and Blocked if what changed since its last load is lost."""
+        """Return the load of a table that follows the log: the rows that changed, or all. Raises InstepError if the log
+        cannot be read, and Blocked if what changed since its last load is lost."""
         if self.log is None:
             raise ProjectError(
                 f"table {load.table.path}: sources of the type {self.context.source.kind} have no log to follow",
@@ -193,7 +193,7 @@ class Following:
         return replace(load, complete=False, changed=changed, keys=scans)
 
     def is_idle(self, load: Load) -> bool:
-        """Whether the log knows of no change."""
+        """Return whether the log knows of no change."""
         return load.changed is not None and load.table.ref in self._idle
 
     def _position(
@@ -225,7 +225,7 @@ class Following:
         return self._checked(ref, at, whole=whole)
 
     def _checked(self, ref: Ref, at: str, *, whole: bool) -> tuple[str | None, str]:
-        """The position, if the log was read from there on."""
+        """Return the position, if the log was read from there on."""
         assert self.log is not None
         assert self._state is not None
         assert self._found is not None
@@ -259,7 +259,7 @@ class Following:
         return json.dumps({"log": found})
 
     def _seen(self, base: str) -> str:
-        """How far the log was looked through without a change since the commit that recorded `base`."""
+        """Return how far the log was looked through without a change since the commit that recorded `base`."""
         return self._looked.get(base, "")
 
     @cached_property

@@ -39,8 +39,8 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def sent_again(context: SyncContext, wanted: RunScope, outcome: RunOutcome) -> bool:
-    """Whether some table waits for all of its rows, which only a run from the start brings. Not while it is off, nor
-    for one that is to be built anew while it is paused: nothing of these would be taken."""
+    """Return whether some table waits for all of its rows, which only a run from the start brings. Not while it is off,
+    nor for one that is to be built anew while it is paused: nothing of these would be taken."""
     accepted = context.store.accepted.catalog(context.name)
     read = {t.ref for t in accepted.tables if not t.retained and is_on(context.selected_before, t)[0]}
     paused = rebuilds(context) & context.store.pauses.tables(context.name).keys()
@@ -134,8 +134,8 @@ class Streaming:
         return tuple(r for r in self._reads.values() if r.table.ref in whole and r.table.ref in loaded)
 
     def served(self, waiting: Sequence[Backfill]) -> set[int]:
-        """The numbers of those for which all has come that they ask for: one that was asked for behind a table's first
-        rows of this run is about these rows, too."""
+        """Return the numbers of those for which all has come that they ask for: one that was asked for behind a table's
+        first rows of this run is about these rows, too."""
         whole = self.whole
         return {b.number for b in waiting if b.table in whole and b in self._begun.get(b.table, (b,))}
 
@@ -145,7 +145,7 @@ class Streaming:
         return frozenset(r.table.ref for r in self._reads.values() if r.source.ref in self._missed)
 
     def next(self) -> bool:
-        """Whether there is another group, which is at hand then."""
+        """Return whether there is another group, which is at hand then."""
         self.told.step("waiting for the connector")
         if self.broken:
             return False
@@ -166,7 +166,8 @@ class Streaming:
         return rebuilds(self.context) - self._rebuilt - self.missed
 
     def _has_unbuilt(self) -> bool:
-        """Whether tables that are built anew got no row from a run that has sent everything: one pass empties them."""
+        """Return whether tables that are built anew got no row from a run that has sent everything: one pass empties
+        them."""
         again, self._over = not self._over and self.anew, True
         paths = (".".join(filter(None, ref)) for ref in self._unbuilt)
         return again and any(not self.alone or path in self.wanted.tables for path in paths)
@@ -187,17 +188,17 @@ class Streaming:
                 self.stream.leave(self.stream.left - back)
 
     def is_quiet(self, read: TableRead) -> bool:
-        """Whether the group has nothing for the table."""
+        """Return whether the group has nothing for the table."""
         due = self._over and read.table.ref in self._unbuilt
         return not due and not self.stream.tables.get(read.source.ref)
 
     def is_late(self, ref: Ref, rebuilt: frozenset[Ref]) -> bool:
-        """Whether the table is to be built anew, for which this run does not bring all of its rows."""
+        """Return whether the table is to be built anew, for which this run does not bring all of its rows."""
         return ref in rebuilt and (not self.anew or ref in self.missed)
 
     def is_lost(self, ref: Ref, state: LoadState | None) -> bool:
-        """Whether the table's rows are gone from the destination, and this run does not bring all of them: the whole
-        table is asked for then, so that its next rows are not taken for its first ones."""
+        """Return whether the table's rows are gone from the destination, and this run does not bring all of them: the
+        whole table is asked for then, so that its next rows are not taken for its first ones."""
         if state is not None or not self._is_loaded(ref):
             return False
         with self.context.transaction():
@@ -205,7 +206,7 @@ class Streaming:
         return True
 
     def _is_loaded(self, ref: Ref) -> bool:
-        """Whether it was, so that the rows to come are not all."""
+        """Return whether it was, so that the rows to come are not all."""
         if self.anew or self.stream.from_start:
             return ref in self._taken
         return ref in self.context.store.cursors.of(self.context.name)
@@ -214,7 +215,7 @@ class Streaming:
         return False
 
     def planned(self, load: Load, state: LoadState | None, snapshot: Snapshot, *, rebuild: bool) -> Load:
-        """The load of a table's operations."""
+        """Return the load of a table's operations."""
         assert isinstance(snapshot, Operations)
         ref, brought = load.table.ref, snapshot.brought(load.read.source.ref)
         cursor = json.dumps({"stream": {"run": self.run.id, "segment": self.stream.number}})
@@ -259,7 +260,7 @@ class Streaming:
             remember_loaded(self.context, [load.read for load in loads], whole)
 
     def _failed(self, left: set[Ref]) -> bool:
-        """Whether a table that should run does not have its operations: the next run begins with them."""
+        """Return whether a table that should run does not have its operations: the next run begins with them."""
         others = self.outcome.others
         return any(
             (read := self._reads.get(ref)) and (one := others.get(read.table.ref)) and one.status == "failed"
@@ -267,7 +268,7 @@ class Streaming:
         )
 
     def _waits(self, ref: Ref, detection: DetectionResult) -> bool:
-        """Whether somebody will decide about the table: what is off is not kept."""
+        """Return whether somebody will decide about the table: what is off is not kept."""
         if (read := self._reads.get(ref)) is not None:
             return read.table.ref in self._stopped and read.table.ref not in rebuilds(self.context)
         added = (d for d in detection.decisions if isinstance(d.change, TableAdded) and d.change.after.ref == ref)

@@ -124,7 +124,7 @@ class _Versions:
         )
 
     def look(self) -> tuple[int, bool]:
-        """The last moment that the table's versions tell of, and whether it has rows that are none yet."""
+        """Return the last moment that the table's versions tell of, and whether it has rows that are none yet."""
         names = [self.system.valid_from, self.system.valid_to, self.system.synced]
         last, before = 0, False
         for batch in self.context.destination.read(self.ref, names):

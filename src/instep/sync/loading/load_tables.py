@@ -151,7 +151,7 @@ class Loading:
         )
 
     def _is_ours(self) -> bool:
-        """Whether no later run has taken over; the end of the pass says so to whoever asked for it."""
+        """Return whether no later run has taken over; the end of the pass says so to whoever asked for it."""
         try:
             self.context.store.runs.check(self.run)
         except Fenced:

@@ -67,13 +67,13 @@ class _Meeting:
         yield pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
 
     def _stands(self, rows: pa.Table, at: int) -> bool:
-        """Whether a row is neither deleted nor a version that has ended."""
+        """Return whether a row is neither deleted nor a version that has ended."""
         system = self.spec.system
         gone = bool(system.deleted) and bool(rows.column(system.deleted)[at].as_py())
         return not gone and (not system.current or bool(rows.column(system.current)[at].as_py()))
 
     def _column(self, field: pa.Field, there: pa.Table, numbers: Numbers) -> pa.Array:
-        """The column as it is from now on, as a plain type."""
+        """Return the column as it is from now on, as a plain type."""
         kind, system = plain_type(field.type), self.spec.system
         old = as_plain(there.column(field.name).combine_chunks(), kind) if field.name in there.column_names else None
         if field.name in (system.synced, system.valid_from):

@@ -55,7 +55,7 @@ class LoadPass:
     read_at: int = 0
 
     def loads(self) -> list[Load]:
-        """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
+        """Return the loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
         found, missing = selected_reads(self.context, self.detection)
         if self.only is None:
             self._check_names({r.table.path for r in found} | {m.table.path for m in missing})

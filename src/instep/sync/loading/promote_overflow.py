@@ -100,7 +100,7 @@ def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
 def _kept(
     context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
 ) -> OverflowColumn:
-    """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
+    """Return the kept values of a column. They were kept as they came unless the column was to be hashed by then."""
     name = _name(context, backfill)
     if not hashed(on, table.ref, column.name):
         return OverflowColumn(name, column.type)
@@ -109,7 +109,7 @@ def _kept(
 
 
 def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
-    """Whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
+    """Return whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
     path = ".".join(filter(None, (*table.ref, column.name)))
     if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
         return False

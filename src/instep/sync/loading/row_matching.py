@@ -86,7 +86,7 @@ def as_plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def as_stored(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values as the destination's own type, extension types included."""
+    """Return the values as the destination's own type, extension types included."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, as_stored(values, kind.storage_type))
     return values if values.type == kind else values.cast(kind)

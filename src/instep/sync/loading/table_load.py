@@ -64,8 +64,8 @@ class Load:
     one_moment: bool = True
 
     def unread(self, outcome: LoadOutcome) -> int:
-        """How many rows the source has below the cursor that the destination has not, or as deleted only. What a log
-        tells comes with the log, and a key that was read later than the rows may be that of a new one."""
+        """Return how many rows the source has below the cursor that the destination has not, or as deleted only. What a
+        log tells comes with the log, and a key that was read later than the rows may be that of a new one."""
         if self.rows.column is None or not self.keys:
             return 0
         return outcome.returned + (outcome.absent if self.one_moment else 0)
@@ -148,8 +148,8 @@ def plan_load(
     full: bool = False,
     noted: Sequence[str] = (),
 ) -> Load:
-    """The load of one table, given what its last data commit recorded. It begins at the lowest of the cursors `noted`
-    (JSON), if one is lower."""
+    """Return the load of one table, given what its last data commit recorded. It begins at the lowest of the cursors
+    `noted` (JSON), if one is lower."""
     choice = choose(read.table, settings)
     load = Load(number, read, ref, choice, "overwrite", one_moment=getattr(snapshot, "one_moment", True))
     if choice.cursor is not None:
@@ -215,7 +215,7 @@ def _unordered(read: TableRead, column: str) -> str:
 
 
 def recorded(state: LoadState | None, column: str) -> str | None:
-    """The cursor value that the destination's last commit recorded for this column."""
+    """Return the cursor value that the destination's last commit recorded for this column."""
     if state is None or not state.cursor:
         return None
     saved = json.loads(state.cursor)
@@ -223,7 +223,8 @@ def recorded(state: LoadState | None, column: str) -> str | None:
 
 
 def lowest(after: str | None, noted: Sequence[str], column: str) -> str | None:
-    """The lowest of a cursor value and those that were noted for this column; None if one is another column's."""
+    """Return the lowest of a cursor value and those that were noted for this column; None if one is another
+    column's."""
     for text in noted:
         saved = json.loads(text)
         if saved.get("column") != column:
@@ -234,7 +235,7 @@ def lowest(after: str | None, noted: Sequence[str], column: str) -> str | None:
 
 
 def went_back(now: str, before: str) -> bool:
-    """Whether a cursor's maximum moved backwards; numbers compare as numbers, times by their text form."""
+    """Return whether a cursor's maximum moved backwards; numbers compare as numbers, times by their text form."""
     try:
         return Decimal(now) < Decimal(before)
     except InvalidOperation:
@@ -242,7 +243,7 @@ def went_back(now: str, before: str) -> bool:
 
 
 def _is_gone(load: Load, one: ColumnRead) -> bool:
-    """Whether the source has dropped a column, and nobody has decided yet what becomes of its values."""
+    """Return whether the source has dropped a column, and nobody has decided yet what becomes of its values."""
     return one.source is None and not one.column.retained and one.column.name not in load.read.source.by_name
 
 

@@ -19,7 +19,7 @@ from instep.sync.loading.table_load import Load
 
 
 def system_columns(context: SyncContext, load: Load) -> SystemColumns:
-    """The system columns of a table: those with a key know deleted rows, those without have a row id."""
+    """Return the system columns of a table: those with a key know deleted rows, those without have a row id."""
     prefix = context.naming.prefix
     keyed = bool(load.table.key)
     history = keyed and load.table.history
@@ -41,8 +41,8 @@ def stage_columns(
     only: tuple[str, ...] = (),
     types: Mapping[str, DataType] | None = None,
 ) -> tuple[StageColumn, ...]:
-    """The accepted columns of a read in order (`only` these accepted names, if any); `types` are those of columns that
-    are stored as another one."""
+    """Return the accepted columns of a read in order (`only` these accepted names, if any); `types` are those of
+    columns that are stored as another one."""
     stored = types or {}
     return tuple(
         StageColumn(
@@ -62,7 +62,7 @@ def stage_columns(
 def stage_spec(
     context: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
-    """How the rows of a load become files of the destination table."""
+    """Return how the rows of a load become files of the destination table."""
     kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
     return StageSpec(
         table=load.spec,
@@ -97,8 +97,8 @@ def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageCol
 def key_spec(
     context: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
-    """How the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held here:
-    what has no key is held with its whole row."""
+    """Return how the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held
+    here: what has no key is held with its whole row."""
     columns = stage_columns(load.read, yields, load.table.key, target.types)
     names = {c.name for c in columns}
     fixed = [f for f in target.schema if value_of(f) is not None and f.name not in names]
@@ -119,8 +119,8 @@ def key_spec(
 
 
 def altered_spec(rows: StageSpec, load: Load) -> StageSpec:
-    """How rows of which only some columns are given become files, which the columns' names are in, too: they meet the
-    destination's rows before they are merged."""
+    """Return how rows of which only some columns are given become files, which the columns' names are in, too: they
+    meet the destination's rows before they are merged."""
     own = [c for c in rows.columns if c.source is not None]
     given = StageColumn(GIVEN, String(), String(), GIVEN)
     names = {*(c.name for c in own), *filter(None, vars(rows.system).values())}
@@ -136,7 +136,7 @@ def altered_spec(rows: StageSpec, load: Load) -> StageSpec:
 
 
 def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
-    """The queries of a load: its rows, and its keys if it looks for deleted rows."""
+    """Return the queries of a load: its rows, and its keys if it looks for deleted rows."""
     if load.brought is not None:
         return _operations(load, snapshot)
     if load.changed is not None and load.log is not None:

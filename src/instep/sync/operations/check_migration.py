@@ -91,7 +91,7 @@ class MigrationOutlook:
 
 
 def dialect_of(context: SyncContext) -> str:
-    """The SQL of the connection's source; ProjectError if it has none."""
+    """Return the SQL of the connection's source; ProjectError if it has none."""
     if context.source.kind not in DIALECTS:
         raise ProjectError(
             f"the source of {context.name} is of type {context.source.kind}, which no SQL migrates",
@@ -168,7 +168,7 @@ def _plan(context: SyncContext, found: DetectionResult) -> Plan:
 
 
 def _review(context: SyncContext, decision: Decision, id: str) -> Review:
-    """The change as if it were recorded, so that it can be looked at like one."""
+    """Return the change as if it were recorded, so that it can be looked at like one."""
     change = decision.change
     return Review(
         id,
@@ -214,7 +214,7 @@ def _consequence(
 
 
 def _behind(rehearsal: Rehearsal, change: Change) -> list[int]:
-    """The numbers of the statements that lead to a change: about its column or key, else about its table."""
+    """Return the numbers of the statements that lead to a change: about its column or key, else about its table."""
     names = {r for r in (table_of(change), _ref_before(change)) if r}
     schema = getattr(change, "name", "")
     here = [t for t in rehearsal.touches if names & t.tables or any(ref[0] == schema for ref in t.tables)]

@@ -80,7 +80,7 @@ def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False
 
 
 def leaving(fate: Fate, *, abandon: bool) -> str:
-    """What matters of a deletion, for four_eyes."""
+    """Return what matters of a deletion, for four_eyes."""
     return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
 
 
@@ -132,14 +132,14 @@ def _fate(fate: Fate, left: DeletedConnection) -> str:
 
 
 def _drop_log(context: SyncContext) -> str:
-    """The slot that is gone now, "" if there was none."""
+    """Return the slot that is gone now, "" if there was none."""
     log = log_of(context)
     return context.log.slot if log is not None and context.log and log.drop() else ""
 
 
 def log_of(context: SyncContext) -> ChangeLog | None:
-    """The log that the source's server keeps for this connection alone; one that another connection reads is not its
-    own, whatever its settings say."""
+    """Return the log that the source's server keeps for this connection alone; one that another connection reads is not
+    its own, whatever its settings say."""
     if (
         context.log is None
         or context.log_taken()

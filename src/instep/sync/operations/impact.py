@@ -81,7 +81,7 @@ def looked(context: SyncContext, found: PlanPreview, change: str = "") -> Looked
 
 
 def judged(found: Looked, models: Sequence[Model]) -> ImpactReport:
-    """What they do to the models."""
+    """Return what they do to the models."""
     from instep.lineage.assess import assess
 
     verdicts = assess(models, found.relations)
@@ -173,7 +173,7 @@ class _Edits:
             self._of[ref, name].append(ModelEdit(self._id(decision), kind, text))
 
     def _at(self, ref: Ref, name: str) -> Column | None:
-        """The destination's column of an accepted one."""
+        """Return the destination's column of an accepted one."""
         return next((c for c in self._tables[ref].columns if c.alias == name), None)
 
     def _table_renamed(self, decision: Decision, ref: Ref, change: TableRenamed) -> None:
@@ -225,8 +225,8 @@ def _removal(decision: Decision) -> tuple[Kind, str]:
 
 
 def reads_alike(before: DataType, after: DataType) -> bool:
-    """Whether queries that work with the one work with the other: the same class of type, only wider or narrower; of
-    a struct, every field is still there."""
+    """Return whether queries that work with the one work with the other: the same class of type, only wider or
+    narrower; of a struct, every field is still there."""
     if isinstance(before, Array) and isinstance(after, Array):
         return reads_alike(before.element, after.element)
     if isinstance(before, Struct) and isinstance(after, Struct):

@@ -128,7 +128,7 @@ def _table(context: SyncContext, path: str) -> tuple[Table, Ref]:
 
 
 def prepare(context: SyncContext, path: str, snapshot: int | None = None, at: datetime | None = None) -> RestorePreview:
-    """What putting a table back does: to a snapshot, or to what it was `at` a time. Writes nothing.
+    """Return what putting a table back does: to a snapshot, or to what it was `at` a time. Writes nothing.
 
     Raises InstepError if there is no such snapshot, Blocked with the reason if the table cannot be put back to it.
     """
@@ -157,14 +157,14 @@ def prepare(context: SyncContext, path: str, snapshot: int | None = None, at: da
 
 
 def _starts_later(context: SyncContext, table: Table, point: Savepoint) -> bool:
-    """Whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that came
-    after the savepoint would be missed."""
+    """Return whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that
+    came after the savepoint would be missed."""
     then = json.loads(point.cursor).get("column") if point.cursor else None
     return bool(table.cursor and settings_of(context, table).start) and then != table.cursor
 
 
 def _interrupted(context: SyncContext, ref: Ref) -> str:
-    """The run that made the table's last commit, if that was a restore which is not on record."""
+    """Return the run that made the table's last commit, if that was a restore which is not on record."""
     state = context.destination.state(ref)
     with suppress(InstepError):
         if state and context.store.runs.get(state.run).kind == "restore" and not context.store.runs.tables(state.run):

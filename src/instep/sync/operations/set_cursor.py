@@ -67,7 +67,7 @@ class NewCursor:
 
 
 def prepare(context: SyncContext, path: str, column: str | None, start: str = "") -> NewCursor:
-    """What the change does; asks the source for the column's newest value and its NULLs, and writes nothing.
+    """Return what the change does; asks the source for the column's newest value and its NULLs, and writes nothing.
 
     Raises InstepError for a table, column or value that is not there or cannot be one, Blocked if the project file
     names the table's cursor, or rows would be missed.

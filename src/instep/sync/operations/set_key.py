@@ -111,7 +111,7 @@ def _numbers(count: RowCounts) -> dict[str, int]:
 
 
 def prepare(context: SyncContext, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
-    """What the change does; reads the key's columns on both sides and writes nothing.
+    """Return what the change does; reads the key's columns on both sides and writes nothing.
 
     Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
     if something else about the table has to be decided first.
@@ -207,7 +207,7 @@ def _instead(made: Rekeying) -> str:
 
 
 def _keep(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, int]:
-    """The old rows under a name of their own; the first that is free, or has these very rows."""
+    """Return the old rows under a name of their own; the first that is free, or has these very rows."""
     if made.way != "rebuild" or not made.rows:
         return None, 0
     if not isinstance(context.destination, Keeps):

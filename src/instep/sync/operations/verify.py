@@ -362,7 +362,7 @@ def _compared(
 
 
 def keeps_rows(context: SyncContext, read: TableRead) -> bool:
-    """Whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
+    """Return whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
     choice = choose(read.table, context.settings(read.table))
     return bool(read.table.key) and choice.mode in ("upsert", "cdc") and choice.deletes == "ignore"
 
@@ -370,7 +370,7 @@ def keeps_rows(context: SyncContext, read: TableRead) -> bool:
 def source_rows(
     context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: OnQuarantined = lambda held: None
 ) -> pa.RecordBatchReader:
-    """The table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
+    """Return the table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
     ref = destination_ref(read.table, context.naming)
     load = Load(number, read, ref, choose(read.table, context.settings(read.table)), "overwrite")
     target = context.destination.target(ref)
@@ -396,7 +396,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def destination_rows(context: SyncContext, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """The rows that stand: those marked as deleted are left out, and versions that have ended."""
+    """Return the rows that stand: those marked as deleted are left out, and versions that have ended."""
     mark = f"{context.naming.prefix}{'current' if read.table.history else 'deleted'}"
     ref = destination_ref(read.table, context.naming)
     if not read.table.key:
@@ -428,8 +428,9 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
 def _differing(
     context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
 ) -> dict[str, tuple[int, list[str]]]:
-    """How many rows are on one side only, differ, or are not as many on both sides, and the first keys of them. Without
-    any of these, but for rows that are only in the destination, both sides hold the same rows of the same keys."""
+    """Return how many rows are on one side only, differ, or are not as many on both sides, and the first keys of them.
+    Without any of these, but for rows that are only in the destination, both sides hold the same rows of the same
+    keys."""
     with row_comparison(read, columns) as found:
         found.load("source", source_rows(context, snapshot, read, number))
         found.load("destination", destination_rows(context, read, columns))

@@ -75,7 +75,7 @@ def holdings(
 
 
 def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
-    """The accepted tables that are in the destination and ours."""
+    """Return the accepted tables that are in the destination and ours."""
     accepted = {t.path: t for t in context.store.accepted.catalog(context.name).tables if t.alias}
     for path in sorted(set(only) - set(accepted)):
         raise unknown_table(f"connection {context.name} has no table", path, accepted)
@@ -86,7 +86,7 @@ def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Re
 
 
 def guard(context: SyncContext, table: Table, entry: QuarantineEntry) -> QuarantineEntry:
-    """The entry without what may not be told of it: a column may have been switched off or hashed since."""
+    """Return the entry without what may not be told of it: a column may have been switched off or hashed since."""
     hide = _hider(context, table)
     key = compact_json({path: hide(path, text) for path, text in json.loads(entry.key).items()})
     original = entry.original
@@ -130,7 +130,7 @@ def discard(context: SyncContext, tables: Collection[str] = (), ids: Collection[
 
 
 def _named(tables: Collection[str], ids: Collection[str]) -> str:
-    """Which entries, without telling what they hold; thousands of ids by a digest of them."""
+    """Return which entries, without telling what they hold; thousands of ids by a digest of them."""
     if not ids:
         return f"all of {', '.join(sorted(tables)) or 'every table'}"
     known = ",".join(sorted(ids))
@@ -138,7 +138,7 @@ def _named(tables: Collection[str], ids: Collection[str]) -> str:
 
 
 def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> list[str]:
-    """The ids of a table's entries, settled ones too, of the rows with this key (texts by column).
+    """Return the ids of a table's entries, settled ones too, of the rows with this key (texts by column).
 
     Raises RunInProgress while a run of the connection is alive, whose entries are not known yet."""
     context.store.runs.check_idle(context.name)

@@ -94,7 +94,7 @@ class _Columns:
         return [self.table.by_name[k].alias or k for k in self.table.key]
 
     def place(self, path: str, entry: QuarantineEntry) -> str:
-        """The destination's name of what was the accepted column `path` when the entry was held."""
+        """Return the destination's name of what was the accepted column `path` when the entry was held."""
         recorded = json.loads(entry.fields).get(path, 0)
         known = self.table.by_name.get(path)
         name = self.by_id.get(recorded) or ((known.alias or known.name) if known else "")
@@ -124,7 +124,7 @@ class _Columns:
         return {self.place(path, entry): text for path, text in texts.items()}
 
     def number(self, texts: Texts) -> int:
-        """The number of a key; the same for keys that are equal as values."""
+        """Return the number of a key; the same for keys that are equal as values."""
         if set(texts) != set(self.key):
             raise StillInvalid(f"the key of the table is {', '.join(self.key)} by now")
         if any(texts[k] is None for k in self.key):

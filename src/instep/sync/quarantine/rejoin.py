@@ -39,7 +39,7 @@ class Rejoined:
 
 
 def rejoin(made: Recast, met: RowLookup, schema: pa.Schema, prefix: str, now: datetime | None = None) -> Rejoined:
-    """What becomes of the entries; `now` is the moment of the run."""
+    """Return what becomes of the entries; `now` is the moment of the run."""
     work = _RejoinBatches(met, schema, prefix, now or datetime.now(UTC))
     by_place: dict[tuple[int, str], list[Cell]] = defaultdict(list)
     for cell in made.cells:
@@ -138,7 +138,7 @@ class _RejoinBatches:
         return self.stamped(pa.table(columns, schema=self.schema), self.cleared(rows))
 
     def cleared(self, rows: Sequence[int]) -> list[str | None]:
-        """The rows' notes without those of the values that they have again."""
+        """Return the rows' notes without those of the values that they have again."""
         return [_without(self.notes[at], {c.entry.name for c in self.fills[at].values()}) for at in rows]
 
     def inserted(self) -> pa.Table:
@@ -166,7 +166,7 @@ def _set(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 def _filled(column: pa.ChunkedArray, values: Mapping[int, pa.Array]) -> pa.ChunkedArray:
-    """The column with some of its values replaced, whatever their type."""
+    """Return the column with some of its values replaced, whatever their type."""
     if not values:
         return column
     order = np.arange(len(column))

@@ -160,5 +160,5 @@ def _look(
 
 
 def total(done: Sequence[Replayed]) -> dict[str, int]:
-    """How many entries were replayed, superseded and are still held."""
+    """Return how many entries were replayed, superseded and are still held."""
     return {word: sum(len(getattr(d, word)) for d in done) for word in _WORDS}

@@ -65,9 +65,9 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 def make_plan(
     context: SyncContext, detection: DetectionResult, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
 ) -> Plan:
-    """What applying the decisions does; touches nothing. What the destination cannot take waits in it for a review.
-    `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync tries
-    again."""
+    """Return what applying the decisions does; touches nothing. What the destination cannot take waits in it for a
+    review. `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync
+    tries again."""
     stuck = {**stuck, **failing}
     check_unmoved(context)
     before, guards = detection.accepted, _guards(context, detection.accepted)
@@ -129,7 +129,7 @@ def _drawn(
 
 
 def _guards(context: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
-    """What the destination's own layout of its tables stands on."""
+    """Return what the destination's own layout of its tables stands on."""
     refs = sorted(destination_ref(t, context.naming) for t in accepted.tables)
     return context.destination.guards(refs) if isinstance(context.destination, Guarded) else {}
 
@@ -152,12 +152,12 @@ def _desired(context: SyncContext, accepted: Catalog) -> Catalog:
 
 
 def _refs(context: SyncContext, *catalogs: Catalog) -> set[Ref]:
-    """The destination tables of accepted catalogs."""
+    """Return the destination tables of accepted catalogs."""
     return {destination_ref(t, context.naming) for c in catalogs for t in c.tables}
 
 
 def _accepted(context: SyncContext, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
-    """The same by the accepted names of the destination's tables."""
+    """Return the same by the accepted names of the destination's tables."""
     places = {t.ref: destination_ref(t, context.naming) for c in catalogs for t in c.tables}
     return {ref: by_place[place] for ref, place in places.items() if place in by_place}
 
@@ -299,7 +299,7 @@ def _accept(
 
 
 def _keep(context: SyncContext, made: Plan, why: str, answered: Set[str]) -> int:
-    """The accepted catalog and the destination's tables as they are now; answers the accepted version."""
+    """Return the accepted catalog and the destination's tables as they are now; answers the accepted version."""
     store, run = context.store, context.run.id if context.run else ""
     own(context, made)
     version = store.accepted.add(context.name, made.after, who=context.who, why=why, run=run).version

@@ -67,7 +67,7 @@ def why_whole(context: SyncContext, table: Table, column: str) -> str:
 
 
 def whole_tables(context: SyncContext) -> dict[Ref, str]:
-    """The accepted tables that a backfill wants whole, and why if one wanted less."""
+    """Return the accepted tables that a backfill wants whole, and why if one wanted less."""
     accepted = context.store.accepted.catalog(context.name)
     found: dict[Ref, str] = {}
     for wanted in context.store.backfills.waiting(context.name):
@@ -130,7 +130,7 @@ def estimate(context: SyncContext, table: Table, columns: Mapping[str, int], row
 
 
 def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) -> FillEstimate:
-    """The source's side of it. Without bytes, rows of the usual width are assumed."""
+    """Return the source's side of it. Without bytes, rows of the usual width are assumed."""
     wanted = weight([table.by_name[n] for n in (*table.key, *columns)]) if columns else weight(table.live)
     read = int(bytes * wanted / max(weight(table.live), 1)) if bytes else rows * wanted
     return FillEstimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
@@ -182,8 +182,8 @@ def held_up(context: SyncContext, table: Table) -> str:
 
 
 def check_columns(context: SyncContext, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:
-    """The accepted table and columns that a person names; InstepError for what is not there or cannot be filled, unless
-    the source is a stream: that sends the whole table again."""
+    """Return the accepted table and columns that a person names; InstepError for what is not there or cannot be filled,
+    unless the source is a stream: that sends the whole table again."""
     tables = {t.path: t for t in context.store.accepted.catalog(context.name).tables if not t.retained}
     if (table := tables.get(path)) is None:
         hint = did_you_mean(path, tables, "see `instep status` for the tables that are synced")

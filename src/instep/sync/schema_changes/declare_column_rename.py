@@ -71,7 +71,7 @@ class ColumnRenamePlan:
 
 
 def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
-    """What mapping `old` to `new` (table.column both) does; writes nothing.
+    """Return what mapping `old` to `new` (table.column both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
     another, or their values would not be kept as they are (types, keys, hashing), or while operations on it wait.
@@ -175,8 +175,8 @@ def _check_held(context: SyncContext, table: Table, old: Column) -> None:
 def _check(
     context: SyncContext, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]
 ) -> Column | None:
-    """The accepted column that reads `new` already, if there is one; Blocked if they cannot be one column. `silent`
-    columns of the source do not come any more."""
+    """Return the accepted column that reads `new` already, if there is one; Blocked if they cannot be one column.
+    `silent` columns of the source do not come any more."""
     name, now = f"{table.path}.{old.name}", f"{source.path}.{new.name}"
     reading = {b.name: a for a, b in pair_columns(table, source).same}
     if any(a.name == old.name for a in reading.values()) and not old.retained and old.name not in silent:
@@ -223,8 +223,8 @@ def _plan(
 
 
 def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> Sequence[Change]:
-    """What leads from the accepted table to the mapped one: the old column is back, the one that was loaded meanwhile
-    is kept, then the rename."""
+    """Return what leads from the accepted table to the mapped one: the old column is back, the one that was loaded
+    meanwhile is kept, then the rename."""
     ref, live = table.ref, replace(old, retained=False)
     changes: list[Change] = [ColumnAdded(ref, live, table.columns.index(old))] if old.retained else []
     if interim is not None:
@@ -238,13 +238,13 @@ def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> 
 
 
 def _facade(table: Table, old: Column, new: Column, interim: Column | None) -> Table:
-    """The table as if nothing but this had happened at the source: other changes of it wait as before."""
+    """Return the table as if nothing but this had happened at the source: other changes of it wait as before."""
     columns = [c for c in table.live if c.name != old.name and c is not interim]
     return replace(table, columns=(*columns, replace(new, key=old.key)))
 
 
 def _without_twins(table: Table, new: Column) -> Table:
-    """The id of the new column is that of the mapped one alone."""
+    """Return the id of the new column is that of the mapped one alone."""
     columns = (replace(c, id=None) if c.retained and c.id == new.id else c for c in table.columns)
     return replace(table, columns=tuple(columns))
 
@@ -269,7 +269,7 @@ def _names(context: SyncContext, ref: Ref) -> frozenset[str]:
 
 
 def pair_of(review: Review) -> tuple[str, str]:
-    """The two paths, of columns or tables, that a proposal is about; InstepError for another change."""
+    """Return the two paths, of columns or tables, that a proposal is about; InstepError for another change."""
     change = change_from_dict(review.change)
     if review.rule == PROPOSAL and isinstance(change, TableRenamed):
         return change.before.path, change.after.path

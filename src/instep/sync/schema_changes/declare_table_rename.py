@@ -60,7 +60,7 @@ class MappedTable:
 
 
 def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
-    """What mapping `old` to `new` (schema.table both) does; writes nothing.
+    """Return what mapping `old` to `new` (schema.table both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old table is still at the source, or the two cannot be
     one: another key, columns of one name whose types do not fit or that only one side hashes, a table that is
@@ -135,7 +135,7 @@ def _named(catalog: Catalog, path: str, where: str) -> Table:
 
 
 def _check(context: SyncContext, accepted: Catalog, seen: Catalog, old: Table, new: Table) -> Table | None:
-    """The accepted table that reads `new` already, if there is one; Blocked if they cannot be one table."""
+    """Return the accepted table that reads `new` already, if there is one; Blocked if they cannot be one table."""
     reading = {b.ref: a for a, b in pair(accepted, seen).same}
     if not old.retained and any(a.ref == old.ref for a in reading.values()):
         raise Blocked(f"{old.path} is still at the source", hint="only what the source has dropped can be mapped")
@@ -197,7 +197,7 @@ def _changes(old: Table, new: Table, interim: Table | None) -> Sequence[Change]:
 
 
 def _taken(table: Table, new: Table) -> Table:
-    """The accepted table with the identity of the source's; ids of another table's columns say nothing."""
+    """Return the accepted table with the identity of the source's; ids of another table's columns say nothing."""
     ids = {c.name: c.id for c in new.columns}
     columns = tuple(replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)
     return replace(unbound(table), id=new.id, kind=new.kind, columns=columns)

@@ -97,7 +97,7 @@ def _impact(context: SyncContext, made: Plan) -> dict[Ref, Impact]:
 
 
 def _choices(context: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:
-    """How tables are synced, and of those whose settings do not fit why a sync refuses them."""
+    """Return how tables are synced, and of those whose settings do not fit why a sync refuses them."""
     found, refused = {}, []
     for table in accepted.tables:
         if table.retained:

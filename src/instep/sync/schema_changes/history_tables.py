@@ -19,9 +19,9 @@ _MIXES = (KeyChanged, KeyRemoved, TableReplaced)
 
 
 def with_history(context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Catalog:
-    """The accepted catalog that a plan leads to, with the tables that keep their history from now on. One that does so
-    goes on, whatever the settings say: its versions would be in the way of its keys. A table that is replaced by
-    another one of its key goes on, too: rows that the other one does not have end."""
+    """Return the accepted catalog that a plan leads to, with the tables that keep their history from now on. One that
+    does so goes on, whatever the settings say: its versions would be in the way of its keys. A table that is replaced
+    by another one of its key goes on, too: rows that the other one does not have end."""
     same = {after.by_ref[ref].ref: old.generation for ref, old in _replaced(decisions, before, after)}
     kept = (replace(t, generation=same.get(t.ref, t.generation)) for t in after.tables)
     return Catalog.of(replace(t, history=True) if _begins(context, t) else t for t in kept)

@@ -70,7 +70,7 @@ def _entries(context: SyncContext, detection: DetectionResult, rows: int, only: 
 
 
 def accepted_column(table: Table, before: Column) -> Column | None:
-    """The accepted column, which a rename in the same list may call otherwise."""
+    """Return the accepted column, which a rename in the same list may call otherwise."""
     same = [c for c in table.columns if (before.id and c.id == before.id) or c.name == before.name]
     return same[0] if same else None
 

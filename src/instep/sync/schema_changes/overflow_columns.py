@@ -32,7 +32,7 @@ def held_columns(context: SyncContext, detection: DetectionResult) -> dict[Ref, 
 
 
 def record_extra(context: SyncContext, after: Catalog, detection: DetectionResult) -> Catalog:
-    """The accepted catalog that a plan leads to, with the names of what is kept as JSON."""
+    """Return the accepted catalog that a plan leads to, with the names of what is kept as JSON."""
     source = pair_tables((t for t in after.tables if not t.retained), detection.source)
     return with_extra(after, held_columns(context, detection), source, _let_go(detection))
 
@@ -47,8 +47,8 @@ def _let_go(detection: DetectionResult) -> dict[Ref, set[str]]:
 
 
 def extra_reads(on: Selection, read: TableRead, held: Iterable[str]) -> tuple[ColumnRead, ...]:
-    """How a table's extra columns are read: under names that no accepted column has. One that is off by now, or that
-    the source has no more, is left out."""
+    """Return how a table's extra columns are read: under names that no accepted column has. One that is off by now, or
+    that the source has no more, is left out."""
     if read.table.extra is None:
         return ()
     taken, found = {c.column.name for c in read.columns}, []
@@ -90,6 +90,6 @@ def only_copies(read: TableRead, backfills: Iterable[Backfill]) -> tuple[str, ..
 
 
 def is_read(backfill: Backfill, reads: Mapping[Ref, TableRead]) -> bool:
-    """Whether the source still feeds the column that a backfill is for."""
+    """Return whether the source still feeds the column that a backfill is for."""
     read = reads.get(backfill.table)
     return read is not None and backfill.column in {c.column.name for c in read.columns if c.source is not None}

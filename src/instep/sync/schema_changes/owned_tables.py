@@ -32,7 +32,7 @@ def _as_shard(name: str) -> str:
 
 
 def _space(context: SyncContext) -> str:
-    """Where a connection's names are its own: the namespace, or its shard of it."""
+    """Return where a connection's names are its own: the namespace, or its shard of it."""
     return f"{context.naming.namespace}{OF}{context.shard}" if context.shard else context.naming.namespace
 
 
@@ -42,7 +42,7 @@ def _held(context: SyncContext, ref: Ref) -> Ref:
 
 
 def taken(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
-    """Those of the destination tables that another connection owns, and why they are left alone."""
+    """Return those of the destination tables that another connection owns, and why they are left alone."""
     held = {_held(context, ref): ref for ref in refs}
     owners = context.store.names.owners(context.destination_name, held)
     return {

@@ -28,12 +28,12 @@ Side = tuple[Ref, str]
 
 
 def rename_of(made: Plan) -> Rename:
-    """The one that the plan of a mapping carries out."""
+    """Return the one that the plan of a mapping carries out."""
     return next(d.change for d in made.decisions if isinstance(d.change, Rename))
 
 
 def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
-    """The proposal of this very rename, else a change of its own; approved."""
+    """Return the proposal of this very rename, else a change of its own; approved."""
     if found := _proposal(context, *_sides(rename)):
         return context.store.reviews.decide(found.id, "approved", who)
     table = rename.after.ref if isinstance(rename, TableRenamed) else rename.table

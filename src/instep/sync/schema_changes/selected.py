@@ -26,7 +26,7 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
 
 
 def sides_now(context: SyncContext) -> SelectionSides:
-    """What is selected by now: people may have switched something since the run began."""
+    """Return what is selected by now: people may have switched something since the run began."""
     if not (switches := context.store.switches.of(context.name)):
         return SelectionSides(context.said, context.said)
     seen = context.store.discoveries.get(context.name)

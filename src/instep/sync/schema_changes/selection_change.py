@@ -271,7 +271,7 @@ def _refusal(one: ReselectedColumn) -> Blocked:
 
 
 def _has_cursor(context: SyncContext, one: ReselectedColumn) -> bool:
-    """Whether a sync reads some of the rows only. A stream sends what it sends."""
+    """Return whether a sync reads some of the rows only. A stream sends what it sends."""
     try:
         choice = choose(one.table, context.settings(one.table))
     except ProjectError:

@@ -16,8 +16,8 @@ RENAMES = ("column.renamed", "table.renamed")
 
 
 def of_shard(context: SyncContext, shard: str) -> SyncContext:
-    """The connection as one shard of its tables: a rename waits for a person where a policy's preset would apply it, as
-    the others do not follow it."""
+    """Return the connection as one shard of its tables: a rename waits for a person where a policy's preset would apply
+    it, as the others do not follow it."""
     destination, column = context.destination, shard_column(context.naming.prefix)
     if isinstance(destination, Shares) and not why_no_shards(destination):
         destination = sharded(destination, shard, context.naming.prefix)
@@ -26,7 +26,7 @@ def of_shard(context: SyncContext, shard: str) -> SyncContext:
 
 
 def why_no_shards(destination: object) -> str:
-    """What of its settings keeps a destination from sharing tables; "" if nothing does."""
+    """Return what of its settings keeps a destination from sharing tables; "" if nothing does."""
     return destination.why_no_shards if isinstance(destination, SharesSome) else ""
 
 
@@ -37,7 +37,7 @@ def _asking(policy: Policy) -> Policy:
 
 
 def unable(context: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
-    """All tables of a shard whose destination cannot keep it apart from others, and why they are left alone."""
+    """Return all tables of a shard whose destination cannot keep it apart from others, and why they are left alone."""
     if not context.shard or isinstance(context.destination, Shared):
         return {}
     plain = f"{context.destination.kind} cannot hold the rows of several connections in one table"
@@ -58,7 +58,7 @@ def shared_offences(context: SyncContext, made: Plan) -> dict[Ref, str]:
 
 
 def with_shards(context: SyncContext, made: Plan) -> Plan:
-    """The plan, with remarks on which shards lack the columns that it names."""
+    """Return the plan, with remarks on which shards lack the columns that it names."""
     if not isinstance(context.destination, Shared):
         return made
     return replace(made, remarks=(*made.remarks, *context.destination.remarks(made.steps)))

@@ -37,8 +37,8 @@ class _LayoutChange:
 
 
 def with_layouts(context: SyncContext, made: Plan) -> Plan:
-    """The plan with a step for each table whose layout is not the one that the settings say; what cannot be is noted
-    and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
+    """Return the plan with a step for each table whose layout is not the one that the settings say; what cannot be is
+    noted and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
     tables = [t for t in made.after.tables if not t.retained]
     said = [(t, context.settings(t)) for t in tables]
     able = context.destination

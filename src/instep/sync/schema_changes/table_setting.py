@@ -46,7 +46,8 @@ class SettingTable:
         return column, now
 
     def retyped(self, key: Sequence[str]) -> dict[str, DataType]:
-        """The types that the source has given to accepted columns of a key, by name; wider ones take all values."""
+        """Return the types that the source has given to accepted columns of a key, by name; wider ones take all
+        values."""
         pairs = ((a, b) for a, b in pair_columns(self.table, self.settled).same if a.name in key)
         return {a.name: b.type for a, b in pairs if a.type != b.type and not widens(a.type, b.type)}
 
@@ -69,7 +70,7 @@ class SettingTable:
 
 
 def find_table(context: SyncContext, path: str) -> SettingTable:
-    """The accepted table of this path (`schema.table`), as it is at the source now.
+    """Return the accepted table of this path (`schema.table`), as it is at the source now.
 
     Raises InstepError if there is none, Blocked if it is gone, renamed or replaced there and that is not decided.
     """
@@ -96,7 +97,7 @@ def find_table(context: SyncContext, path: str) -> SettingTable:
 
 
 def recorded_tables(context: SyncContext, changed: Catalog) -> Catalog:
-    """The destination's tables as they were recorded last, with these as they become."""
+    """Return the destination's tables as they were recorded last, with these as they become."""
     last = context.store.schemas.latest(context.name, "destination") or Catalog()
     for table in changed.tables:
         last = last.put(table)

@@ -91,7 +91,8 @@ class UndoPlan:
 
 
 def find(context: SyncContext, what: str) -> list[Review]:
-    """The applied changes that `what` names: one by its id, those of a run (`r-...`) or of a stored plan (`p-...`).
+    """Return the applied changes that `what` names: one by its id, those of a run (`r-...`) or of a stored plan
+    (`p-...`).
 
     Raises InstepError if there is none, Conflict for a change that was not applied.
     """
@@ -117,7 +118,7 @@ def find(context: SyncContext, what: str) -> list[Review]:
 
 
 def undone(context: SyncContext, id: str) -> int | None:
-    """The accepted version that took this change back, unless it was applied again."""
+    """Return the accepted version that took this change back, unless it was applied again."""
     types = ("change.applied", "change.undone")
     events = context.store.events.latest(connection=context.name, types=types, limit=1_000_000)
     last = next((e for e in events if e.data["change"] == id), None)
@@ -209,7 +210,7 @@ def _tables(context: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
 
 
 def _applied(context: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
-    """The changes with the accepted catalogs around the version that brought each."""
+    """Return the changes with the accepted catalogs around the version that brought each."""
     events = context.store.events.latest(connection=context.name, types=("change.applied",), limit=1_000_000)
     versions = {e.data["change"]: int(e.data["version"]) for e in reversed(events)}
     catalogs: dict[int, Catalog] = {0: Catalog()}
@@ -239,7 +240,8 @@ Extra = dict[Ref, list[tuple[Step, Column]]]
 
 
 def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Catalog) -> tuple[Extra, list[str]]:
-    """The steps that no plan makes by itself, by destination table: dropped columns come back, wider ones narrow."""
+    """Return the steps that no plan makes by itself, by destination table: dropped columns come back, wider ones
+    narrow."""
     extra: Extra = {}
     limits: list[str] = []
     for change, (ref, name) in undoing.undropped.items():
@@ -274,13 +276,13 @@ def _desired_column(context: SyncContext, table: Table, name: str) -> tuple[Ref,
 
 
 def _found(there: Catalog, made: Plan, ref: Ref) -> Table | None:
-    """The destination's table that will be called so, as it is."""
+    """Return the destination's table that will be called so, as it is."""
     moved = {c.after.ref: c.before.ref for s in made.steps if isinstance(c := s.change, TableRenamed)}
     return there.get(moved.get(ref, ref))
 
 
 def _held(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
-    """The column as the destination holds it today, whatever it will be called."""
+    """Return the column as the destination holds it today, whatever it will be called."""
     moved = {
         c.after.name: c.before.name for s in made.steps if s.table == ref and isinstance(c := s.change, ColumnRenamed)
     }
@@ -313,7 +315,7 @@ def _check_fits(context: SyncContext, change: str, ref: Ref, old: Column, column
 
 
 def _with(made: Plan, extra: Extra) -> Plan:
-    """The plan with these steps after those of the same table."""
+    """Return the plan with these steps after those of the same table."""
     steps, wanted = list(made.steps), made.wanted
     for ref, more in extra.items():
         last = max((i for i, s in enumerate(steps) if s.table == ref), default=len(steps) - 1)

@@ -48,12 +48,12 @@ _FOLDER = re.compile(r"/[^/]*-fill((?:-\d+)+)/[^/]*$")
 
 
 def folder_name(run: str, numbers: Sequence[int]) -> str:
-    """Where a run writes the files that these backfills have been through."""
+    """Return where a run writes the files that these backfills have been through."""
     return f"{run}-fill-{'-'.join(str(n) for n in sorted(numbers))}"
 
 
 def been_through(path: str) -> frozenset[int]:
-    """The backfills that have been through a data file."""
+    """Return the backfills that have been through a data file."""
     match = _FOLDER.search(path)
     return frozenset(int(n) for n in match[1].split("-")[1:]) if match else frozenset()
 
@@ -208,7 +208,7 @@ class _Fill:
 
 
 def _ordered_by(table: Table, fill: Fill) -> str:
-    """The column by whose values files differ: that of the shard has one."""
+    """Return the column by whose values files differ: that of the shard has one."""
     return next(k for k in fill.key if not isinstance(table, ShardTable) or k != table.within[0])
 
 
@@ -217,13 +217,13 @@ def _part_of(table: Table, fill: Fill) -> Any:
 
 
 def _light(table: Table) -> Any:
-    """The table's metadata as far as reading a file needs it."""
+    """Return the table's metadata as far as reading a file needs it."""
     nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
     return table.metadata.model_copy(update={**nothing, "current_snapshot_id": None})
 
 
 def _range(file: DataFile, field: int, kind: Any) -> Span:
-    """The least and greatest key of a file, as far as its metrics tell."""
+    """Return the least and greatest key of a file, as far as its metrics tell."""
     low, high = (file.lower_bounds or {}).get(field), (file.upper_bounds or {}).get(field)
     if low is None or high is None or not isinstance(kind, PrimitiveType) or isinstance(kind, DecimalType):
         return None

@@ -85,7 +85,7 @@ class Rewritten:
 
 
 def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewritten]:
-    """The files of the part that change; the others are not written."""
+    """Return the files of the part that change; the others are not written."""
     work = _FillRun(part, load_file_io(dict(part.io), part.spec.location))
     done = []
     for number, found in sorted(_found(work).items()):
@@ -176,8 +176,8 @@ def _found(work: _FillRun) -> dict[int, _FilledRows]:
 
 
 def _lacking(work: _FillRun) -> pa.RecordBatchReader:
-    """The keys (k0, ...) of rows that lack a value, with the file (f), the place in it (p), which columns lack one
-    (u0, ...) and the note (m)."""
+    """Return the keys (k0, ...) of rows that lack a value, with the file (f), the place in it (p), which columns lack
+    one (u0, ...) and the note (m)."""
     part = work.part
     keys, count = work.kinds(part.key), len(part.columns)
     names = ["f", "p", *(f"k{i}" for i in range(len(keys))), *(f"u{i}" for i in range(count)), "m"]
@@ -205,7 +205,8 @@ def _lacking(work: _FillRun) -> pa.RecordBatchReader:
 
 
 def _met(db: duckdb.DuckDBPyConnection, part: FillTask, staged: pa.Table) -> Mapping[str, Any]:
-    """The rows that get a value, or a note, from these staged rows: f and p as in `_lacking`, n the staged row."""
+    """Return the rows that get a value, or a note, from these staged rows: f and p as in `_lacking`, n the staged
+    row."""
     names = ["n", *(f"k{i}" for i in range(len(part.key))), *(f"s{i}" for i in range(len(part.columns))), "m"]
     columns = [
         pa.array(np.arange(len(staged))),
@@ -225,7 +226,7 @@ def _met(db: duckdb.DuckDBPyConnection, part: FillTask, staged: pa.Table) -> Map
 
 
 def _names(side: str, column: str) -> str:
-    """Whether the note of a row names a column."""
+    """Return whether the note of a row names a column."""
     text = compact_json({"field": column})[1:-1].replace("'", "''")
     return f"coalesce(contains({side}.m, '{text}'), false)"
 
@@ -266,7 +267,7 @@ def _batch(part: FillTask, batch: pa.RecordBatch, here: Any, values: pa.Table) -
 
 
 def _first(old: pa.Array, new: pa.Array) -> pa.Array:
-    """The old values, and the new ones where there is none."""
+    """Return the old values, and the new ones where there is none."""
     place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
     if not old.null_count:
         return old
@@ -276,7 +277,7 @@ def _first(old: pa.Array, new: pa.Array) -> pa.Array:
 
 
 def _notes(part: FillTask, columns: Mapping[str, pa.Array], hit: Any, staged: pa.ChunkedArray) -> pa.Array:
-    """The notes of the batch: a column that has a value now is not noted any more, one that did not fit is."""
+    """Return the notes of the batch: a column that has a value now is not noted any more, one that did not fit is."""
     old = columns[part.meta]
     if old.null_count == len(old) and staged.null_count == len(staged):
         return old

@@ -129,7 +129,7 @@ def _commit(
 
 
 def _filled(old: pa.Array, new: pa.Array) -> pa.Array:
-    """The old values, and the new ones where there is none."""
+    """Return the old values, and the new ones where there is none."""
     rows = np.arange(len(old))
     place = np.where(np.asarray(old.is_valid()), rows, rows + len(old))
     return pa.concat_arrays([old, new]).take(pa.array(place))

@@ -42,7 +42,7 @@ def refill(lake: Lake, ref: Ref, column: str, commit: Commit) -> int:
 
 
 def _lost(table: IcebergTable, key: tuple[str, ...], column: str, snapshot: int) -> pa.Table:
-    """The keys of rows without a value that had one in the snapshot, with that value under the name `OLD`."""
+    """Return the keys of rows without a value that had one in the snapshot, with that value under the name `OLD`."""
     now = table.scan(row_filter=IsNull(term=Reference(column)), selected_fields=key).to_arrow()
     at = table.metadata.snapshot_by_id(snapshot)
     name = _name_in(table, at.schema_id if at else None, column)
@@ -65,7 +65,7 @@ def _name_in(table: IcebergTable, schema: int | None, column: str) -> str:
 
 
 def _names_in(table: IcebergTable, schema: int | None, columns: tuple[str, ...]) -> list[str]:
-    """What columns were called in an older schema of the table."""
+    """Return what columns were called in an older schema of the table."""
     then = table.schemas().get(schema, table.schema()) if schema is not None else table.schema()
     return [then.find_column_name(table.schema().find_field(c).field_id) or c for c in columns]
 

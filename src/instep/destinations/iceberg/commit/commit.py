@@ -102,7 +102,7 @@ class TableCommit:
         return self._snapshot(_ReplaceAll(self._staged, self._table, summary), files)
 
     def _said(self, summary: Mapping[str, str]) -> dict[str, str]:
-        """The summary, with the shard whose rows are changed."""
+        """Return the summary, with the shard whose rows are changed."""
         return {**summary, **marked(self._table)}
 
     def delta(self, files: Iterable[DataFile], deletes: Deletes, summary: Mapping[str, str]) -> int:
@@ -188,7 +188,7 @@ class TableCommit:
 
 
 def marked(table: Table) -> dict[str, str]:
-    """What the summaries of a shard's snapshots say."""
+    """Return what the summaries of a shard's snapshots say."""
     return {SHARD: table.within[1]} if isinstance(table, ShardTable) else {}
 
 
@@ -223,7 +223,7 @@ class _ReplaceAll(Producer, _OverwriteFiles):
 
 
 def new_table(catalog: Catalog, ref: Ref, schema: Schema, location: str, properties: Mapping[str, str]) -> TableCommit:
-    """The creation of a table, to be landed by `land_new`, with its first files if they are there already."""
+    """Return the creation of a table, to be landed by `land_new`, with its first files if they are there already."""
     updates = creation(schema, location, properties)
     metadata = update_table_metadata(no_metadata(), updates, enforce_validation=True)
     io = load_file_io(properties=catalog.properties, location=location)

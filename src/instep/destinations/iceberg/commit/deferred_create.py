@@ -69,7 +69,7 @@ def _name(location: str) -> str:
 
 
 def _is_of(runs: Collection[str], names: Sequence[str]) -> bool:
-    """Whether nobody but these runs has staged there, and they have."""
+    """Return whether nobody but these runs has staged there, and they have."""
     return bool(names) and all(any(name == run or name.startswith(f"{run}-") for run in runs) for name in names)
 
 
@@ -87,7 +87,7 @@ def _remove(lake: Lake, locations: set[str]) -> None:
 
 
 def _found(lake: Lake, namespace: str) -> list[str]:
-    """The folders that were there before this process began one; looked up once."""
+    """Return the folders that were there before this process began one; looked up once."""
     known = lake.births.abandoned
     if namespace not in known:
         known[namespace] = children(lake.place_of(namespace), lake.io())

@@ -24,8 +24,8 @@ TAG = "instep-fence-"
 
 
 def held_fence(metadata: TableMetadata, shard: str = "") -> int:
-    """The fence of the latest claim, of one `shard` of a whole table if it is named; 0 for a table that was never
-    claimed."""
+    """Return the fence of the latest claim, of one `shard` of a whole table if it is named; 0 for a table that was
+    never claimed."""
     return int(metadata.properties.get(own_name(shard, FENCE) if shard else FENCE, "0"))
 
 
@@ -49,7 +49,7 @@ class AssertFence(ValidatableTableRequirement):
 
 
 def fence_requirements(table: Table, fence: int) -> tuple[Any, ...]:
-    """What a commit under `fence` needs to be true of the newest metadata."""
+    """Return what a commit under `fence` needs to be true of the newest metadata."""
     name = ".".join(table.name())
     check_fence(table.metadata, fence, name)
     if isinstance(table.catalog, MetastoreCatalog):
@@ -81,8 +81,8 @@ class AssertShape(ValidatableTableRequirement):
 
 
 def claim_updates(table: Table, now: TableMetadata, fence: int) -> tuple[list[TableUpdate], list[Any]]:
-    """The claim itself; `now` is the metadata that it makes. Of two that claim at once one lands, the other finds its
-    requirement broken."""
+    """Return the claim itself; `now` is the metadata that it makes. Of two that claim at once one lands, the other
+    finds its requirement broken."""
     updates: list[TableUpdate] = [set_properties({FENCE: str(fence)})]
     if isinstance(table.catalog, MetastoreCatalog):
         return updates, []

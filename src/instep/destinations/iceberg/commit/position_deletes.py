@@ -55,7 +55,7 @@ def is_of_one_file(deletes: DataFile) -> bool:
 
 
 def path_of(deletes: DataFile) -> str | None:
-    """The data file that a delete file is about; None if it may be about several."""
+    """Return the data file that a delete file is about; None if it may be about several."""
     low, high = (deletes.lower_bounds or {}).get(_PATH), (deletes.upper_bounds or {}).get(_PATH)
     return low.decode() if low is not None and low == high else None
 
@@ -104,7 +104,7 @@ class RowDelta(Producer, _MergeAppendFiles):
         return [*data, *(self._delete_manifests(old) if self._deletes.added else old)]
 
     def _delete_manifests(self, old: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """All delete files in one manifest a spec: there is at most one a data file."""
+        """Return all delete files in one manifest a spec: there is at most one a data file."""
         entries = (e for m in old for e in self.fetch_manifest_entry(m))
         return self.deletes_written(self._deletes.added, entries, (d.file_path for d in self._deletes.replaced))
 

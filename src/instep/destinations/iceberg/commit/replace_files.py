@@ -40,7 +40,7 @@ class ReplaceFiles(Producer, _OverwriteFiles):
         return [*data, *(self._without(deletes) if self._deletes or self._added else deletes)]
 
     def _without(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """The delete files that come and those that stay, in one manifest a spec with those that go."""
+        """Return the delete files that come and those that stay, in one manifest a spec with those that go."""
         return self.deletes_written(
             self._added, (e for m in manifests for e in self.fetch_manifest_entry(m)), self._deletes
         )

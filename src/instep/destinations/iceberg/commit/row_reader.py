@@ -33,9 +33,9 @@ class RowReader:
 
 
 def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | None:
-    """The table's rows as its current snapshot has them, of the files that may have some `within` by their metrics;
-    None if one has deletes that are not by position. Partitions are not asked: pyiceberg's ways from values to them are
-    as many as there are transforms."""
+    """Return the table's rows as its current snapshot has them, of the files that may have some `within` by their
+    metrics; None if one has deletes that are not by position. Partitions are not asked: pyiceberg's ways from values to
+    them are as many as there are transforms."""
     may_have = _InclusiveMetricsEvaluator(table.schema(), within).eval
     tasks = [t for t in planned(table) if may_have(t.file)]
     deletes = {t.file.file_path: tuple(t.delete_files) for t in tasks}
@@ -54,8 +54,8 @@ def staged_rows(table: Table, files: Sequence[DataFile]) -> RowReader:
 
 
 def numbered(rows: RowReader, columns: Sequence[str], ordered: str | None = None) -> pa.RecordBatchReader:
-    """The columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position). They are
-    compared, not read: a long value is its digest, but for a column that is `ordered` by."""
+    """Return the columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position). They
+    are compared, not read: a long value is its digest, but for a column that is `ordered` by."""
     projected = schema_to_pyarrow(rows.table.schema(), include_field_ids=False)
     kinds = [projected.field(c).type for c in columns]
     names = [*(f"c{i}" for i in range(len(columns))), "f", "p"]
@@ -74,7 +74,7 @@ def numbered(rows: RowReader, columns: Sequence[str], ordered: str | None = None
 
 
 def take(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
-    """The rows at `places`, lines of (file number, position) in ascending order, as `target` has them."""
+    """Return the rows at `places`, lines of (file number, position) in ascending order, as `target` has them."""
     parts = []
     for number in np.unique(places[:, 0]):
         wanted = places[places[:, 0] == number, 1]

@@ -67,7 +67,7 @@ class ShardTable(Table):
                 self.io.delete(file)
 
     def _recorded(self, update: TableUpdate) -> TableUpdate:
-        """The update with the shard's own properties under the names that they have in the table's metadata."""
+        """Return the update with the shard's own properties under the names that they have in the table's metadata."""
         shard = self.within[1]
         if isinstance(update, SetPropertiesUpdate):
             return SetPropertiesUpdate(updates={own_name(shard, k): v for k, v in update.updates.items()})
@@ -83,7 +83,7 @@ class ShardTable(Table):
         return super().scan(And(mine, row_filter), *args, **options)
 
     def tasks(self) -> list[FileScanTask]:
-        """The shard's files; DestinationError if one of them may have rows of others."""
+        """Return the shard's files; DestinationError if one of them may have rows of others."""
         with let_go(self):
             found = list(self.scan().plan_files())
         if odd := next((t.file.file_path for t in found if not self.has(t.file)), ""):
@@ -95,36 +95,36 @@ class ShardTable(Table):
         return found
 
     def files_at(self, snapshot: int) -> dict[str, FileScanTask]:
-        """The shard's files in one snapshot, by path."""
+        """Return the shard's files in one snapshot, by path."""
         found = list(self.scan(snapshot_id=snapshot).plan_files())
         return {t.file.file_path: t for t in found}
 
     def as_it_was(self) -> ShardTable:
-        """The table as it is by now; Conflict unless the shard has the files and the columns that it had."""
+        """Return the table as it is by now; Conflict unless the shard has the files and the columns that it had."""
         now = ShardTable(self.catalog.load_table(self._identifier), self.within)
         if now.own_schema().fields != self.own_schema().fields or _listed(now) != _listed(self):
             raise Conflict(f"table {'.'.join(self.name())} moved under this run", hint="run the sync again")
         return now
 
     def replaced(self) -> Replaced:
-        """All of the shard's files, with the delete files that are about no others."""
+        """Return all of the shard's files, with the delete files that are about no others."""
         found = self.tasks()
         deletes = {d.file_path: d for t in found for d in t.delete_files if self.has(d)}
         return Replaced([t.file for t in found], list(deletes.values()))
 
     def has(self, file: DataFile) -> bool:
-        """Whether a file, or delete file, belongs to the shard."""
+        """Return whether a file, or delete file, belongs to the shard."""
         return shard_of(file, self.metadata, self.within[0]) == self.within[1]
 
     def own_schema(self) -> Schema:
-        """What the shard's staged files have: its own columns, as they are stored."""
+        """Return what the shard's staged files have: its own columns, as they are stored."""
         metadata = json.loads(self.metadata.model_dump_json())
         fields = {f.name: f for f in current_fields(metadata)}
         own = read_table((self._identifier[0], self._identifier[-1]), metadata)
         return iceberg_schema([fields[c.name] for c in own.columns], self.metadata.current_schema_id)
 
     def totals_after(self, staged: TableMetadata) -> dict[str, str]:
-        """What a commit that leads to `staged` records of the shard's files; nothing if it makes no snapshot."""
+        """Return what a commit that leads to `staged` records of the shard's files; nothing if it makes no snapshot."""
         now, before = staged.current_snapshot(), self.metadata.current_snapshot()
         if now is None or (before is not None and now.snapshot_id == before.snapshot_id):
             return {}
@@ -136,7 +136,7 @@ class ShardTable(Table):
         return {TOTALS: json.dumps(grown(self._totals(), found))}
 
     def _totals(self) -> dict[str, int]:
-        """What the shard has now: counted where somebody has put the table back to before its last load."""
+        """Return what the shard has now: counted where somebody has put the table back to before its last load."""
         metadata = json.loads(self.metadata.model_dump_json())
         if not load_is_gone(metadata):
             return totals(metadata)
@@ -168,8 +168,8 @@ def _listed(table: ShardTable) -> set[tuple[str, ...]]:
 
 
 def land(table: Table, commit: Callable[[Table], T]) -> T:
-    """What `commit` makes of the table. A shard's commit is made again onto what others have committed meanwhile, as
-    long as its own files are what they were."""
+    """Return what `commit` makes of the table. A shard's commit is made again onto what others have committed
+    meanwhile, as long as its own files are what they were."""
     for number in range(1, TRIES + 1):
         try:
             return commit(table)
@@ -182,20 +182,20 @@ def land(table: Table, commit: Callable[[Table], T]) -> T:
 
 
 def shard_of(file: DataFile, metadata: TableMetadata, column: str) -> str | None:
-    """The shard that all rows of a file are of; None if its partition does not tell."""
+    """Return the shard that all rows of a file are of; None if its partition does not tell."""
     spec, source = metadata.specs()[file.spec_id], metadata.schema().find_field(column).field_id
     at = next((n for n, f in enumerate(spec.fields) if f.source_id == source), None)
     return None if at is None else str(file.partition[at])
 
 
 def own_data(table: Table) -> str:
-    """Where files of a table, or of the shard that it is seen by, are written."""
+    """Return where files of a table, or of the shard that it is seen by, are written."""
     place = table.metadata.properties.get(PLACE)
     return f"{table.location()}/data/{place}" if place else f"{table.location()}/data"
 
 
 def own_quarantine(table: Table) -> str:
-    """Where held values of a table are written, or of the shard that it is seen by."""
+    """Return where held values of a table are written, or of the shard that it is seen by."""
     place = table.metadata.properties.get(PLACE)
     return f"{table.location()}/quarantine/{place}" if place else f"{table.location()}/quarantine"
 
@@ -206,5 +206,5 @@ def staged_schema(table: Table) -> Schema | None:
 
 
 def planned(table: Table) -> Sequence[FileScanTask]:
-    """The files of the table, or of the shard that it is seen by."""
+    """Return the files of the table, or of the shard that it is seen by."""
     return table.tasks() if isinstance(table, ShardTable) else list(table.scan().plan_files())

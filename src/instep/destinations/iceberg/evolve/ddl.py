@@ -279,7 +279,7 @@ def swap_in(
 
 
 def pending_fields(pending: PendingReplacement, metadata: Metadata) -> tuple[IcebergField, ...]:
-    """The columns of the waiting generation: no value of the old one can ever be read as one of the new."""
+    """Return the columns of the waiting generation: no value of the old one can ever be read as one of the new."""
     return first_fields(pending.table, max(metadata["last-column-id"], highest_id(current_fields(metadata))))
 
 

@@ -65,7 +65,7 @@ def rewritten(
 
 
 def _data(table: Table, change: TableCommit, commit: Commit) -> str:
-    """Where what a run leaves behind is removed."""
+    """Return where what a run leaves behind is removed."""
     own = change.metadata.properties.get(own_name(commit.part.shard, PLACE)) if commit.part else None
     return f"{table.location()}/data/{own}" if own else f"{table.location()}/data"
 

@@ -32,7 +32,7 @@ class SchemaUpdate:
 
 
 def first_fields(table: Table, after_id: int = 0) -> tuple[IcebergField, ...]:
-    """The columns of a new table, with ids above `after_id`: the top level first, then nested fields."""
+    """Return the columns of a new table, with ids above `after_id`: the top level first, then nested fields."""
     top = count(after_id + 1)
     numbered = [(next(top), c) for c in table.columns]
     nested = count(after_id + 1 + len(numbered))
@@ -56,8 +56,8 @@ def evolve(
     after: Table,
     old: Mapping[str, IcebergField] | None = None,
 ) -> SchemaUpdate:
-    """The columns that `steps` lead to. Renames are simultaneous (a swap is two of them) or in sequence. `old` are
-    dropped columns by name, for those that come back.
+    """Return the columns that `steps` lead to. Renames are simultaneous (a swap is two of them) or in sequence. `old`
+    are dropped columns by name, for those that come back.
 
     Raises IllegalChange for what Iceberg forbids, DestinationError if steps and `after` do not fit together.
     """
@@ -107,7 +107,7 @@ def _dropped(old: Mapping[str, IcebergField], name: str, step: Step) -> IcebergF
 
 
 def _find(entries: list[_EvolvingColumn], name: str, step: Step, *, at_end: bool = False) -> _EvolvingColumn:
-    """The column of that name, by the old names first; `at_end`: by the names after all renames."""
+    """Return the column of that name, by the old names first; `at_end`: by the names after all renames."""
     found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
     if not found:
         raise DestinationError(

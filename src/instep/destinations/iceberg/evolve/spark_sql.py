@@ -119,7 +119,7 @@ def _column(column: Column) -> str:
 
 
 def spark_type(kind: DataType) -> str:
-    """The type as Spark SQL spells it for an Iceberg column."""
+    """Return the type as Spark SQL spells it for an Iceberg column."""
     if isinstance(kind, Array):
         return f"ARRAY<{spark_type(kind.element)}>"
     if isinstance(kind, Struct):

@@ -47,7 +47,7 @@ def _is_old(at: int, days: float) -> bool:
 
 
 def remember(metadata: Metadata, dropped: Iterable[tuple[IcebergField, str]], days: float) -> dict[str, str]:
-    """The property that says what was dropped when: what is new, without that whose time is over."""
+    """Return the property that says what was dropped when: what is new, without that whose time is over."""
     known = [r for r in _records(metadata) if not _is_old(r["at"], days)]
     now = [{"field": f.id, "name": f.name, "tag": f"{UNDO}{step}", "at": now_ms()} for f, step in dropped]
     if not now and len(known) == len(_records(metadata)):
@@ -57,25 +57,26 @@ def remember(metadata: Metadata, dropped: Iterable[tuple[IcebergField, str]], da
 
 
 def remember_tag(metadata: Metadata, tag: str, number: int) -> dict[str, str]:
-    """The property that says what was dropped when, with a tag that is of no column; `number` tells it from others."""
+    """Return the property that says what was dropped when, with a tag that is of no column; `number` tells it from
+    others."""
     now = {"field": -number, "name": "", "tag": tag, "at": now_ms()}
     return {DROPPED_COLUMNS: json.dumps([*_records(metadata), now])}
 
 
 def expired(metadata: Metadata, days: float) -> tuple[str, ...]:
-    """The tags whose time is over."""
+    """Return the tags whose time is over."""
     kept = {r["tag"] for r in _records(metadata) if not _is_old(r["at"], days)}
     return tuple(sorted({r["tag"] for r in _records(metadata)} - kept))
 
 
 def undoable(metadata: Metadata, days: float) -> frozenset[int]:
-    """The field ids of columns whose drop may still be taken back."""
+    """Return the field ids of columns whose drop may still be taken back."""
     now = {f.id for f in current_fields(metadata)}
     return frozenset(r["field"] for r in _records(metadata) if not _is_old(r["at"], days)) - now
 
 
 def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
-    """The columns that the table once had and has no more, by name; of two of one name the one dropped last."""
+    """Return the columns that the table once had and has no more, by name; of two of one name the one dropped last."""
     now = {f.id for f in current_fields(metadata)}
     schemas = sorted(metadata["schemas"], key=lambda s: int(s.get("schema-id", 0)))
     return {f.name: f for s in schemas for f in fields_of(s) if f.id not in now}
@@ -121,21 +122,21 @@ def _nulls(file: DataFile, field: int) -> int:
 
 
 def snapshot_before(table: IcebergTable, metadata: Metadata, field: int) -> Any:
-    """The snapshot from before the drop, if its tag is still there."""
+    """Return the snapshot from before the drop, if its tag is still there."""
     tag = next((r["tag"] for r in _records(metadata) if r["field"] == field), "")
     held = table.metadata.refs.get(tag)
     return table.metadata.snapshot_by_id(held.snapshot_id) if held else None
 
 
 def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
-    """The data files of a snapshot."""
+    """Return the data files of a snapshot."""
     manifests = snapshot.manifests(table.io) if snapshot else []
     entries = (e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True))
     return {e.data_file.file_path: e.data_file for e in entries if e.data_file.content == DataFileContent.DATA}
 
 
 def count_invalid_values(lake: Lake, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
     table = lake.load(ref)
     if table is None or table.metadata.current_snapshot() is None:
         return InvalidValueCount()
@@ -146,7 +147,7 @@ def count_invalid_values(lake: Lake, ref: Ref, column: str, kind: DataType) -> I
 
 
 def arrow_type(kind: DataType, name: str) -> pa.DataType:
-    """What values of a type are in files."""
+    """Return what values of a type are in files."""
     from instep.destinations.iceberg.evolve.schema_update import first_fields
     from instep.schema.catalog.catalog import Column, Table
 
@@ -170,7 +171,7 @@ def _dropped_at(metadata: Metadata) -> int:
 
 
 def parked(lake: Lake, ref: Ref, source_id: str | None) -> Ref | None:
-    """Where the table waits that was dropped last under this name and had this source id."""
+    """Return where the table waits that was dropped last under this name and had this source id."""
     for place, metadata in _parked(lake):
         said = json.loads(metadata["properties"][DROPPED])
         was = json.loads(metadata["properties"][TABLE])

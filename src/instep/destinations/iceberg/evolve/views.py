@@ -48,12 +48,12 @@ _DELETE = (
 
 
 def views(lake: Lake) -> dict[Ref, View]:
-    """All that are ours."""
+    """Return all that are ours."""
     return {ref: _view(ref, metadata) for ref, (_, metadata) in _kept(lake).items()}
 
 
 def _kept(lake: Lake) -> dict[Ref, tuple[str, Mapping[str, Any]]]:
-    """Where the metadata of each view of ours is, and the metadata."""
+    """Return where the metadata of each view of ours is, and the metadata."""
     if not (lake.holds_views and lake.exists()):
         return {}
     with lake.open_database() as db:
@@ -79,7 +79,7 @@ def put_view(lake: Lake, view: View, fence: int) -> None:
 
 
 def _types(lake: Lake, table: Ref, fence: int) -> dict[str, Type] | None:
-    """The columns of a table as they are; None without the table. Fenced if a later run has claimed it."""
+    """Return the columns of a table as they are; None without the table. Fenced if a later run has claimed it."""
     metadata = lake.metadata([table]).get(table)
     if metadata is None:
         return None
@@ -121,7 +121,7 @@ def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
 
 
 def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], location: str) -> Mapping[str, Any]:
-    """What a view's metadata becomes; `before` itself if nothing changes."""
+    """Return what a view's metadata becomes; `before` itself if nothing changes."""
     ids = count(1)
     numbered = [(next(ids), name, types[column]) for name, column in view.columns]
     fields = [IcebergField(number, name, _fresh(kind, ids)) for number, name, kind in numbered]

@@ -110,7 +110,7 @@ def purge(lake: Lake, place: Ref, fence: int) -> None:
 
 
 def _claimed(lake: Lake, table_uuid: str, fence: int) -> Table | None:
-    """The table that the copy was made of, whatever it is called by now; claimed, unless it waits as dropped."""
+    """Return the table that the copy was made of, whatever it is called by now; claimed, unless it waits as dropped."""
     refs = lake.refs()
     ref = next((r for r, m in lake.metadata(refs).items() if m.get("table-uuid") == table_uuid), None)
     if ref is not None and ref[0] != lake.dropped:

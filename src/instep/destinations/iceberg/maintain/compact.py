@@ -108,7 +108,7 @@ def _commits(packs: Sequence[Sequence[FileScanTask]]) -> Iterator[list[Sequence[
 
 
 def extended(table: Table, fields: Sequence[NestedField]) -> Schema:
-    """The table's schema and after it these columns, under names that no other column has."""
+    """Return the table's schema and after it these columns, under names that no other column has."""
     taken = {name.lower() for name in table.schema().column_names}
     more = []
     for field in fields:
@@ -204,7 +204,7 @@ class _Writing:
 
 
 def maintained_now(change: TableCommit) -> dict[str, str]:
-    """The property that says when the table was maintained last, and how many files it had then."""
+    """Return the property that says when the table was maintained last, and how many files it had then."""
     return {MAINTAINED: json.dumps({"at": now_ms(), "files": change.totals().get("data-files", 0)})}
 
 

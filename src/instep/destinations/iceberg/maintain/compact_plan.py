@@ -122,7 +122,7 @@ def _why_not(found: CompactionPlan) -> str:
 
 
 def sort_columns(table: Table) -> tuple[tuple[str, str], ...] | None:
-    """The sort order as columns and directions; None if it cannot be said so."""
+    """Return the sort order as columns and directions; None if it cannot be said so."""
     order = []
     for field in table.sort_order().fields:
         name = table.schema().find_column_name(field.source_id)

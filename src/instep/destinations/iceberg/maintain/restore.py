@@ -35,7 +35,7 @@ _CHECKS = 8
 
 
 def savepoints(lake: Lake, ref: Ref) -> list[Savepoint]:
-    """What the table's readers have seen, newest first."""
+    """Return what the table's readers have seen, newest first."""
     _, metadata = load_ours(lake, ref)
     found = {s["snapshot-id"]: s for s in metadata.get("snapshots", ())}
     seen = {e["snapshot-id"]: e["timestamp-ms"] for e in metadata.get("snapshot-log", ()) if e["snapshot-id"] in found}
@@ -63,7 +63,7 @@ def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, 
 
 
 def _cursor(found: Mapping[int, Any], id: int | None) -> str:
-    """What the last load of ours up to there recorded."""
+    """Return what the last load of ours up to there recorded."""
     while id is not None and id in found:
         if RUN in (summary := found[id]["summary"]):
             return str(summary.get(CURSOR, ""))
@@ -72,7 +72,7 @@ def _cursor(found: Mapping[int, Any], id: int | None) -> str:
 
 
 def _fields_at(metadata: Metadata, snapshot: Mapping[str, Any]) -> set[int] | None:
-    """The field ids of a snapshot's schema; None if that is not kept."""
+    """Return the field ids of a snapshot's schema; None if that is not kept."""
     number = snapshot.get("schema-id")
     schema = next((s for s in metadata["schemas"] if s.get("schema-id", 0) == number), None)
     return {f.id for f in fields_of(schema)} if schema else None

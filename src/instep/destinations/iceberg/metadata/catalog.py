@@ -34,7 +34,7 @@ _S3 = ("s3://", "s3a://", "s3n://")
 
 
 def for_java(warehouse: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """What Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written by
+    """Return what Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written by
     `S3_IO`, without Hadoop's file systems."""
     if not warehouse.startswith(_S3) and "s3.endpoint" not in properties:
         return {}
@@ -254,7 +254,7 @@ class Lake:
             ) from error
 
     def exists(self) -> bool:
-        """Whether the catalog is there; DestinationError if something that is not ours is in its place."""
+        """Return whether the catalog is there; DestinationError if something that is not ours is in its place."""
         if not self.is_sqlite or "_catalog" in self.__dict__:
             return True
         if not self.database.exists():
@@ -295,7 +295,7 @@ class Lake:
                     raise
 
     def load(self, ref: Ref) -> Table | None:
-        """The table with its newest metadata; None if there is none."""
+        """Return the table with its newest metadata; None if there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
         if ref in self.births.unborn:
@@ -320,8 +320,8 @@ class Lake:
             shutil.rmtree(local_path(location), ignore_errors=True)
 
     def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
-        """The newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of ours are
-        none of them, those of others are."""
+        """Return the newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of
+        ours are none of them, those of others are."""
         wanted = list(refs)
         unborn = {ref: self.births.described[ref] for ref in wanted if ref in self.births.described}
         return unborn | self._recorded([ref for ref in wanted if ref not in unborn])
@@ -339,7 +339,8 @@ class Lake:
         return {ref: metadata for ref, metadata in found.items() if VIEW not in metadata.get("properties", {})}
 
     def _pointers(self, refs: Sequence[Ref] = ()) -> dict[Ref, str]:
-        """Where the metadata of each table is; of a few `refs` only those are looked up, of many all are read."""
+        """Return where the metadata of each table is; of a few `refs` only those are looked up, of many all are
+        read."""
         sql = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
         few = refs if len(refs) <= FEW else ()
         with self.open_database() as db:
@@ -376,7 +377,7 @@ class Lake:
         return [(ns[0], name) for ns in self.catalog.list_namespaces() for name in self.names(ns[0])]
 
     def io(self) -> dict[str, str]:
-        """What tasks need to reach the warehouse; nothing for a local folder."""
+        """Return what tasks need to reach the warehouse; nothing for a local folder."""
         if self.warehouse.startswith("file://"):
             return {}
         catalog = ("uri", "credential", "token", "warehouse", "type")
@@ -387,7 +388,7 @@ class Lake:
         return {} if self.config.local_files else {LOCAL_FILES: "false"}
 
     def place_of(self, namespace: str) -> str:
-        """Where the folders of a namespace's tables are."""
+        """Return where the folders of a namespace's tables are."""
         return f"{self.warehouse}/{_plain(namespace)}"
 
     def new_location(self, ref: Ref) -> str:
@@ -395,7 +396,7 @@ class Lake:
         return f"{self.place_of(ref[0])}/{_plain(ref[1])}-{uuid.uuid4().hex[:12]}"
 
     def redacted(self, message: str) -> str:
-        """The message of a foreign library without the values of secret properties."""
+        """Return the message of a foreign library without the values of secret properties."""
         for value in (v for k, v in self.config.properties.items() if v and _SECRET.search(k)):
             message = message.replace(value, "***")
         return message
@@ -419,14 +420,14 @@ class Lake:
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
     def spark_secrets(self) -> dict[str, str]:
-        """The secret part, for the one Spark session that runs a MERGE (`newSession`), while it opens its catalog, and
-        never for the context: so it is in no environment page and no event log."""
+        """Return the secret part, for the one Spark session that runs a MERGE (`newSession`), while it opens its
+        catalog, and never for the context: so it is in no environment page and no event log."""
         secret = {k: v for k, v in self.config.properties.items() if _SECRET.search(k)}
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
 
 
 def local_path(uri: str) -> Path:
-    """The path of a file URI, whose two spellings (pyiceberg's and Hadoop's) both occur in one table."""
+    """Return the path of a file URI, whose two spellings (pyiceberg's and Hadoop's) both occur in one table."""
     return Path(uri.removeprefix("file:").removeprefix("//"))
 
 

@@ -44,8 +44,8 @@ def _bare(field: pa.Field) -> pa.Field:
 
 
 def data_files(files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None = None) -> list[DataFile]:
-    """The data files of those that hold rows, each in its partition. Raises StageError for a file that is not what the
-    table needs, Conflict for one whose rows were not told apart by the table's current spec.
+    """Return the data files of those that hold rows, each in its partition. Raises StageError for a file that is not
+    what the table needs, Conflict for one whose rows were not told apart by the table's current spec.
 
     Spark would read other units, scales or swapped field ids without a word, as other values."""
     return _data_files(files, metadata, schema, adopted=True)
@@ -54,7 +54,7 @@ def data_files(files: Sequence[StagedFile], metadata: TableMetadata, schema: Sch
 def readable_files(
     files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None = None
 ) -> list[DataFile]:
-    """The same of files that are read and not adopted: they belong to no partition."""
+    """Return the same of files that are read and not adopted: they belong to no partition."""
     return _data_files(files, metadata, schema, adopted=False)
 
 
@@ -119,7 +119,7 @@ def _promoted(found: pa.Schema, expected: pa.Schema) -> pa.Schema:
 
 
 def null_keys(files: Sequence[StagedFile], key: Sequence[str]) -> int:
-    """How many rows of the files have NULL in a key column, from the footers' statistics."""
+    """Return how many rows of the files have NULL in a key column, from the footers' statistics."""
     return sum(
         chunk.statistics.null_count
         for file in files
@@ -133,7 +133,8 @@ def _chunks(footer: pq.FileMetaData) -> list[Any]:
 
 
 def latest(files: Sequence[StagedFile], column: str) -> int | None:
-    """The highest value of a timestamp column, in microseconds since 1970, from the footers; None without rows."""
+    """Return the highest value of a timestamp column, in microseconds since 1970, from the footers; None without
+    rows."""
     values = [
         chunk.statistics.max_raw
         for file in files
@@ -144,7 +145,7 @@ def latest(files: Sequence[StagedFile], column: str) -> int | None:
 
 
 def schema_problem(expected: pa.Schema, actual: pa.Schema) -> str:
-    """How `actual` differs from `expected`, "" if it does not. Large and small string types are the same."""
+    """Return how `actual` differs from `expected`, "" if it does not. Large and small string types are the same."""
     if expected.names != actual.names:
         return f"columns {actual.names} instead of {expected.names}"
     return next((p for e, a in zip(expected, actual, strict=True) if (p := _field_problem(e, a))), "")

@@ -41,7 +41,7 @@ def guards(metadata: Metadata) -> dict[str, tuple[LayoutGuard, ...]]:
 
 
 def identifiers(metadata: Metadata) -> tuple[int, ...]:
-    """The identifier field ids of the current schema."""
+    """Return the identifier field ids of the current schema."""
     return tuple(_schema(metadata).get("identifier-field-ids") or ())
 
 
@@ -107,7 +107,7 @@ def _used(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def kept_identifiers(metadata: Metadata, fields: Sequence[IcebergField]) -> list[int]:
-    """The identifier fields that go on: those that are still there and still take no NULL."""
+    """Return the identifier fields that go on: those that are still there and still take no NULL."""
     required = {f.id for f in fields if f.required}
     inner = {i for f in fields for i, _ in _nested({"id": f.id, "name": f.name, "type": f.type}, "") if i != f.id}
     return [i for i in identifiers(metadata) if i in required | inner]

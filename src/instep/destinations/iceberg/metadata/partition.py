@@ -50,7 +50,7 @@ def _takes(transform: str, stored: object) -> bool:
 
 
 def current_fields(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-    """The fields of the current spec, void ones included."""
+    """Return the fields of the current spec, void ones included."""
     at = metadata.get("default-spec-id", 0)
     found = next((s for s in metadata.get("partition-specs", ()) if s["spec-id"] == at), None)
     return found["fields"] if found else ()
@@ -68,7 +68,7 @@ def _columns(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
 
 
 def sources(field: Mapping[str, Any]) -> tuple[int, ...]:
-    """The ids of the columns that a field of a spec or order comes from."""
+    """Return the ids of the columns that a field of a spec or order comes from."""
     return tuple(field.get("source-ids") or (field["source-id"],))
 
 
@@ -123,8 +123,8 @@ def check_apart(name: str, metadata: TableMetadata, column: str) -> None:
 
 
 def partitioning(metadata: TableMetadata) -> Partitioning | None:
-    """How rows are told apart under the current spec; None for a table without partitions. Raises DestinationError for
-    a spec whose values we cannot make."""
+    """Return how rows are told apart under the current spec; None for a table without partitions. Raises
+    DestinationError for a spec whose values we cannot make."""
     from instep.stage.partition import Partitioning
 
     spec = metadata.spec()
@@ -159,7 +159,7 @@ def partitioned_by(metadata: TableMetadata, wanted: Sequence[PartitionTerm]) -> 
 
 
 def same_partition_fields(metadata: TableMetadata) -> Any:
-    """What a commit of another spec requires: nobody has added partition fields meanwhile."""
+    """Return what a commit of another spec requires: nobody has added partition fields meanwhile."""
     from pyiceberg.table.update import AssertLastAssignedPartitionId
 
     return AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": metadata.last_partition_id})
@@ -180,7 +180,7 @@ def _name(term: PartitionTerm, taken: set[str], columns: set[str]) -> str:
 
 
 def record_of(file: StagedFile, metadata: TableMetadata) -> Record | None:
-    """The partition of a staged file under the current spec; None if its rows were not told apart by it."""
+    """Return the partition of a staged file under the current spec; None if its rows were not told apart by it."""
     from pyiceberg.typedef import Record
 
     spec, own = metadata.spec(), file.partition
@@ -190,7 +190,7 @@ def record_of(file: StagedFile, metadata: TableMetadata) -> Record | None:
 
 
 def carried(spec: PartitionSpec, schema: Schema) -> bool:
-    """Whether the entries of files under this spec can be written into another manifest."""
+    """Return whether the entries of files under this spec can be written into another manifest."""
     from pyiceberg.transforms import UnknownTransform
 
     ids = schema.field_ids
@@ -199,5 +199,5 @@ def carried(spec: PartitionSpec, schema: Schema) -> bool:
 
 
 def place_of(file: DataFile) -> tuple[int, tuple[Any, ...]]:
-    """The spec and the partition of a file that a table lists."""
+    """Return the spec and the partition of a file that a table lists."""
     return file.spec_id, tuple(file.partition[n] for n in range(len(file.partition)))

@@ -47,7 +47,7 @@ class PendingReplacement:
 
 
 def table_properties(table: Table, fields: Iterable[IcebergField]) -> dict[str, str]:
-    """The properties that record `table`, whose columns are `fields` by name."""
+    """Return the properties that record `table`, whose columns are `fields` by name."""
     columns = {str(f.id): _record(table.by_name[f.name]) for f in fields}
     facts = {k: v for k, v in table_to_dict(table).items() if k not in ("schema", "name", "columns", "comment")}
     return {TABLE: _dump(facts), COLUMNS: _dump(columns), "comment": table.comment or ""}
@@ -59,7 +59,7 @@ def _record(column: Column) -> dict[str, Any]:
 
 
 def read_table(ref: Ref, metadata: Metadata) -> Table:
-    """The table as it is: what Iceberg says, with the recorded identity of each column beside it."""
+    """Return the table as it is: what Iceberg says, with the recorded identity of each column beside it."""
     if pending := read_pending(ref, metadata):
         return pending.table
     properties = ours(ref, metadata)
@@ -80,7 +80,7 @@ def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
 
 
 def read_pending(ref: Ref, metadata: Metadata) -> PendingReplacement | None:
-    """The replacement that waits for its rows, if any."""
+    """Return the replacement that waits for its rows, if any."""
     text = ours(ref, metadata).get(PENDING)
     if not text:
         return None
@@ -97,12 +97,12 @@ def is_ours(metadata: Metadata) -> bool:
 
 
 def is_copy(metadata: Metadata) -> bool:
-    """Whether it is what a table was before something took its place: read, never written."""
+    """Return whether it is what a table was before something took its place: read, never written."""
     return COPY in metadata.get("properties", {})
 
 
 def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
-    """The table's properties; DestinationError if the table was not made or adopted by us."""
+    """Return the table's properties; DestinationError if the table was not made or adopted by us."""
     properties: Mapping[str, str] = metadata.get("properties", {})
     if not is_ours(metadata):
         raise not_ours(ref)
@@ -118,7 +118,7 @@ def not_ours(ref: Ref) -> DestinationError:
 
 
 def current_fields(metadata: Metadata) -> tuple[IcebergField, ...]:
-    """The columns of the current schema, system columns included."""
+    """Return the columns of the current schema, system columns included."""
     current = metadata["current-schema-id"]
     return fields_of(next(s for s in metadata["schemas"] if s.get("schema-id", 0) == current))
 
@@ -129,7 +129,7 @@ def changes_done(metadata: Metadata) -> tuple[str, ...]:
 
 
 def state_record(commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> dict[str, str]:
-    """The property that repeats what the snapshot's summary says: snapshots expire, the cursor must not.
+    """Return the property that repeats what the snapshot's summary says: snapshots expire, the cursor must not.
 
     `rows` is counted: Iceberg's own totals count a delete as often as delete files repeat it."""
     said = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor, "accepted": commit.accepted}
@@ -138,7 +138,8 @@ def state_record(commit: Commit, snapshot: int, rows: int | None, *, deleted: bo
 
 
 def load_state(metadata: Metadata) -> LoadState | None:
-    """What the last data commit recorded; after a rollback by hand, what the snapshot rolled back to recorded."""
+    """Return what the last data commit recorded; after a rollback by hand, what the snapshot rolled back to
+    recorded."""
     main = _snapshot(metadata, metadata.get("current-snapshot-id"))
     saved = json.loads(metadata["properties"].get(STATE, "null"))
     if main is not None and saved is not None and _rolled_back(metadata, saved["snapshot"]):
@@ -164,26 +165,26 @@ def table_size(metadata: Metadata) -> TableSize:
 
 
 def loaded_at(metadata: Metadata) -> set[int]:
-    """The snapshots that the last loads of a shared table's shards recorded."""
+    """Return the snapshots that the last loads of a shared table's shards recorded."""
     properties = metadata["properties"]
     found = (json.loads(properties.get(own_name(name, STATE), "null")) for name in shards_of(properties))
     return {saved["snapshot"] for saved in found if saved}
 
 
 def is_rolled_back(metadata: Metadata, shard: str) -> bool:
-    """Whether somebody has put a shared table back to before a shard's last load."""
+    """Return whether somebody has put a shared table back to before a shard's last load."""
     return load_is_gone(metadata, own_name(shard, STATE))
 
 
 def load_is_gone(metadata: Metadata, state: str = STATE) -> bool:
-    """The same of the load that the property `state` records."""
+    """Return the same of the load that the property `state` records."""
     saved = json.loads(metadata["properties"].get(state, "null"))
     return saved is not None and _rolled_back(metadata, saved["snapshot"])
 
 
 def exact_rows(metadata: Metadata, snapshot: int) -> int | None:
-    """The table's rows at `snapshot`, if a load of ours counted them there; what other shards commit changes none of a
-    shard's."""
+    """Return the table's rows at `snapshot`, if a load of ours counted them there; what other shards commit changes
+    none of a shard's."""
     saved = json.loads(metadata["properties"].get(STATE, "null"))
     if not saved or saved["rows"] is None:
         return None
@@ -192,8 +193,9 @@ def exact_rows(metadata: Metadata, snapshot: int) -> int | None:
 
 
 def _rolled_back(metadata: Metadata, snapshot: int) -> bool:
-    """Whether `snapshot` is still known and `main` no longer stands on it. Where what lies between has expired, it was
-    looked at before (see expire.py): `main` then begins with a later one, whose parent pyiceberg has forgotten."""
+    """Return whether `snapshot` is still known and `main` no longer stands on it. Where what lies between has expired,
+    it was looked at before (see expire.py): `main` then begins with a later one, whose parent pyiceberg has
+    forgotten."""
     saved = _snapshot(metadata, snapshot)
     if saved is None:
         return False

@@ -29,7 +29,7 @@ class IcebergField:
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[IcebergField, ...]:
-    """The columns of a schema in metadata form."""
+    """Return the columns of a schema in metadata form."""
     return tuple(
         IcebergField(f["id"], f["name"], f["type"], f.get("required", False), f.get("doc")) for f in schema["fields"]
     )
@@ -55,7 +55,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
 
 
 def iceberg_type(kind: DataType, ids: Iterator[int]) -> Type:
-    """The stored form of `kind`, with fresh ids for its nested fields."""
+    """Return the stored form of `kind`, with fresh ids for its nested fields."""
     if isinstance(kind, Array):
         at = next(ids)
         return {"type": "list", "element-id": at, "element": iceberg_type(kind.element, ids), "element-required": False}
@@ -71,7 +71,7 @@ def _nested(field_id: int, name: str, kind: Type) -> dict[str, Any]:
 
 
 def data_type(stored: Type) -> DataType:
-    """The type that a stored form is read as; a map, and what we have no type for, is json."""
+    """Return the type that a stored form is read as; a map, and what we have no type for, is json."""
     if isinstance(stored, str):
         form = from_iceberg_primitive(stored)
         return Json() if form is None else parse(form)
@@ -83,7 +83,7 @@ def data_type(stored: Type) -> DataType:
 
 
 def is_stored_as(stored: Type, kind: DataType) -> bool:
-    """Whether `stored` is the form in which `kind` is kept (ids aside)."""
+    """Return whether `stored` is the form in which `kind` is kept (ids aside)."""
     if isinstance(stored, str):
         return not isinstance(kind, Array | Struct) and stored == iceberg_primitive(kind)
     if stored["type"] == "list":

@@ -38,13 +38,13 @@ Metadata = Mapping[str, Any]
 
 
 def own_name(shard: str, name: str) -> str:
-    """What a shard's own property is called in the table's metadata; any other keeps its name."""
+    """Return what a shard's own property is called in the table's metadata; any other keeps its name."""
     what = name.removeprefix("instep.")
     return f"{SHARD}.{shard}.{what}" if name != what and what in _OWN else name
 
 
 def shards_of(properties: Properties) -> list[str]:
-    """The shards of a table; none: it is not shared."""
+    """Return the shards of a table; none: it is not shared."""
     return sorted(found[1] for name in properties if (found := _PART.fullmatch(name)))
 
 
@@ -53,7 +53,7 @@ def shape_of(properties: Properties) -> int:
 
 
 def within_of(properties: Properties) -> Within | None:
-    """The shard column and the shard, of a table as one of them has it; None for a whole one."""
+    """Return the shard column and the shard, of a table as one of them has it; None for a whole one."""
     text = properties.get(WITHIN)
     if text is None:
         return None
@@ -62,7 +62,7 @@ def within_of(properties: Properties) -> Within | None:
 
 
 def as_shard(properties: Properties, within: Within) -> dict[str, str] | None:
-    """The properties as one shard has them; None if it does not have the table."""
+    """Return the properties as one shard has them; None if it does not have the table."""
     mine = f"{SHARD}.{within[1]}."
     if f"{mine}table" not in properties:
         return None
@@ -80,13 +80,13 @@ def projected(metadata: Metadata, within: Within) -> Metadata | None:
 
 
 def part_table(properties: Properties, shard: str, whole: Table) -> Table:
-    """The table as a shard has it."""
+    """Return the table as a shard has it."""
     record = json.loads(properties[f"{SHARD}.{shard}.table"])
     return table_from_dict({**record, "schema": whole.schema, "name": whole.name})
 
 
 def as_stored(whole: Table, properties: Properties) -> Table:
-    """The columns of one shard as they are stored, the shard column first; a whole table stays what it is."""
+    """Return the columns of one shard as they are stored, the shard column first; a whole table stays what it is."""
     within = within_of(properties)
     if within is None:
         return whole
@@ -101,7 +101,8 @@ def _stored(own: Column, there: Column) -> Column:
 
 
 def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
-    """What a schema commit records of a shard, and the table's next shape. A shard that begins anew has no load."""
+    """Return what a schema commit records of a shard, and the table's next shape. A shard that begins anew has no
+    load."""
     record = json.dumps(table_to_dict(part.table), separators=(",", ":"), ensure_ascii=False)
     own = {f"{SHARD}.{part.shard}.table": record, own_name(part.shard, "instep.fence"): str(part.fence)}
     place = own_name(part.shard, PLACE)
@@ -129,7 +130,7 @@ def _is_total(name: str) -> bool:
 
 
 def grown(before: Mapping[str, int], summaries: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """The totals after snapshots with these summaries, all of the same shard."""
+    """Return the totals after snapshots with these summaries, all of the same shard."""
     said = list(summaries)
     return {
         what: before.get(what, 0) + sum(int(s.get(more, 0)) - int(s.get(less, 0)) for s in said)

@@ -52,7 +52,7 @@ class SqliteCatalog(SqlCatalog):
         event.listen(self.engine, "connect", _relax)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The table with the metadata that the catalog points to now; raises NoSuchTableError."""
+        """Return the table with the metadata that the catalog points to now; raises NoSuchTableError."""
         row = self._row(identifier)
         with self.engine.connect() as database:
             location = database.execute(_POINTER, row).scalar()

@@ -43,7 +43,7 @@ def recorded(metadata: Metadata) -> TableLayout:
 
 
 def own_sort(metadata: Metadata) -> tuple[int, ...]:
-    """The field ids of the table's sort order, if it was set because the settings said so."""
+    """Return the field ids of the table's sort order, if it was set because the settings said so."""
     return tuple(f["source-id"] for f in _order(metadata)) if recorded(metadata).sort else ()
 
 
@@ -142,5 +142,5 @@ def unsorted_without(change: TableCommit, metadata: Metadata, kept: set[int]) ->
 
 
 def is_done(metadata: Metadata, steps: Sequence[Step]) -> bool:
-    """Whether the table has the layout that the steps lead to."""
+    """Return whether the table has the layout that the steps lead to."""
     return all(layout_of(metadata) == s.change.after for s in steps if isinstance(s.change, SetLayout))

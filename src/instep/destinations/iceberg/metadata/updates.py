@@ -84,7 +84,7 @@ def set_schema(schema: Schema) -> tuple[TableUpdate, ...]:
 
 
 def ref_is(name: str, snapshot: int | None) -> AssertRefSnapshotId:
-    """The branch or tag stands on this snapshot; None: it is not there."""
+    """Return the branch or tag stands on this snapshot; None: it is not there."""
     return AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": snapshot})
 
 
@@ -117,7 +117,8 @@ def creation(schema: Schema, location: str, properties: Mapping[str, str]) -> tu
 
 
 def no_metadata() -> TableMetadata:
-    """What a table's creation starts from. pyiceberg makes it anew each time, at a tenth of the cost of a table."""
+    """Return what a table's creation starts from. pyiceberg makes it anew each time, at a tenth of the cost of a
+    table."""
     return _no_metadata().model_copy(deep=True)
 
 

@@ -93,7 +93,7 @@ CLAIM_TRIES = 20
 
 
 def load_ours(lake: Lake, ref: Ref) -> tuple[Table, dict[str, Any]]:
-    """The table and its metadata as JSON; DestinationError if it is not there or not ours."""
+    """Return the table and its metadata as JSON; DestinationError if it is not there or not ours."""
     table = lake.load(ref)
     if table is None:
         raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="apply the plan that creates it first")
@@ -147,13 +147,13 @@ def _leftovers(table: Table, fence: int) -> list[str]:
 
 
 def branch_of(table: Table, fence: int) -> str:
-    """The branch that a run merges on: fences are counted by connection, and so by shard."""
+    """Return the branch that a run merges on: fences are counted by connection, and so by shard."""
     within = within_of(table.metadata.properties)
     return f"{BRANCH}{fence}.{within[1]}" if within else f"{BRANCH}{fence}"
 
 
 def staging_stem(lake: Lake, ref: Ref) -> str:
-    """How the names of a table's staging tables begin, or of a shard's."""
+    """Return how the names of a table's staging tables begin, or of a shard's."""
     whose = [*ref, lake.shard] if isinstance(lake, PartLake) else ref
     return "t" + hashlib.sha256(json.dumps(whose).encode()).hexdigest()[:16] + "_f"
 
@@ -167,7 +167,7 @@ def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
 
 
 def summary(commit: Commit) -> dict[str, str]:
-    """What a data commit writes into its snapshot's summary."""
+    """Return what a data commit writes into its snapshot's summary."""
     said = {RUN: commit.run, FENCE: str(commit.fence), CURSOR: commit.cursor, ACCEPTED: commit.accepted}
     return said | {CHANGES: ",".join(commit.changes)}
 
@@ -203,7 +203,8 @@ def _stand_on_main(change: TableCommit) -> None:
 
 
 def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """The files' rows in the place of all others; with the waiting generation of a replaced table, if there is one."""
+    """Return the files' rows in the place of all others; with the waiting generation of a replaced table, if there is
+    one."""
     table, metadata = load_ours(lake, ref)
     state, change = load_state(metadata), TableCommit(table)
     _stand_on_main(change)

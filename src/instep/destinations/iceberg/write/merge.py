@@ -117,7 +117,7 @@ def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
 
 
 def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> LoadOutcome:
-    """The rows, the deletes and what is recorded in one commit onto the snapshot that was compared."""
+    """Return the rows, the deletes and what is recorded in one commit onto the snapshot that was compared."""
     if not found.delta:
         return _note(found.table, metadata, commit, found.outcome)
     crashpoint("merge.staged")
@@ -162,7 +162,7 @@ def _record(
 
 
 def _staging(lake: Lake, ref: Ref, how: Merge, commit: Commit) -> list[Ref]:
-    """The names of this merge's staging tables: rows, then keys if there are any."""
+    """Return the names of this merge's staging tables: rows, then keys if there are any."""
     stem = f"{staging_stem(lake, ref)}{commit.fence}"
     return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys or how.asked else 1)]
 
@@ -293,7 +293,7 @@ def _marks(how: Merge) -> bool:
 def _audit(
     ref: Ref, metadata: Mapping[str, Any], base: int, head: int, how: Merge, verdict: MergeResult, staged: int
 ) -> LoadOutcome:
-    """What was done, if the branch agrees: each staged key once, and as many rows as what was done leads to."""
+    """Return what was done, if the branch agrees: each staged key once, and as many rows as what was done leads to."""
     before = exact_rows(metadata, base)
     if how.since is not None:
         return LoadOutcome(inserted=staged, deleted=max((before or 0) + staged - verdict.rows, 0))

@@ -91,8 +91,8 @@ class RowPlaces:
 
 
 def lookup_rows(lake: Lake, ref: Ref, keys: pa.Table) -> RowLookup:
-    """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files whose
-    metrics allow for one of them."""
+    """Return the rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files
+    whose metrics allow for one of them."""
     table, metadata = load_ours(lake, ref)
     snapshot = table.metadata.current_snapshot()
     if read_pending(ref, metadata) or snapshot is None:
@@ -111,7 +111,7 @@ def lookup_rows(lake: Lake, ref: Ref, keys: pa.Table) -> RowLookup:
 
 
 def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
-    """The keys in the types that the rows are read in."""
+    """Return the keys in the types that the rows are read in."""
     kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
     return keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
 
@@ -129,8 +129,8 @@ def _met(rows: RowReader, keys: pa.Table) -> tuple[list[int], Positions]:
 
 
 def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]] | None = None) -> pa.Table:
-    """The rows with all of the table's columns: those that they lack (a shard has its own only) are as in the `old`
-    rows at these places."""
+    """Return the rows with all of the table's columns: those that they lack (a shard has its own only) are as in the
+    `old` rows at these places."""
     if rows.column_names == target.names:
         return rows
     lacking = [f for f in target if f.name not in rows.column_names]

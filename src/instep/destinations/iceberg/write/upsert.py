@@ -40,7 +40,8 @@ _KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string",
 def fits(
     metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge, limit: int = ROWS, size: int = BYTES
 ) -> bool:
-    """Whether table and staged files are small enough, and key or cursor of a type that compares in Spark as here."""
+    """Return whether table and staged files are small enough, and key or cursor of a type that compares in Spark as
+    here."""
     kinds = {f.name: f.type for f in current_fields(metadata)}
     used = how.key if how.since is None else [how.since[0]]
     if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
@@ -146,7 +147,7 @@ def _updated(upsert: Upsert, target: pa.Schema) -> pa.Table:
 
 
 def _all(rows: pa.Table, column: str, value: bool | int) -> pa.Table:
-    """The rows with one value in a column, if there is one of that name."""
+    """Return the rows with one value in a column, if there is one of that name."""
     if not column:
         return rows
     place, field = rows.schema.get_field_index(column), rows.schema.field(column)

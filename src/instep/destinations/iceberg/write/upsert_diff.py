@@ -76,7 +76,8 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
 
 
 def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader) -> Delta:
-    """All staged rows in the place of those from a value on. `since`: (column, literal, SQL type as Spark has it)."""
+    """Return all staged rows in the place of those from a value on. `since`: (column, literal, SQL type as Spark has
+    it)."""
     column, low, kind = since
     with _LOCK:
         db = _engine().cursor()
@@ -158,7 +159,7 @@ def _same(left: str, right: str, columns: Sequence[int] | range) -> str:
 
 
 def _latest(plan: MergePlan) -> str:
-    """The staged rows without duplicate keys, as `spark.merge.latest_sql` has them."""
+    """Return the staged rows without duplicate keys, as `spark.merge.latest_sql` has them."""
     keys = ", ".join(f"c{i}" for i in range(len(plan.key)))
     newest = f"c{_compared(plan).index(plan.cursor)} DESC NULLS LAST, " if plan.cursor else ""
     return f"SELECT * FROM r QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"

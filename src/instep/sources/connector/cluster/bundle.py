@@ -20,8 +20,8 @@ _BEGINNING = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(config: ConnectorConfig) -> bytes:
-    """The same bytes for the same files. Left out are caches, virtual environments, and projects below the folder (what
-    `connector debug` leaves). ProjectError without a connector.py, and for a folder that is too large."""
+    """Return the same bytes for the same files. Left out are caches, virtual environments, and projects below the
+    folder (what `connector debug` leaves). ProjectError without a connector.py, and for a folder that is too large."""
     check(config)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:

@@ -82,7 +82,7 @@ class SegmentExchange:
             raise self._unread(name, error) from error
 
     def attempts(self) -> list[int]:
-        """Those that have said something."""
+        """Return those that have said something."""
         return sorted(int(name) for name in children(self._place.uri, self._place.io) if name.isdecimal())
 
     def forget(self, name: str = "") -> None:

@@ -144,7 +144,7 @@ class _Performance:
                     self._words.say({"error": said})
 
     def _fetched(self) -> tuple[ConnectorConfig, Host]:
-        """The connector's folder, here, and what runs it."""
+        """Return the connector's folder, here, and what runs it."""
         packed = self._scratch / "bundle"
         self._exchange.fetch(BUNDLE, packed)
         folder, host = unpack(packed.read_bytes(), self._scratch)
@@ -236,7 +236,7 @@ class Driver:
             thread.join()
 
     def begin(self) -> Mapping[str, Any] | None:
-        """The state to begin with, once it is this attempt's turn; None if it never is."""
+        """Return the state to begin with, once it is this attempt's turn; None if it never is."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_ours or self.gone.is_set())
         return None if self.gone.is_set() else self._exchange.hear(begin(self._attempt))
@@ -281,7 +281,7 @@ class Driver:
 
 
 def _environments(config: ConnectorConfig, scratch: Path) -> str:
-    """Where this machine keeps connectors' environments; one that lets us keep nothing has one for the run."""
+    """Return where this machine keeps connectors' environments; one that lets us keep nothing has one for the run."""
     place = place_of(config)
     with suppress(OSError, RuntimeError):
         place.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ class BinlogKeys:
         return images(mapped, self.places, self.key)
 
     def changed(self, cut: Images, rows: RowImages) -> int:
-        """How many images there were."""
+        """Return how many images there were."""
         if rows.partial:
             self.all("it has partial updates of json: set binlog_row_value_options to ''")
             return 0
@@ -193,7 +193,7 @@ class LogPass:
                     table.all(why)
 
     def _behind(self, spot: Spot) -> Mapping[Ref, BinlogKeys]:
-        """The tables that have not got what is here."""
+        """Return the tables that have not got what is here."""
         at = self.number(spot)
         return {ref: t for ref, t in self.tables.items() if t.since < at}
 

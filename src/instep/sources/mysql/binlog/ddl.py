@@ -36,8 +36,8 @@ class Token:
 
 
 def tokens_of(statement: str, mode: int) -> tuple[list[Token], bool]:
-    """The words, and whether all of the statement was understood: a quote that does not end is a sign of another mode
-    than this one. What is in comments that the server executes are words like all others."""
+    """Return the words, and whether all of the statement was understood: a quote that does not end is a sign of another
+    mode than this one. What is in comments that the server executes are words like all others."""
     found, whole = [], UNREADABLE not in statement
     lexicon, at, open_comment = _lexicon(mode & (ANSI_QUOTES | MSSQL | NO_BACKSLASH_ESCAPES)), 0, False
     while match := lexicon.search(statement, at):
@@ -58,7 +58,7 @@ def tokens_of(statement: str, mode: int) -> tuple[list[Token], bool]:
 
 @cache
 def _lexicon(mode: int) -> re.Pattern[str]:
-    """What finds the next word, mark, quoted text or comment."""
+    """Return what finds the next word, mark, quoted text or comment."""
     escaped, plain = r"(?:[^{0}\\]|\\.|{0}{0})*", r"(?:[^{0}]|{0}{0})*"
     single = plain if mode & NO_BACKSLASH_ESCAPES else escaped
     double = plain if mode & (NO_BACKSLASH_ESCAPES | ANSI_QUOTES) else escaped
@@ -155,7 +155,7 @@ def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) ->
 
 
 def _is_harmless(tokens: list[Token]) -> bool:
-    """Whether its first words tell that it changes no rows, whatever comes behind them."""
+    """Return whether its first words tell that it changes no rows, whatever comes behind them."""
     first = tokens[0].word if tokens else ""
     of_rows = _kind(tokens)[0] in ("TABLE", "TABLES", "DATABASE", "SCHEMA", "")
     return first in _NOTHING - {"SET", "ANALYZE"} or (first in _OBJECTS and not of_rows)
@@ -168,7 +168,7 @@ def _emptied(tokens: list[Token]) -> bool:
 
 
 def _kind(tokens: list[Token]) -> tuple[str, int]:
-    """The kind of object that a statement is about, and where it is named."""
+    """Return the kind of object that a statement is about, and where it is named."""
     return next(((t.word, n) for n, t in enumerate(tokens[:20]) if t.word in _KINDS), ("", 0))
 
 
@@ -187,7 +187,7 @@ def _of_object(tokens: list[Token], database: str, tables: Collection[Ref]) -> M
 
 
 def _named(tokens: list[Token], database: str, tables: Collection[Ref]) -> list[Ref]:
-    """The tables whose names occur, alone (of `database`) or behind that of their database."""
+    """Return the tables whose names occur, alone (of `database`) or behind that of their database."""
     alone, full = set(), set()
     texts = ["", *(t.text.lower() for t in tokens)]
     for before, name in pairwise(texts):

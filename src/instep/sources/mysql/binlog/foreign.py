@@ -72,7 +72,7 @@ def _statement(connection: pymysql.Connection[Any], ref: Ref) -> str:
 
 
 def parsed(statement: str) -> dict[str, ForeignKey]:
-    """The foreign keys of a CREATE TABLE statement as the server prints it, by name."""
+    """Return the foreign keys of a CREATE TABLE statement as the server prints it, by name."""
     return {
         _unquoted(found["name"]): ForeignKey(
             found["delete"] or "RESTRICT",

@@ -56,7 +56,7 @@ class GtidSet:
         return cls({name: tuple(sorted(ranges)) for name, ranges in found.items()})
 
     def has(self, gtid: str) -> bool:
-        """Whether `source:number` is in it."""
+        """Return whether `source:number` is in it."""
         name, _, number = gtid.rpartition(":")
         ranges = self.ranges.get(name, ())
         at = bisect_right(ranges, (int(number), 1 << 63)) - 1
@@ -69,7 +69,7 @@ LENGTH = 1 << 20
 
 
 def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
-    """The rows of these keys that are there, all accepted columns that have a source; all of one view."""
+    """Return the rows of these keys that are there, all accepted columns that have a source; all of one view."""
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None)
     key = ", ".join(map(quoted, changed.columns))
     where = f" AND {read.condition}" if read.where else ""
@@ -150,7 +150,7 @@ class Position:
 
 
 def numbered(spot: Spot) -> tuple[int, int]:
-    """What orders places in one server's log: files are numbered."""
+    """Return what orders places in one server's log: files are numbered."""
     return int(spot[0].rpartition(".")[2]), spot[1]
 
 
@@ -168,14 +168,14 @@ class MySqlLog:
     _births: dict[str, int] = field(default_factory=dict)
 
     def order(self, position: str) -> int:
-        """The position as a number; the empty one comes before all."""
+        """Return the position as a number; the empty one comes before all."""
         if not position:
             return -1
         number, at = numbered(Position.of(position).spot)
         return number * BEYOND + at
 
     def state(self) -> LogState:
-        """Whether the log can be read, and how much of it there is behind the lowest of the tables' places."""
+        """Return whether the log can be read, and how much of it there is behind the lowest of the tables' places."""
         with self._session() as session:
             self._server = server = server_of(session)
             self._births = {}
@@ -211,7 +211,7 @@ class MySqlLog:
         return replace(state, confirmed=str(lowest), behind=behind, late=self._late(lowest) if behind else 0.0)
 
     def _late(self, place: Position) -> float:
-        """The age of the first transaction behind the place."""
+        """Return the age of the first transaction behind the place."""
         with dump(self._reached, place.spot) as stream:
             if any(isinstance(event, BinlogBegin) for event, _ in stream.events()):
                 return max(self._server.now - stream.when, 0.0)
@@ -266,7 +266,7 @@ class MySqlLog:
         """Nothing: rows are logged as a whole when they are committed, whoever asks for them."""
 
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
-        """The keys of the rows that changed, up to what views that begin from now on show: readers open theirs
+        """Return the keys of the rows that changed, up to what views that begin from now on show: readers open theirs
         later."""
         config: MySqlConfig = cast(Any, snapshot).config
         with connect(config) as session, translated(config, f"the log of {config.place}"):

@@ -61,7 +61,7 @@ class BinlogTable:
         return ""
 
     def shape(self, key: Sequence[str]) -> dict[str, str]:
-        """What positions of it rest on: its key, and the type of each column."""
+        """Return what positions of it rest on: its key, and the type of each column."""
         text = json.dumps([self.ref, sorted(key)])
         kinds = {f"c:{c.name}": f"{c.native} {c.charset}" for c in self.columns}
         return {"key": hashlib.sha256(text.encode()).hexdigest()[:16], **kinds}

@@ -108,7 +108,7 @@ class Images:
         return self.plans[bits]
 
     def moved(self, rows: RowImages) -> bool | None:
-        """Whether an update has made a key another one, None if it cannot be told."""
+        """Return whether an update has made a key another one, None if it cannot be told."""
         try:
             found = self.keys(rows)
         except (Unfit, IndexError, ValueError):
@@ -179,7 +179,7 @@ def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) ->
 
 
 def value_of(kind: int, meta: int, column: KeyColumn) -> Value:
-    """What makes SQL of a value's bytes. Raises Unfit."""
+    """Return what makes SQL of a value's bytes. Raises Unfit."""
     base = re.split(r"[ (]", column.native.lower(), maxsplit=1)[0]
     if base in _INTEGERS and kind == _INTEGERS[base]:
         signed = "unsigned" not in column.native.lower()

@@ -123,7 +123,7 @@ def header(data: bytes) -> Header:
 
 
 def checked(data: bytes, summed: bool) -> bytes:
-    """The event without its checksum; ReadError if that is another one."""
+    """Return the event without its checksum; ReadError if that is another one."""
     if not summed:
         return data
     body, told = data[:-CHECKSUM], data[-CHECKSUM:]
@@ -136,7 +136,7 @@ def checked(data: bytes, summed: bool) -> bytes:
 
 
 def decode(data: bytes) -> Event | None:
-    """The event (without a checksum), None for one that says nothing of rows."""
+    """Return the event (without a checksum), None for one that says nothing of rows."""
     kind = data[4]
     try:
         return _decode(kind, data)
@@ -179,7 +179,7 @@ def _mariadb_gtid(data: bytes) -> BinlogBegin:
 
 
 def _rotate(data: bytes) -> Rotate:
-    """The first one of a connection comes before anything says whether it has a checksum."""
+    """Return the first one of a connection comes before anything says whether it has a checksum."""
     body, told = data[:-CHECKSUM], data[-CHECKSUM:]
     if zlib.crc32(body).to_bytes(CHECKSUM, "little") == told:
         data = body
@@ -295,7 +295,7 @@ _NARROW = frozenset({4, 5, 17, 18, 19, 140, 242, 245, 249, 250, 251, 252, 255})
 
 
 def _metas(kinds: bytes, data: bytes) -> tuple[int, ...]:
-    """The low byte is the one that comes first."""
+    """Return the low byte is the one that comes first."""
     found, at = [], 0
     for kind in kinds:
         size = 2 if kind in WIDE else 1 if kind in _NARROW else 0

@@ -49,7 +49,7 @@ SQL_KEYS = 10_000
 
 
 def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
-    """The rows of these keys that are there, all accepted columns that have a source."""
+    """Return the rows of these keys that are there, all accepted columns that have a source."""
     what = ", ".join(_expression(c.source) for c in read.columns if c.source is not None)
     key = ", ".join(map(quote, changed.columns))
     table = quote_table(*read.source.ref)
@@ -168,12 +168,12 @@ class PostgresLog:
     _more: bool = False
 
     def order(self, position: str) -> int:
-        """The position as a number; the empty one comes before all."""
+        """Return the position as a number; the empty one comes before all."""
         high, _, low = position.partition("@")[0].partition("/")
         return (int(high, 16) << 32) + int(low, 16) if position else -1
 
     def state(self) -> LogState:
-        """Where the slot stands, and what keeps it from being read."""
+        """Return where the slot stands, and what keeps it from being read."""
         with self._session() as session:
             return self._state(session)
 
@@ -208,13 +208,13 @@ class PostgresLog:
         return f"the slot {self.names.slot} is one of {plugin} in the database {database}"
 
     def _published(self, session: psycopg.Connection[Any]) -> Any:
-        """The publication as the server describes it, None if there is none."""
+        """Return the publication as the server describes it, None if there is none."""
         statement = _PUBLICATION.replace("{publication}", literal(self.names.publication))
         row = session.execute(statement.encode()).fetchone()
         return row[0] if row else None
 
     def _missing(self, session: psycopg.Connection[Any], level: str, may: bool, timeline: str) -> tuple[str, str]:
-        """What the server or the user lacks, and the statement that brings it."""
+        """Return what the server or the user lacks, and the statement that brings it."""
         if session.info.server_version < OLDEST:
             return "the log can be read from PostgreSQL 13 on", "use mode: upsert"
         if not timeline:
@@ -245,8 +245,8 @@ class PostgresLog:
                 session.execute(f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}')".encode())
 
     def drop(self) -> bool:
-        """The slot, and the publication if it is this user's and bears the slot's name, as by default. Never a slot of
-        somebody else."""
+        """Return the slot, and the publication if it is this user's and bears the slot's name, as by default. Never a
+        slot of somebody else."""
         with self._session() as session:
             slot = literal(self.names.slot)
             known = session.execute(_OWNER.replace("{slot}", slot).encode()).fetchone()
@@ -284,8 +284,8 @@ class PostgresLog:
         self._places = tuple(places.values())
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
-        """Those that can be followed are taken into the publication; one that is new there since `begin` is `pending`,
-        whoever has put it there."""
+        """Return those that can be followed are taken into the publication; one that is new there since `begin` is
+        `pending`, whoever has put it there."""
         with self._session() as session:
             keys = {read.source.ref: source_key(read) for read in reads}
             known = self._held(lambda: log_tables(session, self.names.publication, keys))
@@ -332,7 +332,7 @@ class PostgresLog:
                 time.sleep(0.02)
 
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
-        """The keys of the rows that changed; `pg_current_snapshot` of the snapshot's own transaction decides."""
+        """Return the keys of the rows that changed; `pg_current_snapshot` of the snapshot's own transaction decides."""
         assert isinstance(snapshot, PostgresSnapshot)
         visible = Visible.of(snapshot.transactions())
         wanted = {read.source.ref: self._collected(read) for read in reads}

@@ -85,7 +85,7 @@ def unnamed(ref: Ref, replica: str, identity: frozenset[str] | None, key: Sequen
 
 
 def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[TablePartition, ...]]:
-    """Those of all partitioned tables, on every level, by table."""
+    """Return those of all partitioned tables, on every level, by table."""
     found: dict[Ref, tuple[TablePartition, ...]] = {}
     for row in connection.execute(_PARTITIONS.encode()).fetchall():
         root, name, schema, own, oid, kind, persistence, replica, identity, state, born = row

@@ -117,11 +117,11 @@ class WalTable:
         return f"the publication leaves {', '.join(left)} out" if left else ""
 
     def shape(self, key: Sequence[str]) -> dict[str, str]:
-        """What positions of it rest on: its oid, its key by name and number, and that it has been in this publication
-        all the time (together), whose options, filters and lists of columns stayed what they were; the type of each
-        column by number, what computes it, fields of types, labels of enums, and what tells rows that were written
-        anew. A table that is published without being named can be made unlogged for a while: then every new file
-        counts."""
+        """Return what positions of it rest on: its oid, its key by name and number, and that it has been in this
+        publication all the time (together), whose options, filters and lists of columns stayed what they were; the type
+        of each column by number, what computes it, fields of types, labels of enums, and what tells rows that were
+        written anew. A table that is published without being named can be made unlogged for a while: then every new
+        file counts."""
         numbers = {name: number for number, name, *_ in self.columns}
         keys = sorted((k, numbers.get(k, 0)) for k in key)
         unnamed = [] if self.membership else [self.file]
@@ -134,7 +134,7 @@ class WalTable:
 
 
 def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, WalTable]:
-    """Those of the tables that exist."""
+    """Return those of the tables that exist."""
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
     if not values:
         return {}
@@ -188,6 +188,6 @@ def followed(
 
 
 def additions(tables: Iterable[WalTable], publication: str) -> str:
-    """The statement that takes the tables into the publication."""
+    """Return the statement that takes the tables into the publication."""
     names = ", ".join(f"{'ONLY ' if t.kind == 'r' else ''}{quote_table(*t.ref)}" for t in tables)
     return f"ALTER PUBLICATION {quote(publication)} ADD TABLE {names}"

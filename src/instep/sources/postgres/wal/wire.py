@@ -85,8 +85,8 @@ _COLUMN, _LENGTH, _TRUNCATE, _MESSAGE = Struct(">Ii"), Struct(">I"), Struct(">IB
 
 
 def decode(data: bytes) -> Message | None:
-    """The message, None for one that says nothing of rows (origin, type); ReadError for one that is not known, or that
-    ends too early."""
+    """Return the message, None for one that says nothing of rows (origin, type); ReadError for one that is not known,
+    or that ends too early."""
     try:
         return _decode(data)
     except (CutError, IndexError, ValueError):

@@ -33,7 +33,7 @@ class Connector:
         self.state: dict[str, Any] | None = None
 
     def tables(self, configuration: Mapping[str, Any]) -> dict[Named, TableSpec]:
-        """What schema() declares; nothing without one."""
+        """Return what schema() declares; nothing without one."""
         return tables_of(at_once(self.schema_method(dict(configuration)), "schema")) if self.schema_method else {}
 
     def form(self) -> ConfigurationForm:
@@ -110,7 +110,7 @@ def run_through(result: Any) -> None:
 
 
 def at_once(result: Any, function: str) -> Any:
-    """The result of a function of the connector. Raises TypeError if it is a coroutine: nobody awaits it."""
+    """Return the result of a function of the connector. Raises TypeError if it is a coroutine: nobody awaits it."""
     if _is_async(result):
         if inspect.iscoroutine(result):
             result.close()
@@ -126,7 +126,7 @@ def _is_async(value: Any) -> bool:
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """The frame that tells why a sync ended."""
+    """Return the frame that tells why a sync ended."""
     if isinstance(error, SyncFailed):
         return {"frame": "error", "kind": "told", "message": str(error), "trace": error.trace}
     if isinstance(error, SystemExit):
@@ -136,6 +136,6 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback; of a very long one the last whole lines."""
+    """Return the traceback; of a very long one the last whole lines."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return text if len(text) <= _LONGEST else text[-_LONGEST:].partition("\n")[2]

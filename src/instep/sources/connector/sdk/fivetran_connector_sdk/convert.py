@@ -246,7 +246,7 @@ def single() -> Convert:
 
 
 def kept(convert: Convert) -> Convert:
-    """The same, where a value that does not fit is kept as its text."""
+    """Return the same, where a value that does not fit is kept as its text."""
 
     def convert_or_keep(value: Any) -> Any:
         try:

@@ -71,7 +71,7 @@ def is_blank(name: str) -> bool:
 
 
 def tables_of(said: Any) -> dict[Named, TableSpec]:
-    """The tables that `schema()` returned; raises ValueError with the table and the column that are wrong."""
+    """Return the tables that `schema()` returned; raises ValueError with the table and the column that are wrong."""
     if not isinstance(said, (list, tuple)):
         raise ValueError(f"schema() has to return a list of tables, not {type(said).__name__}")
     found: dict[Named, TableSpec] = {}

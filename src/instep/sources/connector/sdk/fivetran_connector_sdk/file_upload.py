@@ -32,7 +32,7 @@ class FileUpload:
 
 
 def _place(path: str) -> str:
-    """The path without what changes nothing of it."""
+    """Return the path without what changes nothing of it."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     if not names or ".." in names or any(unicodedata.category(c) in _REFUSED for c in path):
         raise ValueError(f"FileUpload: the path {path!r:.300} leads to no file below the table's files")
@@ -42,7 +42,7 @@ def _place(path: str) -> str:
 
 
 def named(row: Mapping[str, Any], file: FileUpload) -> dict[str, Any]:
-    """The row with the path of its file."""
+    """Return the row with the path of its file."""
     return {**row, COLUMN: file.path}
 
 

@@ -209,8 +209,8 @@ class Outlet:
 
 
 def _state_text(state: Mapping[str, Any]) -> str:
-    """The state as JSON. Raises ValueError, or TypeError for types, with the place, for what JSON does not have: the
-    next sync could not read it."""
+    """Return the state as JSON. Raises ValueError, or TypeError for types, with the place, for what JSON does not have:
+    the next sync could not read it."""
     try:
         text = json.dumps(dict(state), allow_nan=False)
     except (ValueError, TypeError) as error:

@@ -62,7 +62,7 @@ class Shape:
         return converts, sized
 
     def _is_sized(self, name: str, kind: type) -> bool:
-        """Whether what is sent for it is a text or bytes."""
+        """Return whether what is sent for it is a text or bytes."""
         said = self.table.types.get(name)
         return not issubclass(kind, _NUMBERS) and (said is None or said.kind.startswith(_SIZED))
 
@@ -133,7 +133,7 @@ class Bucket:
         self._since = time.monotonic()
 
     def looked_at(self, data: Mapping[str, Any]) -> tuple[Shape, list[Any], int]:
-        """The row as it will be sent, and its size. Raises ValueError or TypeError that names what is wrong."""
+        """Return the row as it will be sent, and its size. Raises ValueError or TypeError that names what is wrong."""
         names = tuple(data)
         shape = self._shapes.get(names) or self._shape(names)
         values = list(data.values())
@@ -167,7 +167,7 @@ class Bucket:
         return f"{where}: {data[name]!r:.100} {error}" + (f" (declared {said.kind})" if said and not key else "")
 
     def add(self, operation: int, number: int, shape: Shape, values: list[Any], size: int) -> bool:
-        """Whether there is enough now to hand it on."""
+        """Return whether there is enough now to hand it on."""
         rows = self._rows
         rows.append(values)
         self._of.append(shape)
@@ -192,7 +192,7 @@ class Bucket:
         return head, body
 
     def _given(self, body: list[bytes]) -> list[list[str]]:
-        """The columns that updates have, and for each row which of these lists is its own."""
+        """Return the columns that updates have, and for each row which of these lists is its own."""
         order = {shape: place for place, shape in enumerate(dict.fromkeys(self._of))}
         body.append(array("i", [order[shape] for shape in self._of]).tobytes())
         return [list(shape.names) for shape in order]
