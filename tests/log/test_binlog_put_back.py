@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from binlog_world import BinlogWorld
+from binlog_world import BinlogWorld, admin
 
 from instep.sources.mysql.binlog.log import MySqlLog, Position
 from mariadb import MariaServer, launch, open_as
@@ -83,3 +83,27 @@ def test_a_place_where_no_event_begins_is_of_another_history(binlog_world: Binlo
     assert {at: log.fault(str(Position(file, at, birth))) for at in (begin, end)} == {begin: "", end: ""}
     for at in (begin + 1, begin + 4, begin + 19, end - 1):
         assert "has gone back: no event begins at" in log.fault(str(Position(file, at, birth))), at
+
+
+@pytest.mark.parametrize("how", ["the log is rotated", "the server is killed"])
+def test_the_end_and_the_begin_of_a_file_are_of_the_same_history(
+    binlog_world: BinlogWorld, mariadb_server: MariaServer, how: str
+) -> None:
+    world, server = binlog_world.loaded(), mariadb_server
+    log = MySqlLog(world.database.config)
+    log.state()
+    file, end = log._server.end
+    place = Position(file, end, log._birth((file, end)))
+    if how == "the log is rotated":
+        admin(world, "FLUSH BINARY LOGS")
+    else:
+        server.kill()
+        server.start()
+    log.state()
+    after = log._server.end[0]
+    assert after != file
+    begin = Position(after, 4, log._birth((after, 4)))
+    assert [log.fault(str(one)) for one in (place, begin)] == ["", ""]
+    world.run("UPDATE t SET v = 8 WHERE id = 3")
+    log.state()
+    assert [log.fault(str(one)) for one in (place, begin)] == ["", ""]

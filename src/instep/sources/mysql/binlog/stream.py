@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _DUMP = 0x12
 _END_OF_FILE = 1
 """The server says when there is nothing more, and does not wait for it."""
+MAGIC = 4
+"""The bytes before the first event of a file."""
 _UNREADABLE_LOG = 1236
 """The server's error for a place where it finds no event."""
 _SETTINGS = (
@@ -74,7 +76,9 @@ class BinlogStream:
             raise ReadError(f"the binary log ended before {upto[0]}:{upto[1]}", hint="sync again")
 
     def begins_event(self) -> bool:
-        """Return whether an event begins where this starts: in a file of another history, most likely none does."""
+        """Return whether an event begins where this starts, or its file ends there: in a file of another history, most
+        likely neither is so."""
+        file, at = self.start
         summed = False
         try:
             for data in self._packets():
@@ -83,7 +87,9 @@ class BinlogStream:
                     summed = cast(Format, decode(data)).summed
                 elif about.end:  # 0: the server tells it, it is not in the file
                     checked(data, summed)
-                    return about.end == (self.start[1] + about.size) & 0xFFFF_FFFF
+                    return at <= MAGIC or about.end == (at + about.size) & 0xFFFF_FFFF
+                elif about.kind == ROTATE and cast(Rotate, decode(data)).file != file:
+                    return True
         except ReadError:
             return False
         except driver().MySQLError as error:
