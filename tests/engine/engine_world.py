@@ -142,6 +142,8 @@ class Place:
 
         def before() -> None:
             end_with(parent)
+            for one in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # whatever the tests themselves were started with
+                signal.signal(one, signal.SIG_DFL)
             first()
 
         settings |= {"cwd": self.folder, "env": self.environment, "text": True, "stdout": pipe, "stderr": pipe}
