@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest
 
-_AT_ONCE = 10_000
-"""Changes of one request."""
+_AT_ONCE = 1_000
+"""Changes of one request, which are answered with all of their columns."""
 
 
 def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:

@@ -62,18 +62,18 @@ class LocalOperations:
             return work.run(context, work.begin(context, request))
 
     def rehearse(self, request: ImmediateRequest) -> Any:
+        work: ImmediateWork = work_of(immediate_for(request))()
+        context = replace(self.write_context(), rehearsed=True)
+        prepared = work.prepare(context, request)
         with suppress(_Rehearsed), self.app.store.transaction():
-            done = self._perform(request, rehearsed=True)
+            done = work.execute(context, request, prepared)
             raise _Rehearsed
         return done
 
     def perform(self, request: ImmediateRequest) -> Any:
-        return self._perform(request)
-
-    def _perform(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec = immediate_for(request)
         work: ImmediateWork = work_of(spec)()
-        context = replace(self.write_context(), rehearsed=rehearsed)
+        context = self.write_context()
         prepared = work.prepare(context, request)
         with self.app.store.transaction():
             result = work.execute(context, request, prepared)
@@ -274,11 +274,12 @@ class LocalBackend:
         work = work_of(spec)()
         with app.store.transaction():
             withdraw(app.store, found.id, context.who)
+            course = work.course(context, request)
             app.store.audit.add(context.who, *spec.noted(request), document_of(work.requested(request)))
         patch = patch_of(found.what, app.project, app.store, ServedPolicies(app.objects))
         runs = InProcess(app.sync_context, app.engine)
         rolling = Rolling(app.store, patch, runs, context.who, lambda member: self._notify(member_line(member)))
-        work.carry(rolling, request)
+        rolling.carry_on(found.id, course)
 
     @property
     def _seen(self) -> QueryContext:

@@ -58,7 +58,14 @@ class DetectorSetting(ImmediateWork):
         said = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
         before = context.resources.get("connection", request.connection)
         spec = merged(before.spec, patch(before.spec, said, request.table))
-        made = context.resources.put("connection", request.connection, spec, who=context.who, expected=before.version)
+        made = context.resources.put(
+            "connection",
+            request.connection,
+            spec,
+            who=context.who,
+            expected=before.version,
+            dry_run=context.rehearsed,  # what is rolled back may be remembered by its version
+        )
         return SetDetector(request.connection, made.version)
 
     def detail(self, request: SetDetectorOptionsRequest, result: SetDetector) -> Mapping[str, Any]:

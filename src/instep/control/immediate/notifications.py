@@ -13,6 +13,7 @@ from instep.operations.immediate.notifications import OpenChannelRequest, RetryD
 from instep.operations.queries.govern import GetDelivery
 from instep.operations.spec import ImmediateWork
 from instep.store.history.outbox import Delivery
+from instep.store.store import utc_now
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class ChannelTesting(ImmediateWork):
         """Send it: a slow receiver would hold up all writers of the store. Raises NotDelivered or ConnectError."""
         assert context.open_channel is not None, "whoever tests a channel can open one"
         channel = context.open_channel(request.name)
-        return 0 if context.rehearsed else try_channel(channel, request.name, context.store.api_keys.now())
+        return 0 if context.rehearsed else try_channel(channel, request.name, utc_now())
 
     def execute(self, context: WriteContext, request: TestChannelRequest, prepared: int | None) -> TestedChannel:
         """Return the receiver's answer."""

@@ -11,8 +11,8 @@ from instep.control.immediate.context import WriteContext
 from instep.control.queries.rollouts import RolloutDetails, RolloutMember, details_of, rollout_of
 from instep.control.rollouts import flow, queued
 from instep.control.rollouts.changes import change_patch
+from instep.control.rollouts.course import Course, to_advance, to_resume, to_roll_back
 from instep.control.rollouts.create import RolloutOrder, create, draft
-from instep.control.rollouts.flow import Rolling
 from instep.control.rollouts.gates import gates
 from instep.control.rollouts.patch import Patch
 from instep.control.rollouts.policies import ServedPolicies, policy_patch
@@ -122,8 +122,8 @@ class RolloutStepWork(RolloutWork):
         """Return the job that carries it on, and whether it is new."""
         raise NotImplementedError
 
-    def carry(self, rolling: Rolling, request: Any) -> None:
-        """Carry it on in this process, where no worker is there."""
+    def course(self, context: WriteContext, request: Any) -> Course:
+        """Return what carries it on in this process, where no worker is there; raise as `enqueue` does."""
         raise NotImplementedError
 
     def execute(self, context: WriteContext, request: Any, prepared: None) -> RolloutStep:
@@ -144,9 +144,9 @@ class RolloutAdvance(RolloutStepWork):
         """Return the job; one that goes forward already is the one."""
         return queued.advance(context.store, request.rollout, context.who, every=request.every)
 
-    def carry(self, rolling: Rolling, request: AdvanceRolloutRequest) -> None:
-        """Carry on the waves in this process."""
-        rolling.advance(request.rollout, every=request.every)
+    def course(self, context: WriteContext, request: AdvanceRolloutRequest) -> Course:
+        """Return the waves to carry on."""
+        return to_advance(context.store, request.rollout, every=request.every)
 
 
 class RolloutResumption(RolloutStepWork):
@@ -157,9 +157,9 @@ class RolloutResumption(RolloutStepWork):
         job = queued.resume(context.store, request.rollout, context.who, every=request.every, accept=request.accept)
         return job, True
 
-    def carry(self, rolling: Rolling, request: ResumeRolloutRequest) -> None:
-        """Carry on the waves in this process."""
-        rolling.resume(request.rollout, every=request.every, accept=request.accept)
+    def course(self, context: WriteContext, request: ResumeRolloutRequest) -> Course:
+        """Return the waves to carry on; Blocked while nobody has accepted what the gates have found."""
+        return to_resume(context.store, request.rollout, context.who, every=request.every, accept=request.accept)
 
 
 class RolloutRollback(RolloutStepWork):
@@ -170,9 +170,9 @@ class RolloutRollback(RolloutStepWork):
         who, some = context.who, request.connections
         return queued.roll_back(context.store, request.rollout, who, wave=request.wave, connections=some), True
 
-    def carry(self, rolling: Rolling, request: RollBackRolloutRequest) -> None:
-        """Take it back in this process."""
-        rolling.roll_back(request.rollout, wave=request.wave, connections=request.connections)
+    def course(self, context: WriteContext, request: RollBackRolloutRequest) -> Course:
+        """Return what to take back; InstepError if there is nothing."""
+        return to_roll_back(context.store, request.rollout, wave=request.wave, connections=request.connections)
 
 
 class RolloutStop(RolloutWork):

@@ -52,7 +52,9 @@ class QueueList(QueryWork):
         self, context: QueryContext, query: ListQueue, after: Sequence[Any] | None, limit: int
     ) -> Sequence[JobSummary]:
         """Return jobs, newest first."""
-        named = context.connection(query.connection) if query.connection is not None else None
+        named = query.connection
+        if named is not None and context.key is not None:  # at the project also what is left of one that is gone
+            named = context.connection(named)
         found = context.store.jobs.find(
             status=query.status,
             connection=named,
