@@ -142,7 +142,11 @@ class Place:
 
         def before() -> None:
             end_with(parent)
-            for one in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # whatever the tests themselves were started with
+            for one in (
+                signal.SIGINT,
+                signal.SIGQUIT,
+                signal.SIGHUP,
+            ):  # whatever the tests themselves were started with
                 signal.signal(one, signal.SIG_DFL)
             first()
 

@@ -263,3 +263,35 @@ def test_a_stopped_engine_finishes_what_it_runs(place: Place) -> None:
     command.send_signal(signal.SIGINT)
     finish(command)
     assert command.returncode == 130
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_closed_stream_leads_nowhere(place: Place, number: int) -> None:
+    place.run("sync")
+    command = place.begin("sync", first=lambda: os.close(number))
+    finish(command)
+    assert (command.returncode, place.status()["commands_run"]) == (0, 2)
+
+
+@pytest.mark.parametrize("resident", ["on", ""])
+def test_a_folder_that_is_gone_is_told_of(place: Place, tmp_path: Path, resident: str) -> None:
+    place.env["INSTEP_RESIDENT"] = resident
+    gone = tmp_path / "gone"
+    gone.mkdir()
+
+    def leave() -> None:
+        os.chdir(gone)
+        gone.rmdir()
+
+    command = place.begin("status", first=leave)
+    _, err = finish(command)
+    assert command.returncode != 0
+    assert "error: " in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [("-yp", ".", "sync"), ("policy", "simulate", "/dev/fd/63")])
+def test_what_a_fork_would_take_otherwise_runs_alone(place: Place, words: tuple[str, ...]) -> None:
+    place.run("sync")
+    place.run(*words)
+    assert place.status()["commands_run"] == 1

@@ -6,12 +6,13 @@ Until that is decided nothing is imported but what the decision takes.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
-from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder
+from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder, runtime_place
 
 _HERE = ("--no-engine", "--help", "-h", "--version")
 """Options with which a command runs in this process."""
@@ -49,6 +50,10 @@ _READ_ONCE = (
     "PYICEBERG_", "PYTHON", "TERMINAL_WIDTH", "TYPER_",
 )  # fmt: skip
 """How variables begin that are read once in a process, so that a command with one has a process of its own."""
+_OPEN_FILES = ("/dev/fd/", "/proc/self/")
+"""How arguments begin that name open files of this process, as `<(command)` does."""
+_JOINED = re.compile(r"-[yh][a-zA-Z]")
+"""Short options that are joined, in which neither a command nor a project is looked for here."""
 _VALUED = ("--project", "-p", "--output", "--server")
 
 
@@ -67,7 +72,8 @@ def run() -> NoReturn:
             sys.stderr.write("interrupted\n")
             os._exit(130)
         else:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it was closed
+                sys.stdout.flush()
             os._exit(code)
     from instep.cli.main import run as run_here
 
@@ -90,14 +96,27 @@ def _resident_project(arguments: list[str]) -> Path | None:
     command = _command(arguments)
     if not command or command in _NEVER or any(one in _HERE for one in takewhile(lambda one: one != "--", arguments)):
         return None
-    project = project_folder(Path(_value(arguments, "--project", "-p") or "."))
-    return None if project is None or _is_switched_off(project) else project
+    if any(one.startswith(_OPEN_FILES) or _JOINED.match(one) for one in arguments) or _is_in_background():
+        return None
+    try:
+        project = project_folder(Path(_value(arguments, "--project", "-p") or "."))
+    except OSError:
+        return None  # the command says what is wrong with the folder
+    if project is None or _is_switched_off(project):
+        return None
+    return project if _is_wanted(arguments) or runtime_place().is_dir() else None
+
+
+def _is_in_background() -> bool:
+    """Return whether the shell reads the terminal's keys: a command of an engine would take them from it."""
+    try:
+        return os.isatty(0) and os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:
+        return False
 
 
 def _is_switched_off(project: Path) -> bool:
     """Return whether the project's `engine_idle` is 0."""
-    import re
-
     try:
         text = (project / PROJECT_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:

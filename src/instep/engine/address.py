@@ -17,6 +17,8 @@ RESIDENT = "INSTEP_RESIDENT"
 PROJECT_FILE = "instep.yml"
 _LONGEST = 107
 """Bytes of a socket's path."""
+_BOUNDS = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp:")
+"""Lines of a process's status that say what it may do."""
 SOCKET = "INSTEP_RESIDENT_SOCKET"
 """The variable by which a command knows the engine that has forked it."""
 
@@ -51,6 +53,12 @@ def surroundings() -> tuple[object, ...]:
         sorted(os.sched_getaffinity(0)),
         sorted(limits.items()),
         namespaces,
+        Path("/proc/self/cgroup").read_text(encoding="utf-8"),
+        [
+            line
+            for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+            if line.startswith(_BOUNDS)
+        ],
         os.environ.get("PYTHONPATH"),
         sys.flags.utf8_mode,
         sys.getfilesystemencoding(),
@@ -59,12 +67,17 @@ def surroundings() -> tuple[object, ...]:
 
 def runtime_folder() -> Path:
     """Return the folder of the user's sockets, which nobody else can enter; OSError if it is not safe."""
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(given, "instep") if given and _is_own(Path(given)) else Path(f"/tmp/instep.{os.geteuid()}")
+    folder = runtime_place()
     folder.mkdir(mode=0o700, exist_ok=True)
     if not _is_own(folder):
         raise PermissionError(f"{folder} belongs to another user, or others can enter it")
     return folder
+
+
+def runtime_place() -> Path:
+    """Return where the folder of the user's sockets is, once an engine has been started."""
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(given, "instep") if given and _is_own(Path(given)) else Path(f"/tmp/instep.{os.geteuid()}")
 
 
 def _is_own(folder: Path) -> bool:

@@ -125,6 +125,8 @@ def run(arguments: list[str], project: Path, *, starts: bool) -> int:
 
     `starts`: start an engine if there is none, or one of another code.
     """
+    for number in range(3):
+        _open(number)  # no socket may take the number of a stream that is closed
     for attempt in range(2):
         try:
             peer = connect(project)

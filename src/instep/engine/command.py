@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from instep.engine.address import SOCKET
 
@@ -65,6 +65,9 @@ def _surround(said: dict[str, Any]) -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, said["nice"])
     os.chdir(said["folder"])
+    catalog: Any = sys.modules.get("pyiceberg.catalog")
+    if catalog is not None:
+        catalog._ENV_CONFIG = catalog.Config()  # read when it was imported: of another folder, home and time
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     tempfile.tempdir = None
     time.tzset()
@@ -74,12 +77,17 @@ def _surround(said: dict[str, Any]) -> None:
     plain = encoding.lower() in ("ascii", "ansi_x3.4-1968", "us-ascii")  # Python takes UTF-8 there
     named, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
     encoding = named or ("utf-8" if plain else encoding)
-    sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding, errors or "strict")
-    sys.stdout = _writer(1, encoding, errors or "strict", always=bool(os.environ.get("PYTHONUNBUFFERED")))
-    sys.stderr = _writer(2, encoding, "backslashreplace", always=True)
+    lenient = locale.setlocale(locale.LC_CTYPE) in ("C", "POSIX", "C.UTF-8", "C.utf8", "UTF-8")
+    errors = errors or ("surrogateescape" if lenient else "strict")
+    sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding, errors)
+    sys.stdout = _writer(1, encoding, errors)
+    sys.stderr = _writer(2, encoding, "backslashreplace")
 
 
-def _writer(number: int, encoding: str, errors: str, *, always: bool = False) -> io.TextIOWrapper:
-    """Return a stream that is written line by line on a terminal, and at once where it is `always`."""
-    raw = os.fdopen(number, "wb", closefd=False)
-    return io.TextIOWrapper(raw, encoding, errors, line_buffering=os.isatty(number), write_through=always)
+def _writer(number: int, encoding: str, errors: str) -> io.TextIOWrapper:
+    """Return a stream that is buffered as Python does it: errors and a terminal's line by line, or nothing at all."""
+    if os.environ.get("PYTHONUNBUFFERED"):
+        raw = cast(Any, os.fdopen(number, "wb", 0, closefd=False))
+        return io.TextIOWrapper(raw, encoding, errors, write_through=True)
+    stream = os.fdopen(number, "wb", closefd=False)
+    return io.TextIOWrapper(stream, encoding, errors, line_buffering=number == 2 or os.isatty(number))

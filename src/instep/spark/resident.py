@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_READS = re.compile(
-    r"(AWS|AZURE|GOOGLE|GCP|SPARK|HADOOP|YARN|KUBERNETES|KRB5|JAVA|JDK|PYSPARK|PG|SSL|INSTEP_ARCHIVE|INSTEP_CACHE)(_?.*)"
+    r"(AWS|AZURE|GOOGLE|GCP|CLOUDSDK|IDENTITY|MSI|OCI|ORACLE|TNS|SNOWFLAKE|SPARK|HADOOP|YARN|KUBERNETES|KRB5|JAVA|JDK|PYSPARK|PG|SSL|INSTEP_ARCHIVE|INSTEP_CACHE)(_?.*)"
     r"|KRB5CCNAME|(HTTP|HTTPS|NO|ALL)_PROXY|(REQUESTS|CURL)_CA_BUNDLE|CLASSPATH|TMPDIR|HOME|PATH|LANG|LC_\w+|TZ",
     re.IGNORECASE,
 )
@@ -219,6 +219,8 @@ def _forget_objects(gateway: Any) -> None:
 
 def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
     """Start Spark, tell the engine where it is, and keep it until the engine closes its end."""
+    for name in [name for name in os.environ if _JVM_READS.fullmatch(name) and name not in wanted["variables"]]:
+        del os.environ[name]
     os.environ.update(wanted["variables"])
     os.umask(wanted["umask"])
     os.chdir(wanted["folder"])

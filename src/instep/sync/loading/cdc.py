@@ -297,7 +297,11 @@ class Following:
         order, to = self.log.order, self.log.order(reached)
         hold = HOLD if self._state.ours else to
         known = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
-        known = {ref: (self._state.confirmed or at) if self.log.fault(at) else at for ref, at in known.items()}
+        try:
+            known = {ref: (self._state.confirmed or at) if self.log.fault(at) else at for ref, at in known.items()}
+        except InstepError as error:
+            self.note(f"the server keeps its log until the next sync: {error.message}")
+            return
         behind = {ref: at for ref, at in known.items() if order(at) < to}
         late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
         self._left |= late

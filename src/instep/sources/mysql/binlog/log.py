@@ -166,6 +166,7 @@ class MySqlLog:
     _known: LogTables = field(default_factory=LogTables)
     _since: dict[Ref, Position] = field(default_factory=dict)
     _births: dict[str, int] = field(default_factory=dict)
+    _begins: dict[Spot, bool] = field(default_factory=dict)
 
     def order(self, position: str) -> int:
         """Return the position as a number; the empty one comes before all."""
@@ -178,7 +179,7 @@ class MySqlLog:
         """Return whether the log can be read, and how much of it there is behind the lowest of the tables' places."""
         with self._session() as session:
             self._server = server = server_of(session)
-            self._births = {}
+            self._births, self._begins = {}, {}
             trouble, hint = missing(session, server, self.config)
             if trouble:
                 return LogState(server.name, trouble=trouble, hint=hint, ours=False)
@@ -237,10 +238,15 @@ class MySqlLog:
             return f"the server's binary log has gone back behind {place}"
         if self._birth((place.file, place.at)) != place.birth:
             return f"the server's binary log was started anew: {place.file} is another one than it was"
-        with dump(self._reached, place.spot) as stream:  # births are whole seconds: another file can have the same
-            if not stream.begins_event():
-                return f"the server's binary log has gone back: no event begins at {place}"
+        if not self._begins_event(place.spot):  # births are whole seconds: another file can have the same
+            return f"the server's binary log has gone back: no event begins at {place}"
         return ""
+
+    def _begins_event(self, spot: Spot) -> bool:
+        if spot not in self._begins:
+            with dump(self._reached, spot) as stream:
+                self._begins[spot] = stream.begins_event()
+        return self._begins[spot]
 
     def _birth(self, spot: Spot) -> int:
         """When the file was begun."""
