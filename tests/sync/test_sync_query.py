@@ -19,11 +19,16 @@ ask(DuckDbDestination(DuckDbConfig("there", sys.argv[1])), sys.argv[2])
 
 def test_ctrl_c_ends_a_long_query(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CODE, str(tmp_path / "lake.db"), FOR_EVER]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    time.sleep(5)  # it is computing, or still importing: it ends in both cases
-    process.send_signal(signal.SIGINT)
-    try:
-        _, err = process.communicate(timeout=300)
-    finally:
-        process.kill()
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    ) as process:
+        time.sleep(5)  # it is computing, or still importing: it ends in both cases
+        process.send_signal(signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=300)
+        finally:
+            process.kill()
     assert "KeyboardInterrupt" in err
