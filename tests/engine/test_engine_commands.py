@@ -38,6 +38,7 @@ def test_the_first_command_starts_it_and_later_ones_find_it(place: Place) -> Non
     assert place.rows() == 1000
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_output_and_exit_code_are_those_of_a_process_of_its_own(place: Place, words: tuple[str, ...]) -> None:
     place.run("sync")
@@ -117,6 +118,7 @@ def test_two_commands_run_at_once(place: Place) -> None:
     until(lambda: not place.status()["commands"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["the variable", "the project", "an option", "Python's own variables"])
 def test_it_can_be_done_without(place: Place, make_place: Callable[..., Place], how: str) -> None:
     words = ["sync"]
@@ -265,6 +267,7 @@ def test_a_stopped_engine_finishes_what_it_runs(place: Place) -> None:
     assert command.returncode == 130
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_closed_stream_leads_nowhere(place: Place, number: int) -> None:
     place.run("sync")

@@ -21,6 +21,7 @@ def test_a_command_ends_with_whoever_waits_for_it(place: Place) -> None:
     until(lambda: place.status()["commands"] == [])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", POINTS)
 def test_the_next_command_finishes_what_was_killed_with_the_engine(place: Place, point: str) -> None:
     place.env["INSTEP_CRASH"] = f"{point}=stop"
@@ -38,6 +39,7 @@ def test_the_next_command_finishes_what_was_killed_with_the_engine(place: Place,
     assert place.rows() == 1000
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_command_tells_so(place: Place, point: str) -> None:
     place.env["INSTEP_CRASH"] = f"{point}=kill"
