@@ -92,7 +92,7 @@ def test_what_a_run_holds_of_a_row_meanwhile_is_erased_too(world: World, more: i
         return nullcontext(Silent())
 
     client = Client(world.url, ApiKeySecret(world.key), "0.1.0")
-    backend = RemoteBackend(client, Follower(client, watch, str), str, lambda _: None, world.folder)
+    backend = RemoteBackend(client, Follower(client, watch, str), str, world.folder)
     if more == ROUNDS:
         with pytest.raises(Conflict, match=f"{ROUNDS} entries of this row were erased, and 1 more are quarantined"):
             erase_row(backend, "shop", "main.item", {"id": "1"})
