@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
 
 IDS = 10_000
-"""How many one request may name."""
+"""The most ids that one request may name."""
 ROUNDS = 3
-"""How often what is held of a row is looked up and erased: a run in between may hold more of it."""
+"""Rounds of looking up what is quarantined of a row and erasing it: a run in between may quarantine more."""
 
 
 def erase_row(backend: Backend, connection: str, table: str, key: Mapping[str, str | None]) -> int:

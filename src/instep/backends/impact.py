@@ -1,4 +1,4 @@
-"""What changes do to the models that read the tables, at either backend."""
+"""The impact of changes on the models that read the tables, at either backend."""
 
 from __future__ import annotations
 

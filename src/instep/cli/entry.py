@@ -51,7 +51,7 @@ _READ_ONCE = (
 )  # fmt: skip
 """How variables begin that are read once in a process, so that a command with one has a process of its own."""
 _OPEN_FILES = ("/dev/fd/", "/proc/self/")
-"""How arguments begin that name open files of this process, as `<(command)` does."""
+"""Prefixes of arguments that name open files of this process, as `<(command)` does."""
 _JOINED = re.compile(r"-[yh][a-zA-Z]")
 """Short options that are joined, in which neither a command nor a project is looked for here."""
 _VALUED = ("--project", "-p", "--output", "--server")

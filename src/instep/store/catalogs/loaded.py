@@ -61,6 +61,15 @@ class LoadedColumns:
         """Return the rules by accepted table, of all tables or of these; a table without rules has all rows."""
         return {ref: LoadedRules(**row.filter) for ref, row in self._rows(connection, tables) if row.filter}
 
+    def with_rules(
+        self, connection: str, tables: Collection[Ref]
+    ) -> dict[Ref, tuple[tuple[LoadedColumn, ...], LoadedRules]]:
+        """Return the columns and the rules of these accepted tables; tables that were never loaded are left out."""
+        return {
+            ref: (tuple(LoadedColumn(**c) for c in row.columns), LoadedRules(**(row.filter or {})))
+            for ref, row in self._rows(connection, tables)
+        }
+
     def _rows(self, connection: str, tables: Collection[Ref] | None) -> list[tuple[Ref, Row[Any]]]:
         query = select(loaded_columns).where(loaded_columns.c.connection == connection)
         queries = [query] if tables is None else [query.where(these) for these in of_tables(loaded_columns, tables)]

@@ -39,17 +39,14 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
     """Record what these reads have brought, those of the tables in `whole` every row. Belongs into the transaction that
     records their cursors."""
     filters = {r.table.ref: _rules(context, r) for r in reads}
-    known, rules = context.store.loaded.of(context.name, filters), context.store.loaded.filters(context.name, filters)
+    recorded = context.store.loaded.with_rules(context.name, filters)
+    known = {ref: columns for ref, (columns, _) in recorded.items()}
     filled = context.store.backfills.filled(context.name, known.keys() - set(whole))
     columns = {
         ref: loaded_columns(r, known.get(ref, ()), whole=ref in whole, filled=filled.get(ref, ()))
         for ref, r in ((r.table.ref, r) for r in reads)
     }
-    new = {
-        ref: found
-        for ref, found in columns.items()
-        if known.get(ref) != tuple(found) or rules.get(ref, LoadedRules()) != filters[ref]
-    }
+    new = {ref: found for ref, found in columns.items() if recorded.get(ref) != (tuple(found), filters[ref])}
     context.store.loaded.save(context.name, new, {ref: filters[ref] for ref in new})
 
 
