@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from contract.destinations import postgres
-from instep.destinations.base import Destination
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
 from instep.schema.planning.naming import Naming

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from instep.destinations.base import Commit, Destination, Ref
+from instep.destinations.base import Commit, Ref
+from instep.destinations.facets import Destination
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import TableAdded
@@ -49,7 +50,7 @@ REF = ORDERS.ref
 
 
 def create(destination: Destination, wanted: Table = ORDERS, commit: Commit | None = None) -> Ref:
-    destination.execute(wanted.ref, [step(wanted.ref, TableAdded(wanted))], wanted, commit or Commit("run-1", 1))
+    destination.schema.execute(wanted.ref, [step(wanted.ref, TableAdded(wanted))], wanted, commit or Commit("run-1", 1))
     return wanted.ref
 
 
@@ -68,14 +69,14 @@ def stage(
     destination: Destination, ref: Ref, rows: Sequence[dict[str, Any]], *, only: Iterable[str] = (), chunk: int = 0
 ) -> StagedFile:
     """A staged file with these rows; columns that a row lacks are NULL, `deleted` is false."""
-    target = destination.target(ref)
+    target = destination.write.target(ref)
     schema = pa.schema([target.schema.field(c) for c in only]) if only else target.schema
     blank = {f"{PREFIX}deleted": False} if f"{PREFIX}deleted" in schema.names else {}
     return stage_table(destination, ref, pa.Table.from_pylist([{**blank, **r} for r in rows], schema=schema), chunk)
 
 
 def stage_table(destination: Destination, ref: Ref, rows: pa.Table, chunk: int = 0, **options: Any) -> StagedFile:
-    target = destination.target(ref)
+    target = destination.write.target(ref)
     made, footers, sink = (
         StorageFolder(target.location, target.io).create(f"part-{next(_numbers)}.parquet"),
         list[Any](),
@@ -89,7 +90,7 @@ def stage_table(destination: Destination, ref: Ref, rows: pa.Table, chunk: int =
 
 def rows_of(destination: Destination, ref: Ref = REF, columns: Sequence[str] = ()) -> list[tuple[Any, ...]]:
     """The rows as tuples in key order; without system columns unless they are asked for."""
-    read = destination.read(ref).read_all()
+    read = destination.write.read(ref).read_all()
     names = list(columns) or [n for n in read.column_names if not n.startswith(PREFIX)]
     return sorted(zip(*(read.column(n).to_pylist() for n in names), strict=True), key=repr)
 

@@ -129,7 +129,7 @@ class World:
         return self.rows_at(destination_ref(table, self.context.naming), *columns, deleted=deleted)
 
     def rows_at(self, ref: tuple[str, str], *columns: str, deleted: bool = False) -> Rows:
-        read = self.destination.read(ref).read_all()
+        read = self.destination.write.read(ref).read_all()
         names = list(columns) or [n for n in read.column_names if not n.startswith(PREFIX)]
         rows = read.to_pylist()
         mark = f"{PREFIX}deleted"

@@ -50,9 +50,9 @@ def _table(table: Any) -> Any:
 def rows(compat: Compat, table: str) -> list[dict[str, Any]]:
     """The destination's rows without system columns; none for a table that is not there."""
     destination = compat.app.destination("lake")
-    if not destination.inspect([("shop", table)]).tables:
+    if not destination.schema.inspect([("shop", table)]).tables:
         return []
-    found = destination.read(("shop", table)).read_all().to_pylist()
+    found = destination.write.read(("shop", table)).read_all().to_pylist()
     return [{k: v for k, v in row.items() if not k.startswith("_instep_")} for row in found]
 
 

@@ -124,7 +124,7 @@ def test_a_column_is_hashed_though_no_client_has_a_word_for_salt(compat: Compat)
         "hashed": True}}}}}}})  # fmt: skip
     assert compat.app.project.connection("shop").salt == salt, "there is one for good"
     compat.sync()
-    rows = compat.app.destination("lake").read(("shop", "item")).read_all()
+    rows = compat.app.destination("lake").write.read(("shop", "item")).read_all()
     assert len(rows["name"][0].as_py()) == 64
     assert str(salt) not in str(compat.data("GET", SHOP))
 

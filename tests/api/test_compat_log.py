@@ -59,7 +59,7 @@ def test_the_slot_goes_with_the_connection(compat: Compat, shop: Database) -> No
     assert [compat.store.objects.get(kind, "goods") for kind in ("connection", "source")] == [None, None]
     assert compat.store.objects.get("source", "pg") is None, "nobody else uses it"
     assert compat.store.runs.history("goods", limit=9) == []
-    assert compat.app.destination("lake").inspect([("goods", "item")]).tables, "its tables stay"
+    assert compat.app.destination("lake").schema.inspect([("goods", "item")]).tables, "its tables stay"
 
 
 @pytest.mark.server

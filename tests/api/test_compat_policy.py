@@ -39,8 +39,8 @@ def flags(compat: Compat) -> dict[str, bool]:
 def copied(compat: Compat, *tables: str) -> dict[str, list[str]]:
     destination, found = compat.app.destination("lake"), {}
     for table in tables:
-        if destination.inspect([("shop", table)]).tables:
-            names = destination.read(("shop", table)).read_all().column_names
+        if destination.schema.inspect([("shop", table)]).tables:
+            names = destination.write.read(("shop", table)).read_all().column_names
             found[table] = [name for name in names if not name.startswith("_instep_")]
     return found
 

@@ -195,7 +195,7 @@ def test_what_is_dropped_must_be_blocked(compat: Compat) -> None:
     compat.worker.held.set()
     compat.worker.idle()
     destination = compat.app.destination("lake")
-    columns = destination.read(("shop", "item")).read_all().column_names
+    columns = destination.write.read(("shop", "item")).read_all().column_names
     assert [name for name in columns if not name.startswith("_instep_")] == ["id"]
     assert compat.data("GET", SCHEMAS)["schemas"]["main"]["tables"]["item"]["columns"]["name"]["enabled"] is False
     assert compat.ask("POST", f"{SCHEMAS}/drop-columns", {"schemas": {}}, 400)["code"] == "InvalidInput"

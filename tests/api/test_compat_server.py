@@ -48,7 +48,7 @@ def test_a_deleted_connection_takes_its_source_jobs_and_records_along(compat: Co
     assert compat.store.objects.get("source", "second") is None
     assert compat.store.jobs.unfinished(["second"]) == []
     assert compat.store.runs.history("second", limit=9) == []
-    assert compat.app.destination("lake").inspect([("second", "t")]).tables, "its tables stay"
+    assert compat.app.destination("lake").schema.inspect([("second", "t")]).tables, "its tables stay"
     assert compat.store.objects.get("source", "shop") is not None
 
 

@@ -199,7 +199,7 @@ def test_a_key_that_was_switched_off_before_anybody_knew_is_hashed(compat: Compa
     compat.ask("POST", f"{SHOP}/schemas", body)
     compat.sync()
     assert state(compat) == ("connected", [])
-    rows = compat.app.destination("lake").read(("shop", "item")).read_all().to_pylist()
+    rows = compat.app.destination("lake").write.read(("shop", "item")).read_all().to_pylist()
     assert {len(row["id"]) for row in rows} == {64}
 
 

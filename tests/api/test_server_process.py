@@ -100,7 +100,7 @@ def test_a_group_at_once(tmp_path: Path, postgres_server: Server, store_line: st
 
 
 def read(lake: object, name: str, table: str) -> list[tuple[object, ...]]:
-    rows = lake.read((f"{name}", table)).read_all()  # type: ignore[attr-defined]
+    rows = lake.write.read((f"{name}", table)).read_all()  # type: ignore[attr-defined]
     names = [n for n in rows.column_names if not n.startswith("_instep_")]
     return [tuple(row[n] for n in names) for row in rows.to_pylist()]
 

@@ -116,7 +116,7 @@ def _columns(world: World, before: Mapping[str, str]) -> str:
 
 def _loaded(world: World) -> list[Table]:
     tables = world.store.accepted.catalog("shop").tables
-    return [t for t in tables if t.name not in OURS and world.destination.state(("shop", t.alias)) is not None]
+    return [t for t in tables if t.name not in OURS and world.destination.schema.state(("shop", t.alias)) is not None]
 
 
 def _rows(world: World) -> dict[int, list[str]]:
@@ -124,7 +124,7 @@ def _rows(world: World) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     tables = _loaded(world)
     for table in tables:
-        for row in world.destination.read(("shop", table.alias)).read_all().to_pylist():
+        for row in world.destination.write.read(("shop", table.alias)).read_all().to_pylist():
             gone = " deleted" if row.get(f"{PREFIX}deleted") else ""
             values = ", ".join(_value(v) for n, v in row.items() if not n.startswith(PREFIX))
             told = f"{table.alias}({values})" if len(tables) > 1 else values

@@ -30,8 +30,8 @@ def loaded(shop: Shop, backfill: str, *runs: tuple[str, str, float]) -> Shop:
             one = store.runs.claim("shop", "sync")
             store.runs.record_tables(TableRun(one.id, ("main", table), "done", mode, read=2, seconds=seconds))
             store.runs.finish(one, "done")
-    lake.claim(REF, run.fence)
-    lake.append(REF, [stage(lake, REF, ROWS)], Commit(run.id, run.fence))
+    lake.write.claim(REF, run.fence)
+    lake.write.append(REF, [stage(lake, REF, ROWS)], Commit(run.id, run.fence))
     return shop
 
 

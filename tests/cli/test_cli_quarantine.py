@@ -30,10 +30,10 @@ def held(shop: Shop) -> Shop:
         run = store.runs.claim("shop", "sync")
         store.runs.record_tables(TableRun(run.id, ("main", "customer"), "done", invalid_values=3))
         store.runs.finish(run, "done")
-    lake.claim(REF, run.fence)
+    lake.write.claim(REF, run.fence)
     rows = [{"id": 1, "name": "Ann", "_instep_meta": NOTE}, {"id": 2, "name": "Bo", "city": "Rome"}]
-    lake.append(REF, [stage(lake, REF, rows)], Commit(run.id, run.fence))
-    target = lake.target(REF)
+    lake.write.append(REF, [stage(lake, REF, rows)], Commit(run.id, run.fence))
+    target = lake.write.target(REF)
     columns = tuple(
         StageColumn(n, parse(k), parse(k), n, key=p)
         for n, k, p in (("id", "int64", 1), ("name", "string", 0), ("city", "string", 0))

@@ -130,5 +130,5 @@ class Shop:
     def rows(self) -> dict[int, str]:
         """Those that are not deleted."""
         lake = IcebergDestination(IcebergConfig("lake", str(self.folder / "lake")))
-        rows = lake.read(("shop", "orders")).read_all().to_pylist()
+        rows = lake.write.read(("shop", "orders")).read_all().to_pylist()
         return {row["id"]: row["word"] for row in sorted(rows, key=lambda r: r["id"]) if not row["_instep_deleted"]}

@@ -419,4 +419,4 @@ op.checkpoint({"n": state.get("n", 0) + 1})
     with open_project(root) as app:
         of = app.store.connectors.of("shop")
         assert (of.held(), of.state().state, of.shape()) == ([], {}, {})
-        assert bool(app.destination("d").tables()) is not bool(tables)
+        assert bool(app.destination("d").schema.tables()) is not bool(tables)

@@ -88,9 +88,9 @@ class Project:
             if self.into == "duckdb"
             else IcebergDestination(IcebergConfig("there", str(self.folder / "lake")))
         )
-        if ("shop", table) not in there.tables():
+        if ("shop", table) not in there.schema.tables():
             return []
-        rows = there.read(("shop", table)).read_all().to_pylist()
+        rows = there.write.read(("shop", table)).read_all().to_pylist()
         return sorted(tuple(r[c] for c in columns) for r in rows if not r["_instep_deleted"])
 
 

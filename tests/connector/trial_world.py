@@ -77,7 +77,7 @@ class Trial:
         """Tables of the destination of the last run, with their columns."""
         with open_project(self.folder / "files") as app:
             destination = app.destination()
-            found = destination.inspect(destination.tables()).tables
+            found = destination.schema.inspect(destination.schema.tables()).tables
         return {table.name: [column.name for column in table.columns] for table in found}
 
 

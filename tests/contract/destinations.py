@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from instep.destinations.base import Commit, Destination, Ref
-from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination, DeltaSchema
 from instep.destinations.delta.partition import fault
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresServerConfig
@@ -27,7 +28,7 @@ def delta(folder: Path) -> Destination:
     return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
 
 
-class PartitionedDelta(DeltaDestination):
+class PartitioningSchema(DeltaSchema):
     """Each table is made with partitions by its key, or else by its first column that can be."""
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -37,6 +38,14 @@ class PartitionedDelta(DeltaDestination):
             by = [t for t, c in zip(terms, named, strict=True) if not fault(t, c.type)][:1]
             steps = [*steps, step(ref, SetLayout(ref, TableLayout(), TableLayout(partition=tuple(by))))]
         super().execute(ref, steps, after, commit)
+
+
+class PartitionedDelta(DeltaDestination):
+    """A destination whose tables are made so."""
+
+    def __init__(self, config: DeltaConfig) -> None:
+        super().__init__(config)
+        self.schema = PartitioningSchema(self.warehouse, config.prefix)
 
 
 def delta_in_partitions(folder: Path) -> Destination:

@@ -12,7 +12,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
-from instep.destinations.base import Commit, Destination, LoadOutcome, Merge, SharesStorage, TableSize
+from instep.destinations.base import Commit, LoadOutcome, Merge, TableSize
+from instep.destinations.facets import Destination
 from instep.errors import Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import (
@@ -61,19 +62,19 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
 
 
 def load(destination: Destination, rows: list[dict[str, Any]], fence: int = 1, **commit: Any) -> LoadOutcome:
-    return destination.overwrite(REF, [stage(destination, REF, rows)], Commit("run-1", fence, **commit))
+    return destination.write.overwrite(REF, [stage(destination, REF, rows)], Commit("run-1", fence, **commit))
 
 
 def test_a_destination_that_is_not_there_yet_holds_nothing(destination: Destination) -> None:
-    assert destination.inspect([REF]).tables == ()
-    assert destination.state(REF) is None
-    destination.claim(REF, 7)
+    assert destination.schema.inspect([REF]).tables == ()
+    assert destination.schema.state(REF) is None
+    destination.write.claim(REF, 7)
 
 
 def test_every_type_reads_back_as_it_was_asked_for(destination: Destination) -> None:
     wanted = table(ID, *(column(f"c{i}", kind) for i, kind in enumerate(ALL_TYPES)), comment="all of them")
     create(destination, wanted)
-    assert destination.inspect([REF, ("shop", "nothing")]).tables == (wanted,)
+    assert destination.schema.inspect([REF, ("shop", "nothing")]).tables == (wanted,)
 
 
 def test_facts_beside_the_columns_read_back(destination: Destination) -> None:
@@ -83,16 +84,16 @@ def test_facts_beside_the_columns_read_back(destination: Destination) -> None:
     wanted = replace(table(ID, odd), cursor="id", generation=3, kind="view", comment="a comment")
     create(destination, wanted)
     create(destination, wanted)
-    assert destination.inspect([REF]).get(REF) == wanted
+    assert destination.schema.inspect([REF]).get(REF) == wanted
 
 
 def test_append_and_overwrite_record_what_they_did(destination: Destination) -> None:
     create(destination)
-    assert destination.append(
+    assert destination.write.append(
         REF, [stage(destination, REF, [{"id": 1}])], Commit("run-1", 1, "c1", "f1")
     ) == LoadOutcome(1)
-    destination.append(REF, [stage(destination, REF, [{"id": 2}])], Commit("run-2", 1, "c2", "f2"))
-    state = destination.state(REF)
+    destination.write.append(REF, [stage(destination, REF, [{"id": 2}])], Commit("run-2", 1, "c2", "f2"))
+    state = destination.schema.state(REF)
     assert state is not None
     assert (state.run, state.fence, state.cursor, state.accepted, state.rows) == ("run-2", 1, "c2", "f2", 2)
     assert state.files == 2
@@ -100,36 +101,36 @@ def test_append_and_overwrite_record_what_they_did(destination: Destination) -> 
     assert not state.deleted
     assert load(destination, [{"id": 3}], cursor="c3") == LoadOutcome(inserted=1, deleted=2)
     assert [r[0] for r in rows_of(destination)] == [3]
-    assert destination.overwrite(REF, [], Commit("run-4", 1)).deleted == 1
+    assert destination.write.overwrite(REF, [], Commit("run-4", 1)).deleted == 1
     assert rows_of(destination) == []
 
 
 def test_a_replayed_append_adds_nothing(destination: Destination) -> None:
     create(destination)
     file = stage(destination, REF, [{"id": 1}])
-    destination.append(REF, [file], Commit("run-1", 1))
-    assert destination.append(REF, [file], Commit("run-1", 1)) == LoadOutcome()
+    destination.write.append(REF, [file], Commit("run-1", 1))
+    assert destination.write.append(REF, [file], Commit("run-1", 1)) == LoadOutcome()
     assert len(rows_of(destination)) == 1
 
 
 def test_a_later_claim_refuses_everything_of_an_earlier_run(destination: Destination) -> None:
     create(destination)
     load(destination, [{"id": 1}])
-    destination.claim(REF, 5)
-    destination.claim(REF, 5)
+    destination.write.claim(REF, 5)
+    destination.write.claim(REF, 5)
     late, file = Commit("late", 4), stage(destination, REF, [{"id": 2}])
     wider = table(*ORDERS.columns[:-3], column("x", "string"))
     for attempt in (
-        lambda: destination.claim(REF, 4),
-        lambda: destination.append(REF, [file], late),
-        lambda: destination.overwrite(REF, [file], late),
-        lambda: destination.execute(REF, [step(REF, ColumnAdded(REF, wider.columns[3], 3))], wider, late),
-        lambda: destination.execute(REF, [step(REF, TableRemoved(ORDERS))], None, late),
+        lambda: destination.write.claim(REF, 4),
+        lambda: destination.write.append(REF, [file], late),
+        lambda: destination.write.overwrite(REF, [file], late),
+        lambda: destination.schema.execute(REF, [step(REF, ColumnAdded(REF, wider.columns[3], 3))], wider, late),
+        lambda: destination.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, late),
     ):
         with pytest.raises(Fenced):
             attempt()
     assert rows_of(destination) == [(1, None, None)]
-    assert destination.inspect([REF]).get(REF) == ORDERS
+    assert destination.schema.inspect([REF]).get(REF) == ORDERS
 
 
 def _renamed(before: Column, name: str) -> Column:
@@ -194,14 +195,14 @@ def test_steps(
 ) -> None:
     create(destination, before)
     known = {k: v for k, v in VALUES.items() if k in before.by_name}
-    destination.append(REF, [stage(destination, REF, [known])], Commit("run-1", 1, "cursor"))
-    destination.execute(REF, steps, after, Commit("run-2", 1))
-    assert destination.inspect([REF]).get(REF) == after
+    destination.write.append(REF, [stage(destination, REF, [known])], Commit("run-1", 1, "cursor"))
+    destination.schema.execute(REF, steps, after, Commit("run-2", 1))
+    assert destination.schema.inspect([REF]).get(REF) == after
     assert rows_of(destination, columns=[*values]) == [tuple(values.values())]
-    state = destination.state(REF)
+    state = destination.schema.state(REF)
     assert state is not None
     assert (state.run, state.cursor, state.rows) == ("run-1", "cursor", 1)
-    destination.execute(REF, steps, after, Commit("run-2", 1))
+    destination.schema.execute(REF, steps, after, Commit("run-2", 1))
     load(destination, [{"id": 2}], fence=1)
     assert len(rows_of(destination)) == 1
 
@@ -210,8 +211,8 @@ def test_not_null_is_relaxed_in_place(destination: Destination) -> None:
     strict, loose = column("a", "int32", nullable=False), column("a", "int32")
     create(destination, table(ID, strict))
     load(destination, [{"id": 1, "a": 1}])
-    destination.execute(REF, _steps(ColumnNullability(REF, strict, loose)), table(ID, loose), Commit("run-2", 1))
-    destination.append(REF, [stage(destination, REF, [{"id": 2}])], Commit("run-2", 1))
+    destination.schema.execute(REF, _steps(ColumnNullability(REF, strict, loose)), table(ID, loose), Commit("run-2", 1))
+    destination.write.append(REF, [stage(destination, REF, [{"id": 2}])], Commit("run-2", 1))
     assert rows_of(destination) == [(1, 1), (2, None)]
 
 
@@ -224,8 +225,8 @@ def test_a_change_that_the_format_forbids_changes_nothing(destination: Destinati
     before, after = next((a, b) for a, b in pairs if not able.promotes_in_place(a.type, b.type))
     create(destination, table(ID, before))
     with pytest.raises(IllegalChange):
-        destination.execute(REF, _steps(ColumnWidened(REF, before, after)), table(ID, after), Commit("run-2", 1))
-    assert destination.inspect([REF]).get(REF) == table(ID, before)
+        destination.schema.execute(REF, _steps(ColumnWidened(REF, before, after)), table(ID, after), Commit("run-2", 1))
+    assert destination.schema.inspect([REF]).get(REF) == table(ID, before)
 
 
 def test_a_table_is_renamed_with_its_rows(destination: Destination) -> None:
@@ -233,10 +234,10 @@ def test_a_table_is_renamed_with_its_rows(destination: Destination) -> None:
     load(destination, [{"id": 1}], cursor="c")
     new = replace(ORDERS, schema="other", name="sales.2026", alias="public.sales.2026")
     for _ in range(2):
-        destination.execute(REF, _steps(TableRenamed(ORDERS, new)), new, Commit("run-2", 1))
-    assert destination.inspect([REF, new.ref]).tables == (new,)
+        destination.schema.execute(REF, _steps(TableRenamed(ORDERS, new)), new, Commit("run-2", 1))
+    assert destination.schema.inspect([REF, new.ref]).tables == (new,)
     assert len(rows_of(destination, new.ref)) == 1
-    assert (state := destination.state(new.ref)) is not None
+    assert (state := destination.schema.state(new.ref)) is not None
     assert state.cursor == "c"
 
 
@@ -244,8 +245,8 @@ def test_a_dropped_table_is_gone_and_its_name_free(destination: Destination) -> 
     create(destination)
     load(destination, [{"id": 1}])
     for _ in range(2):
-        destination.execute(REF, _steps(TableRemoved(ORDERS)), None, Commit("run-2", 1))
-    assert destination.inspect([REF]).tables == ()
+        destination.schema.execute(REF, _steps(TableRemoved(ORDERS)), None, Commit("run-2", 1))
+    assert destination.schema.inspect([REF]).tables == ()
     create(destination)
     assert rows_of(destination) == []
 
@@ -254,29 +255,31 @@ def test_readers_keep_a_replaced_table_until_its_rows_are_there(destination: Des
     create(destination)
     load(destination, [{"id": 1, "name": "old"}], cursor="c")
     new = replace(table(column("id", "string", key=1), column("name", "int32")), id="oid-2", generation=1)
-    destination.execute(REF, _steps(TableReplaced(ORDERS, new)), new, Commit("run-2", 1))
-    assert destination.inspect([REF]).get(REF) == new
+    destination.schema.execute(REF, _steps(TableReplaced(ORDERS, new)), new, Commit("run-2", 1))
+    assert destination.schema.inspect([REF]).get(REF) == new
     assert rows_of(destination) == [(1, "old", None)]
-    assert destination.state(REF) is None
-    destination.overwrite(REF, [stage(destination, REF, [{"id": "x", "name": 5}])], Commit("run-2", 1))
+    assert destination.schema.state(REF) is None
+    destination.write.overwrite(REF, [stage(destination, REF, [{"id": "x", "name": 5}])], Commit("run-2", 1))
     assert rows_of(destination) == [("x", 5)]
-    assert destination.inspect([REF]).get(REF) == new
+    assert destination.schema.inspect([REF]).get(REF) == new
 
 
 def test_a_table_whose_new_generation_waits_can_be_renamed(destination: Destination) -> None:
     create(destination)
     load(destination, [{"id": 1, "name": "old"}], cursor="c")
     new = replace(table(column("id", "string", key=1), column("name", "int32")), id="oid-2", generation=1)
-    destination.execute(REF, _steps(TableReplaced(ORDERS, new)), new, Commit("run-2", 1))
+    destination.schema.execute(REF, _steps(TableReplaced(ORDERS, new)), new, Commit("run-2", 1))
     moved = replace(new, name="sales")
-    destination.execute(REF, _steps(TableRenamed(new, moved)), moved, Commit("run-2", 1))
-    assert destination.inspect([moved.ref]).get(moved.ref) == moved
-    destination.overwrite(moved.ref, [stage(destination, moved.ref, [{"id": "x", "name": 5}])], Commit("run-2", 1))
+    destination.schema.execute(REF, _steps(TableRenamed(new, moved)), moved, Commit("run-2", 1))
+    assert destination.schema.inspect([moved.ref]).get(moved.ref) == moved
+    destination.write.overwrite(
+        moved.ref, [stage(destination, moved.ref, [{"id": "x", "name": 5}])], Commit("run-2", 1)
+    )
     assert rows_of(destination, moved.ref) == [("x", 5)]
 
 
 def test_it_can_be_tested(destination: Destination) -> None:
-    checks = destination.test()
+    checks = destination.lifecycle.test()
     assert [c.name for c in checks if not c.ok] == []
     assert len(checks) >= 5
 
@@ -348,14 +351,14 @@ def test_merge(
 ) -> None:
     create(destination)
     load(destination, BASE, cursor="c1")
-    destination.claim(REF, 2)
+    destination.write.claim(REF, 2)
     files = [stage(destination, REF, staged)] if staged else []
     if keys:
         how = replace(how, keys=(stage(destination, REF, keys, only=["id"]),))
-    assert destination.merge(spark, REF, files, how, Commit("run-2", 2, "c2", "f2")) == outcome
+    assert destination.write.merge(spark, REF, files, how, Commit("run-2", 2, "c2", "f2")) == outcome
     assert rows_of(destination, columns=FIELDS) == expected
-    assert destination.sizes([REF])[REF].rows == destination.first_rows(REF, 100).num_rows == len(expected)
-    state = destination.state(REF)
+    assert destination.schema.sizes([REF])[REF].rows == destination.write.first_rows(REF, 100).num_rows == len(expected)
+    state = destination.schema.state(REF)
     assert state is not None
     assert (state.run, state.fence, state.cursor, state.rows) == ("run-2", 2, "c2", len(expected))
     assert state.deleted == any(deleted for *_, deleted in expected)
@@ -380,12 +383,12 @@ def test_only_what_was_asked_for_is_gone(destination: Destination, spark: Any, d
     for _ in range(2):
         asked = (stage(destination, REF, keys, only=["id"]),)
         how = Merge(("id",), asked=asked, deletes=deletes)
-        destination.merge(spark, REF, [stage(destination, REF, rows)], how, Commit("run-2", 2, "c2"))
+        destination.write.merge(spark, REF, [stage(destination, REF, rows)], how, Commit("run-2", 2, "c2"))
         assert rows_of(destination, columns=FIELDS) == expected
     asked = (stage(destination, REF, keys, only=["id"]),)
-    destination.merge(spark, REF, [], Merge(("id",), asked=asked, deletes="hard"), Commit("run-3", 3, "c3"))
+    destination.write.merge(spark, REF, [], Merge(("id",), asked=asked, deletes="hard"), Commit("run-3", 3, "c3"))
     assert rows_of(destination, columns=FIELDS) == UNTOUCHED[:2]
-    state = destination.state(REF)
+    state = destination.schema.state(REF)
     assert state is not None
     assert state.cursor == "c3"
 
@@ -407,11 +410,11 @@ def test_a_deleted_row_that_returns_lives_again(
         (BASE, Merge(("id",), complete=True), [False] * 4, LoadOutcome(0, 1)),
     ]
     for fence, (staged, how, deleted, outcome) in enumerate(steps, 2):
-        destination.claim(REF, fence)
+        destination.write.claim(REF, fence)
         files = [stage(destination, REF, staged)] if staged else []
         if how is known:
             how = replace(how, keys=(stage(destination, REF, BASE, only=["id"]),))
-        assert destination.merge(spark, REF, files, how, Commit(f"run-{fence}", fence)) == outcome
+        assert destination.write.merge(spark, REF, files, how, Commit(f"run-{fence}", fence)) == outcome
         assert [d for _, d in rows_of(destination, columns=["id", f"{PREFIX}deleted"])] == deleted
 
 
@@ -421,60 +424,59 @@ def test_a_retained_column_keeps_its_values_on_updated_rows(destination: Destina
     create(destination, table(ID, A, kept))
     load(destination, [{"id": 1, "a": 1, "kept": "k"}, {"id": 2, "a": 1, "kept": "l"}])
     after = table(ID, A, replace(kept, retained=True))
-    destination.execute(REF, _steps(RecordIdentity(REF, kept, after.columns[2])), after, Commit("run-1", 1))
-    destination.claim(REF, 2)
+    destination.schema.execute(REF, _steps(RecordIdentity(REF, kept, after.columns[2])), after, Commit("run-1", 1))
+    destination.write.claim(REF, 2)
     files = [stage(destination, REF, [{"id": 1, "a": 5}, {"id": 3, "a": 5}])]
-    destination.merge(spark, REF, files, Merge(("id",)), Commit("run-2", 2))
+    destination.write.merge(spark, REF, files, Merge(("id",)), Commit("run-2", 2))
     assert rows_of(destination) == [(1, 5, "k"), (2, 1, "l"), (3, 5, None)]
 
 
 def test_there_is_room_for_files_of_no_table(destination: Destination) -> None:
     """Also before there is a table; and no table is seen in it."""
-    if not isinstance(destination, SharesStorage):
+    room = destination.lifecycle.shared_storage()
+    if room is None:
         assert destination.kind == "memory"
         return
-    room = destination.room()
-    assert room is not None
     file = StorageFolder(room.child("shop"), room.io).create("run-1")
     file.sink.write(b"word")
     file.finish()
-    assert destination.tables() == []
+    assert destination.schema.tables() == []
     create(destination, ORDERS)
     load(destination, [{"id": 1}])
-    assert destination.tables() == [REF]
+    assert destination.schema.tables() == [REF]
     assert children(f"{room.uri}/shop", room.io) == ["run-1"]
 
 
 def test_sizes_come_from_metadata(destination: Destination) -> None:
     """Of tables that are there alone; also once their files are gone."""
     other = ("shop", "nothing")
-    assert destination.sizes([REF, other]) == {}
+    assert destination.schema.sizes([REF, other]) == {}
     create(destination)
-    assert destination.sizes([REF, other]) == {REF: TableSize()}
+    assert destination.schema.sizes([REF, other]) == {REF: TableSize()}
     load(destination, [])
-    assert destination.sizes([REF])[REF].rows == 0
+    assert destination.schema.sizes([REF])[REF].rows == 0
     load(destination, [{"id": i} for i in range(5)])
-    destination.append(REF, [stage(destination, REF, [{"id": 7}])], Commit("run-2", 1))
+    destination.write.append(REF, [stage(destination, REF, [{"id": 7}])], Commit("run-2", 1))
     for fragment in folder_of(destination).glob("*.parquet"):
         fragment.unlink()
-    size = destination.sizes([REF, other])[REF]
+    size = destination.schema.sizes([REF, other])[REF]
     assert size.rows == 6
     assert (size.bytes or 0) > 0 or destination.kind == "duckdb"
 
 
 def folder_of(destination: Destination) -> Path:
     """Where the data files of the table are, if they are files that only it has."""
-    return Path(unquote(urlsplit(destination.target(REF).location).path))
+    return Path(unquote(urlsplit(destination.write.target(REF).location).path))
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("limit", [0, 1, 7, 100])
 def test_the_first_rows_are_rows_of_the_table(destination: Destination, limit: int) -> None:
     create(destination)
-    assert destination.first_rows(REF, limit).num_rows == 0
+    assert destination.write.first_rows(REF, limit).num_rows == 0
     load(destination, [{"id": i, "name": f"n{i}"} for i in range(5)])
-    destination.append(REF, [stage(destination, REF, [{"id": i} for i in range(5, 10)])], Commit("run-2", 1))
-    found, whole = destination.first_rows(REF, limit), destination.read(REF).read_all()
+    destination.write.append(REF, [stage(destination, REF, [{"id": i} for i in range(5, 10)])], Commit("run-2", 1))
+    found, whole = destination.write.first_rows(REF, limit), destination.write.read(REF).read_all()
     assert found.schema.names == whole.schema.names
     assert found.schema.types == whole.schema.types
     assert found.num_rows == min(limit, 10)

@@ -11,7 +11,6 @@ import pytest
 
 from destinations import duckdb, iceberg, memory
 from instep.destinations.base import Commit
-from instep.destinations.facets import HoldsViews
 from instep.errors import Conflict, Fenced
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import (
@@ -36,24 +35,24 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     make: Callable[[Path], Any] = request.param
     made = make(tmp_path)
     create(made)
-    made.overwrite(REF, [stage(made, REF, [{"id": 1, "name": "a", "amount": 5}])], Commit("run-1", 1))
-    made.put_view(VIEW, 1)
+    made.write.overwrite(REF, [stage(made, REF, [{"id": 1, "name": "a", "amount": 5}])], Commit("run-1", 1))
+    made.views.put(VIEW, 1)
     return made
 
 
 def shown(destination: Any) -> dict[Any, Any]:
-    return {ref: (view.table, dict(view.columns)) for ref, view in destination.views().items()}
+    return {ref: (view.table, dict(view.columns)) for ref, view in destination.views.all().items()}
 
 
 def test_it_says_that_it_can_and_shows_what_the_table_has(destination: Any) -> None:
-    assert isinstance(destination, HoldsViews)
-    assert (destination.capabilities.views, destination.why_no_views) == (True, "")
+    assert destination.views is not None
+    assert (destination.capabilities.views, destination.views.why_none) == (True, "")
     assert shown(destination) == {SHOWN: (REF, {"id": "id", "amount": "amount", "total": "amount"})}
-    assert destination.views()[SHOWN].owner == "shop"
-    assert (destination.tables(), dict(destination.foreign([SHOWN])), destination.inspect([SHOWN]).tables) == (
-        [REF], {}, ())  # fmt: skip
-    destination.put_view(VIEW, 1)
-    assert list(destination.views()) == [SHOWN]
+    assert destination.views.all()[SHOWN].owner == "shop"
+    schema = destination.schema
+    assert (schema.tables(), dict(schema.foreign([SHOWN])), schema.inspect([SHOWN]).tables) == ([REF], {}, ())
+    destination.views.put(VIEW, 1)
+    assert list(destination.views.all()) == [SHOWN]
 
 
 _ID, _NAME, _AMOUNT = ORDERS.by_name["id"], ORDERS.by_name["name"], ORDERS.by_name["amount"]
@@ -72,15 +71,15 @@ CASES = [
 @pytest.mark.parametrize(("changes", "columns", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_it_follows_its_table(destination: Any, changes: list[Any], columns: Any, expected: dict[str, str]) -> None:
     after = replace(ORDERS, columns=(*columns, *REST))
-    destination.execute(REF, [step(REF, c) for c in changes], after, Commit("run-2", 2))
+    destination.schema.execute(REF, [step(REF, c) for c in changes], after, Commit("run-2", 2))
     assert shown(destination) == {SHOWN: (REF, expected)}
 
 
 def test_it_follows_the_table_s_name_and_goes_with_it(destination: Any) -> None:
     moved = replace(ORDERS, name="sales")
-    destination.execute(REF, [step(REF, TableRenamed(ORDERS, moved))], moved, Commit("run-2", 2))
+    destination.schema.execute(REF, [step(REF, TableRenamed(ORDERS, moved))], moved, Commit("run-2", 2))
     assert shown(destination)[SHOWN][0] == moved.ref
-    destination.execute(moved.ref, [step(moved.ref, TableRemoved(moved))], None, Commit("run-3", 3))
+    destination.schema.execute(moved.ref, [step(moved.ref, TableRemoved(moved))], None, Commit("run-3", 3))
     assert shown(destination) == {}
 
 
@@ -88,11 +87,11 @@ def test_it_takes_no_name_and_no_table_of_another(destination: Any) -> None:
     other = replace(ORDERS, name="other", id="oid-other", columns=(ID, *REST))
     create(destination, other)
     with pytest.raises(Conflict, match="exists and is not ours"):
-        destination.put_view(replace(VIEW, ref=other.ref), 1)
-    destination.claim(REF, 9)
+        destination.views.put(replace(VIEW, ref=other.ref), 1)
+    destination.write.claim(REF, 9)
     with pytest.raises(Fenced):
-        destination.put_view(replace(VIEW, columns=(("id", "id"),)), 8)
-    destination.drop_view(other.ref)
-    destination.drop_view(SHOWN)
-    destination.drop_view(SHOWN)
-    assert (shown(destination), destination.tables()) == ({}, sorted([REF, other.ref]))
+        destination.views.put(replace(VIEW, columns=(("id", "id"),)), 8)
+    destination.views.drop(other.ref)
+    destination.views.drop(SHOWN)
+    destination.views.drop(SHOWN)
+    assert (shown(destination), destination.schema.tables()) == ({}, sorted([REF, other.ref]))

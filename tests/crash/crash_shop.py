@@ -101,7 +101,7 @@ def whole(folder: str) -> None:
 
 
 def check_cursor(app: App, highest: int) -> None:
-    state = app.destination().state(("shop", "b"))
+    state = app.destination().schema.state(("shop", "b"))
     assert state is not None
     recorded = int(json.loads(state.cursor)["upper"])
     assert recorded <= highest, "the cursor is ahead of the rows"
@@ -114,7 +114,7 @@ def converged(folder: str) -> None:
     with open_project(Path(folder)) as app:
         context, to = app.sync_context("shop"), app.destination()
         assert {v.table: v.differences for v in verify(context) if not v.equal} == {}
-        assert sorted(name for _, name in to.tables()) == tables(folder)
+        assert sorted(name for _, name in to.schema.tables()) == tables(folder)
         assert ask(to, "SELECT count(*) FROM shop.a WHERE color IS NULL AND NOT _instep_deleted").rows == [(0,)]
         check_cursor(app, 200)
         check_told(app)
@@ -200,9 +200,9 @@ def shown(folder: str) -> None:
     with open_project(Path(folder)) as app:
         to = app.destination()
         print(app.store.runs.latest("shop"), app.store.cursors.of("shop"), app.store.accepted.catalog("shop"))
-        for ref in sorted(to.tables()):
-            print(ref, to.state(ref), to.inspect([ref]).tables)
-            print(sorted(map(repr, to.read(ref).read_all().to_pylist())))
+        for ref in sorted(to.schema.tables()):
+            print(ref, to.schema.state(ref), to.schema.inspect([ref]).tables)
+            print(sorted(map(repr, to.write.read(ref).read_all().to_pylist())))
 
 
 def lease_ends(folder: str) -> None:

@@ -31,17 +31,19 @@ def killed(forked: Forks, call: str, folder: Path, point: str) -> None:
 
 
 def move(folder: str, fence: str) -> None:
-    destination(Path(folder)).execute(REF, [step(REF, TableRenamed(ORDERS, MOVED))], MOVED, Commit("r", int(fence)))
+    destination(Path(folder)).schema.execute(
+        REF, [step(REF, TableRenamed(ORDERS, MOVED))], MOVED, Commit("r", int(fence))
+    )
 
 
 def drop(folder: str, fence: str) -> None:
-    destination(Path(folder)).execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("r", int(fence)))
+    destination(Path(folder)).schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("r", int(fence)))
 
 
 def loaded(folder: Path) -> DeltaDestination:
     to = destination(folder)
     create(to)
-    to.append(REF, [stage(to, REF, [{"id": 1}])], Commit("run-1", 1, "c"))
+    to.write.append(REF, [stage(to, REF, [{"id": 1}])], Commit("run-1", 1, "c"))
     return to
 
 
@@ -49,10 +51,10 @@ def loaded(folder: Path) -> DeltaDestination:
 def test_a_rename_that_was_killed_is_carried_out_by_the_next_run(forked: Forks, tmp_path: Path, point: str) -> None:
     to = loaded(tmp_path)
     killed(forked, "move", tmp_path, point)
-    assert sum(len(rows_of(to, ref)) for ref in to.tables()) == 1
+    assert sum(len(rows_of(to, ref)) for ref in to.schema.tables()) == 1
     move(str(tmp_path), "2")
-    assert to.tables() == [MOVED.ref]
-    assert to.inspect([MOVED.ref]).tables == (MOVED,)
+    assert to.schema.tables() == [MOVED.ref]
+    assert to.schema.inspect([MOVED.ref]).tables == (MOVED,)
     assert rows_of(to, MOVED.ref) == [(1, None, None)]
 
 
@@ -60,8 +62,8 @@ def test_a_drop_that_was_killed_is_carried_out_by_the_next_run(forked: Forks, tm
     to = loaded(tmp_path)
     killed(forked, "drop", tmp_path, "delta.moved.before")
     drop(str(tmp_path), "2")
-    assert to.tables() == []
-    to.undrop_table(REF, ORDERS, Commit("r", 3))
+    assert to.schema.tables() == []
+    to.schema.undrop_table(REF, ORDERS, Commit("r", 3))
     assert rows_of(to) == [(1, None, None)]
 
 
@@ -71,10 +73,10 @@ def late(folder: str, action: str) -> None:
     files = [stage(to, REF, [{"id": 7}])]
     commit, wider = Commit("late", 1), replace(ORDERS, comment="late")
     calls = {
-        "append": lambda: to.append(REF, files, commit),
-        "overwrite": lambda: to.overwrite(REF, files, commit),
-        "merge": lambda: to.merge(None, REF, files, Merge(("id",)), commit),
-        "alter": lambda: to.execute(REF, [step(REF, TableComment(REF, None, "late"))], wider, commit),
+        "append": lambda: to.write.append(REF, files, commit),
+        "overwrite": lambda: to.write.overwrite(REF, files, commit),
+        "merge": lambda: to.write.merge(None, REF, files, Merge(("id",)), commit),
+        "alter": lambda: to.schema.execute(REF, [step(REF, TableComment(REF, None, "late"))], wider, commit),
     }
     try:
         calls[action]()
@@ -87,7 +89,7 @@ def test_a_run_that_wakes_up_late_is_refused(forked: Forks, tmp_path: Path, acti
     to = loaded(tmp_path)
     stopped = forked.run("test_crash_delta.late", str(tmp_path), action, crash="delta.commit.before=stop")
     assert stopped.code is None, stopped.said
-    to.claim(REF, 2)
-    to.append(REF, [stage(to, REF, [{"id": 2}])], Commit("run-2", 2))
+    to.write.claim(REF, 2)
+    to.write.append(REF, [stage(to, REF, [{"id": 2}])], Commit("run-2", 2))
     assert forked.go_on(stopped).said == "fenced\n"
     assert [r[0] for r in rows_of(to)] == [1, 2]

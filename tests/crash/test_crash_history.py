@@ -67,7 +67,7 @@ def written(folder: Path, kind: str, *, on: bool) -> None:
 def versions(folder: Path) -> list[tuple[Any, ...]]:
     """Key, value, which moment from which up to which, deleted."""
     with open_project(folder) as app:
-        rows = app.destination().read(("shop", "a")).read_all().to_pylist()
+        rows = app.destination().write.read(("shop", "a")).read_all().to_pylist()
     names = ("_instep_valid_from", "_instep_valid_to")
     moments = {m: i for i, m in enumerate(sorted({r[n] for r in rows for n in names if r[n] is not None}), 1)}
     marks = ("_instep_current", "_instep_deleted")

@@ -73,7 +73,7 @@ def armed(folder: str) -> None:
 def check_equal(folder: Path, postgres: Database) -> None:
     with open_project(folder) as app:
         assert {v.table: v.differences for v in verify(app.sync_context("shop")) if not v.equal} == {}
-        assert [name for _, name in app.destination().tables()] == ["a", "b", "c", "k"]
+        assert [name for _, name in app.destination().schema.tables()] == ["a", "b", "c", "k"]
     assert postgres.execute("SELECT count(*) FROM shop.a WHERE color IS NULL AND NOT _instep_deleted") == [(0,)]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from instep.destinations.base import Commit, Merge
-from instep.destinations.facets import Maintained, Upkeep
+from instep.destinations.base import Commit, Maintained, Merge, Upkeep
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.schema.changes.kinds import ColumnAdded, ColumnRemoved
 from instep.schema.maintenance import Maintenance
@@ -29,14 +28,14 @@ class Lake:
 
     def commit(self) -> Commit:
         self.fence += 1
-        self.to.claim(REF, self.fence)
+        self.to.write.claim(REF, self.fence)
         return Commit(f"r{self.fence}", self.fence, f'{{"upper": {self.fence}}}', "print")
 
     def append(self, *rows: Row) -> None:
-        self.to.append(REF, [stage(self.to, REF, rows)], self.commit())
+        self.to.write.append(REF, [stage(self.to, REF, rows)], self.commit())
 
     def upsert(self, *rows: Row, **how: Any) -> None:
-        self.to.merge(None, REF, [stage(self.to, REF, rows)], Merge(("id",), **how), self.commit())
+        self.to.write.merge(None, REF, [stage(self.to, REF, rows)], Merge(("id",), **how), self.commit())
 
     def add(self, *columns: Any) -> None:
         self._alter([ColumnAdded(("public", "orders"), c, 3 + i) for i, c in enumerate(columns)], add=columns)
@@ -52,10 +51,10 @@ class Lake:
         gone = {c.name for c in drop}
         own = [c for c in self.table.columns if c.alias and c.name not in gone]
         self.table = table(*own, *add)
-        self.to.execute(REF, [step(REF, c) for c in changes], self.table, self.commit())
+        self.to.schema.execute(REF, [step(REF, c) for c in changes], self.table, self.commit())
 
     def maintain(self, how: Maintenance = EAGER, **more: Any) -> Maintained:
-        return self.to.maintain(REF, Upkeep(how, "m", self.to.held_by(REF), **more))
+        return self.to.maintenance.maintain(REF, Upkeep(how, "m", self.to.maintenance.held_by(REF), **more))
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         return rows_of(self.to, REF, columns or ("id", "name", "size"))

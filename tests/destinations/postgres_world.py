@@ -59,27 +59,27 @@ class Warehouse:
 
     def commit(self, run: str = "", cursor: str = "") -> Commit:
         self.fence += 1
-        self.to.claim(REF, self.fence)
+        self.to.write.claim(REF, self.fence)
         return Commit(run or f"r{self.fence}", self.fence, cursor, "print")
 
     def append(self, *rows: Row) -> LoadOutcome:
-        return self.to.append(REF, [stage(self.to, REF, rows)], self.commit(cursor='{"upper": 7}'))
+        return self.to.write.append(REF, [stage(self.to, REF, rows)], self.commit(cursor='{"upper": 7}'))
 
     def overwrite(self, *rows: Row) -> LoadOutcome:
-        return self.to.overwrite(REF, [stage(self.to, REF, rows)], self.commit())
+        return self.to.write.overwrite(REF, [stage(self.to, REF, rows)], self.commit())
 
     def merge(self, *rows: Row, **how: Any) -> LoadOutcome:
-        return self.to.merge(None, REF, [stage(self.to, REF, rows)], Merge(("id",), **how), self.commit())
+        return self.to.write.merge(None, REF, [stage(self.to, REF, rows)], Merge(("id",), **how), self.commit())
 
     def change(self, after: Table, *changes: Any) -> None:
-        self.to.execute(REF, [step(REF, c) for c in changes], after, self.commit())
+        self.to.schema.execute(REF, [step(REF, c) for c in changes], after, self.commit())
 
     def fill(self, *rows: Row, number: int = 1, columns: Sequence[str] = ("size",), holds: bool = False) -> Filled:
-        schema = self.to.target(REF).schema
+        schema = self.to.write.target(REF).schema
         part = pa.schema([f for f in schema if f.name in {"id", META, *columns}])
         values = (stage_table(self.to, REF, pa.Table.from_pylist(list(rows), part)),)
         wanted = Fill(("id",), dict.fromkeys(columns, number), values, META, "x", holds)
-        return self.to.fill(None, REF, wanted, self.commit(), lambda rows, size: None, lambda: True)
+        return self.to.write.fill(None, REF, wanted, self.commit(), lambda rows, size: None, lambda: True)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         return rows_of(self.to, REF, columns)

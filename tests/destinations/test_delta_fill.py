@@ -42,15 +42,15 @@ test_columns_may_be_called_as_names_of_ours = same.test_columns_may_be_called_as
 
 def test_what_it_takes_is_told_by_files(shop: Warehouse) -> None:
     shop.append({"id": 4, "size": 4})
-    left = shop.to.fill_size(REF, {"size": 1})
+    left = shop.to.write.fill_size(REF, {"size": 1})
     assert (left.files, left.rows, left.of) == (1, 3, 2)
     shop.fill({"id": 1, "size": 10}, number=1)
-    assert shop.to.fill_size(REF, {"size": 1}) == FillSize(0, 0, 0, 2), "that backfill has been through"
-    assert shop.to.fill_size(REF, {"nothing": 1}).why_not.startswith("the destination has no column nothing")
+    assert shop.to.write.fill_size(REF, {"size": 1}) == FillSize(0, 0, 0, 2), "that backfill has been through"
+    assert shop.to.write.fill_size(REF, {"nothing": 1}).why_not.startswith("the destination has no column nothing")
 
 
 def test_a_staged_file_of_another_schema_changes_nothing(shop: Warehouse) -> None:
     file = stage(shop.to, REF, [{"id": 1}], only=["id"])
     with pytest.raises(StageError, match="does not have the column 'name'"):
-        shop.to.append(REF, [file], shop.commit())
+        shop.to.write.append(REF, [file], shop.commit())
     assert len(shop.rows()) == 3

@@ -76,7 +76,7 @@ def test_readers_begin_at_a_checkpoint(shop: Warehouse) -> None:
         log.folder.joinpath(f"{version:020}.json").unlink()
     assert shop.held.snapshot == told
     assert log.versions()[0] == EVERY
-    points = shop.to.savepoints(REF)
+    points = shop.to.lifecycle.savepoints.savepoints(REF)
     assert all(p.id >= EVERY for p in points)
     log.folder.joinpath(f"{EVERY:020}.checkpoint.parquet").write_text("broken")
     with pytest.raises(DestinationError, match="cannot be read"):
@@ -119,7 +119,7 @@ def test_what_others_ask_of_writers_and_this_one_does_not_do(
     held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {kind: whole}])
     before = shop.held.snapshot.version
     with pytest.raises(DestinationError, match=text):
-        shop.to.append(REF, [stage(shop.to, REF, [{"id": 7}])], Commit("r", shop.fence))
+        shop.to.write.append(REF, [stage(shop.to, REF, [{"id": 7}])], Commit("r", shop.fence))
     assert (shop.held.snapshot.version, len(shop.rows())) == (before, 1)
 
 
@@ -134,7 +134,7 @@ def test_an_edit_by_hand_is_seen(shop: Warehouse, old: str, new: str, kind: str)
     held = shop.held
     metadata = {**held.snapshot.metadata, "schemaString": held.snapshot.metadata["schemaString"].replace(old, new)}
     held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {"metaData": metadata}])
-    found = shop.to.inspect([REF]).tables[0]
+    found = shop.to.schema.inspect([REF]).tables[0]
     assert found != ORDERS
     assert [(c.id, str(c.type)) for c in found.columns][2] == ("#amount", kind)
     assert len(shop.rows()) == 1
@@ -144,7 +144,7 @@ def test_a_hole_in_the_log_is_named(shop: Warehouse) -> None:
     shop.held.log.folder.joinpath(f"{1:020}.json").unlink()
     with pytest.raises(DestinationError, match="lacks version 1"):
         shop.rows()
-    assert shop.to.tables() == [REF], "whoever wants it is told"
+    assert shop.to.schema.tables() == [REF], "whoever wants it is told"
 
 
 def test_files_without_statistics_are_counted(shop: Warehouse) -> None:
@@ -153,7 +153,7 @@ def test_files_without_statistics_are_counted(shop: Warehouse) -> None:
     bare = {k: v for k, v in file.items() if k != "stats"}
     held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {"add": bare}])
     shop.append({"id": 2}, {"id": 3})
-    assert shop.to.state(REF).rows == 3
+    assert shop.to.schema.state(REF).rows == 3
 
 
 def test_a_file_that_is_lost_stops_a_merge(shop: Warehouse) -> None:
@@ -167,8 +167,8 @@ def test_a_table_of_another_program_is_foreign(shop: Warehouse) -> None:
     log = DeltaLog(shop.path / "shop" / "theirs")
     log.folder.mkdir(parents=True)
     log.put(0, [{"protocol": held.snapshot.protocol}, {"metaData": held.snapshot.metadata}])
-    assert shop.to.tables() == [REF]
-    assert list(shop.to.foreign([("shop", "theirs"), REF])) == [("shop", "theirs")]
+    assert shop.to.schema.tables() == [REF]
+    assert list(shop.to.schema.foreign([("shop", "theirs"), REF])) == [("shop", "theirs")]
 
 
 STATS: list[tuple[str, list[Any], Any, Any]] = [

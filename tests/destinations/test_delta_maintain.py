@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from delta_world import Warehouse
 
+from instep.destinations.base import Upkeep
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.log import EVERY
-from instep.destinations.facets import Maintains, Upkeep
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.changes.kinds import ColumnRemoved
 from instep.schema.maintenance import Maintenance
@@ -37,22 +37,21 @@ def work(shop: Warehouse, **more: Any) -> Upkeep:
 
 
 def test_small_files_become_one(shop: Warehouse) -> None:
-    rows, state = shop.rows(), shop.to.state(REF)
-    assert isinstance(shop.to, Maintains)
-    assert shop.to.due(REF, EAGER)
-    would = shop.to.maintain(REF, work(shop, dry_run=True))
+    rows, state = shop.rows(), shop.to.schema.state(REF)
+    assert shop.to.maintenance.due(REF, EAGER)
+    would = shop.to.maintenance.maintain(REF, work(shop, dry_run=True))
     assert (would.files_before, would.files, would.rewritten, len(shop.files())) == (4, 1, 4, 4)
-    done = shop.to.maintain(REF, work(shop))
+    done = shop.to.maintenance.maintain(REF, work(shop))
     assert (done.files_before, done.files, done.rewritten, len(shop.files())) == (4, 1, 4, 1)
     assert done.bytes == shop.held.snapshot.bytes
     assert shop.rows() == rows
-    after = shop.to.state(REF)
+    after = shop.to.schema.state(REF)
     assert replace(after, files=4, bytes=state.bytes) == state
-    assert not shop.to.due(REF, Maintenance())
-    assert shop.to.maintain(REF, work(shop)).rewritten == 0
-    told = shop.to.layout(REF)
+    assert not shop.to.maintenance.due(REF, Maintenance())
+    assert shop.to.maintenance.maintain(REF, work(shop)).rewritten == 0
+    told = shop.to.maintenance.layout(REF)
     assert (told.files, told.deletes, told.maintained is not None) == (1, 0, True)
-    assert shop.to.held_by(REF) == shop.fence
+    assert shop.to.maintenance.held_by(REF) == shop.fence
 
 
 def test_what_only_old_versions_need_goes(shop: Warehouse) -> None:
@@ -60,20 +59,20 @@ def test_what_only_old_versions_need_goes(shop: Warehouse) -> None:
     shop.overwrite({"id": 9})
     time.sleep(0.01)
     patient = work(shop, how=Maintenance(min_files=2))
-    assert shop.to.maintain(REF, patient).removed == 0
-    done = shop.to.maintain(REF, work(shop))
+    assert shop.to.maintenance.maintain(REF, patient).removed == 0
+    done = shop.to.maintenance.maintain(REF, work(shop))
     assert (done.snapshots, done.removed) == (4, 4)
     assert [p for p in first if (shop.held.folder / p).exists()] == []
     assert shop.rows("id") == [(9,)]
     with pytest.raises(DestinationError, match="lacks"):
-        shop.to.rows_at(REF, shop.to.savepoints(REF)[-1].id)
+        shop.to.lifecycle.savepoints.rows_at(REF, shop.to.lifecycle.savepoints.savepoints(REF)[-1].id)
 
 
 def test_commits_before_a_checkpoint_go(shop: Warehouse) -> None:
     while shop.held.snapshot.version < EVERY + 2:
         shop.append({"id": 100 + shop.fence})
     rows = shop.rows()
-    shop.to.maintain(REF, work(shop))
+    shop.to.maintenance.maintain(REF, work(shop))
     assert shop.held.log.versions()[0] == EVERY
     assert shop.rows() == rows
 
@@ -86,18 +85,18 @@ def test_what_undo_needs_stays(tmp_path: Path) -> None:
     shop.append({"id": 2})
     shop.overwrite({"id": 1}, {"id": 2})
     shop.append({"id": 3})
-    assert shop.to.maintain(REF, work(shop)).removed == 0
+    assert shop.to.maintenance.maintain(REF, work(shop)).removed == 0
     shop.change(ORDERS, UndropColumn(REF, NAME, NAME))
-    assert shop.to.refill(REF, "name", shop.commit()) == 1
+    assert shop.to.write.restore_dropped_values(REF, "name", shop.commit()) == 1
     assert shop.rows("id", "name") == [(1, "a"), (2, None), (3, None)]
 
 
 def test_orphans_go_and_nothing_else(shop: Warehouse) -> None:
     staged = stage(shop.to, REF, [{"id": 9}])
-    assert shop.to.maintain(REF, work(shop, how=Maintenance(), dry_run=True)).orphans == 0, "it is young"
+    assert shop.to.maintenance.maintain(REF, work(shop, how=Maintenance(), dry_run=True)).orphans == 0, "it is young"
     time.sleep(0.01)
-    assert shop.to.maintain(REF, work(shop, live=0)).orphans == 0, "a run is alive"
-    done = shop.to.maintain(REF, work(shop))
+    assert shop.to.maintenance.maintain(REF, work(shop, live=0)).orphans == 0, "a run is alive"
+    done = shop.to.maintenance.maintain(REF, work(shop))
     assert (done.orphans, done.orphan_bytes > 0) == (1, True)
     assert not Path(staged.path.removeprefix("file://")).exists()
     assert len(shop.rows()) == 4
@@ -107,7 +106,7 @@ def test_a_load_that_has_claimed_the_table_wins(shop: Warehouse) -> None:
     late = work(shop)
     shop.commit()
     with pytest.raises(Fenced):
-        shop.to.maintain(REF, late)
+        shop.to.maintenance.maintain(REF, late)
     assert len(shop.files()) == 4
 
 
@@ -122,34 +121,36 @@ def test_a_table_that_moves_is_looked_at_again(shop: Warehouse, monkeypatch: pyt
         return land(change, operation, *rest)
 
     monkeypatch.setattr(DeltaCommit, "land", slow)
-    assert shop.to.maintain(REF, work(shop, deep=False)).files == 1
+    assert shop.to.maintenance.maintain(REF, work(shop, deep=False)).files == 1
     own = list(shop.held.folder.joinpath("data").glob("*-rewrite-*"))
     assert len(own) == 1, "what was written for the commit that was refused is gone"
 
 
 def test_a_stop_comes_between_steps(shop: Warehouse) -> None:
     shop.overwrite({"id": 9})
-    assert shop.to.maintain(REF, work(shop, go_on=lambda: False)).snapshots == 0
+    assert shop.to.maintenance.maintain(REF, work(shop, go_on=lambda: False)).snapshots == 0
 
 
 def test_a_commit_that_conflicts_leaves_no_file(shop: Warehouse) -> None:
     commit = shop.commit()
-    shop.to.claim(REF, commit.fence + 1)
+    shop.to.write.claim(REF, commit.fence + 1)
     with pytest.raises(Conflict):
-        shop.to.overwrite(REF, [stage(shop.to, REF, [{"id": 1}])], commit)
+        shop.to.write.overwrite(REF, [stage(shop.to, REF, [{"id": 1}])], commit)
     assert list(shop.held.folder.joinpath("data").glob("*-rewrite-*")) == []
 
 
 def test_a_file_that_came_back_and_went_again_counts_from_its_last_removal(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, undo_days=0)
     shop.append({"id": 1})
-    [first], point = shop.files(), shop.to.savepoints(REF)[0]
+    [first], point = shop.files(), shop.to.lifecycle.savepoints.savepoints(REF)[0]
     shop.overwrite({"id": 2})
     time.sleep(0.01)
-    shop.to.restore(REF, point.id, shop.to.savepoints(REF)[0].id, 1, shop.commit())
+    shop.to.lifecycle.savepoints.restore(
+        REF, point.id, shop.to.lifecycle.savepoints.savepoints(REF)[0].id, 1, shop.commit()
+    )
     time.sleep(0.01)
     shop.overwrite({"id": 3})
     two = replace(EAGER, keep_snapshots=2)
-    assert shop.to.maintain(REF, work(shop, how=two)).removed == 1
+    assert shop.to.maintenance.maintain(REF, work(shop, how=two)).removed == 1
     assert (shop.held.folder / first).exists(), "the version before the last needs it"
-    assert shop.to.rows_at(REF, shop.to.savepoints(REF)[1].id) == 1
+    assert shop.to.lifecycle.savepoints.rows_at(REF, shop.to.lifecycle.savepoints.savepoints(REF)[1].id) == 1

@@ -30,17 +30,19 @@ def test_files_merge_as_rows_do(base: list[dict[str, Any]], loads: list[Any]) ->
         pair = (DeltaDestination(DeltaConfig("d", str(folder / "d"))), MemoryDestination(folder / "m"))
         for to in pair:
             create(to, WANTED)
-            to.overwrite(REF, [stage(to, REF, base[:2]), stage(to, REF, base[2:], chunk=1)], Commit("base", 1))
+            to.write.overwrite(REF, [stage(to, REF, base[:2]), stage(to, REF, base[2:], chunk=1)], Commit("base", 1))
         for fence, (rows, how, known) in enumerate(loads, 2):
             if known is not None:
                 how = how | {"complete": False}
                 known = known | {row["id"] for row in rows}
             told = []
             for to in pair:
-                to.claim(REF, fence)
+                to.write.claim(REF, fence)
                 keys = (stage(to, REF, [{"id": i} for i in sorted(known)], only=["id"]),) if known else ()
                 files = [stage(to, REF, rows[:3]), stage(to, REF, rows[3:], chunk=1)]
-                outcome = to.merge(None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c"))
+                outcome = to.write.merge(
+                    None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c")
+                )
                 told.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
             assert told[0] == told[1]
 
@@ -75,6 +77,6 @@ def test_rows_from_a_value_on_give_way(tmp_path: Path) -> None:
     shop.append({"id": 1, "amount": 1}, {"id": 2, "amount": 2})
     shop.append({"id": 3, "amount": 3})
     file = stage(shop.to, REF, [{"id": 9, "amount": 2}])
-    done = shop.to.merge(None, REF, [file], Merge((), since=("amount", "2")), shop.commit())
+    done = shop.to.write.merge(None, REF, [file], Merge((), since=("amount", "2")), shop.commit())
     assert (done.inserted, done.deleted) == (1, 2)
     assert [i for (i,) in shop.rows("id")] == [1, 9]

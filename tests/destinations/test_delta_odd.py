@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from delta_world import Warehouse
 
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, Upkeep
 from instep.destinations.delta.log import EVERY
-from instep.destinations.facets import Upkeep
 from instep.errors import ConnectError, DestinationError, SchemaError, StageError
 from instep.schema.changes.kinds import ColumnAdded, ColumnComment, ColumnRemoved, ColumnRenamed, TableRemoved
 from instep.schema.maintenance import Maintenance
@@ -45,7 +44,7 @@ def test_names_of_columns_may_be_anything(tmp_path: Path) -> None:
     assert shop.rows("id", "a.b") == [(1, "new"), (2, "a.b2"), (3, "a.b3")]
     shop.overwrite(row(1))
     shop.append(row(2))
-    now = shop.to.inspect([REF]).get(REF)
+    now = shop.to.schema.inspect([REF]).get(REF)
     assert now == SHELF
     names = [*ODD[1:], ODD[0]]
     moved = [replace(SHELF.by_name[a], name=b) for a, b in zip(ODD, names, strict=True)]
@@ -54,7 +53,7 @@ def test_names_of_columns_may_be_anything(tmp_path: Path) -> None:
     shop.append({"id": 3, **{b: f"{a}3" for a, b in zip(ODD, names, strict=True)}})
     shop.merge({"id": 2, **{b: f"{a}4" for a, b in zip(ODD, names, strict=True)}})
     assert shop.rows(*names) == sorted([tuple(f"{a}{n}" for a in ODD) for n in (1, 3, 4)], key=repr)
-    assert shop.to.inspect([REF]).get(REF) == turned
+    assert shop.to.schema.inspect([REF]).get(REF) == turned
 
 
 def test_a_name_that_was_made_up_is_no_other_columns(tmp_path: Path) -> None:
@@ -65,7 +64,7 @@ def test_a_name_that_was_made_up_is_no_other_columns(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, full)
     shop.append({"id": 1, "a": "0", **{c.name: c.name for c in others}})
     for number in range(1, 4):
-        current = shop.to.inspect([REF]).tables[0]
+        current = shop.to.schema.inspect([REF]).tables[0]
         shop.change(less, ColumnRemoved(REF, current.by_name["a"], 1))
         shop.change(replace(full, columns=(ID, *others, *full.columns[-3:], a)), ColumnAdded(REF, a, 5))
         shop.merge({"id": 1, "a": str(number), **{c.name: c.name for c in others}})
@@ -79,19 +78,19 @@ TEXTS = ["it's 100%", "two\nlines", "u\u2028\u2029\x85", '"', "\\"]
 @pytest.mark.parametrize("text", TEXTS, ids=[ascii(t) for t in TEXTS])
 def test_comments_and_cursors_may_be_anything(tmp_path: Path, text: str) -> None:
     shop = Warehouse(tmp_path, table(ID, column("v", "int32", comment=text), comment=text))
-    shop.to.append(REF, [stage(shop.to, REF, [{"id": 1}])], shop.commit("r", cursor=json.dumps(text)))
+    shop.to.write.append(REF, [stage(shop.to, REF, [{"id": 1}])], shop.commit("r", cursor=json.dumps(text)))
     wanted = table(ID, column("v", "int32", comment=text), comment=text)
-    assert shop.to.inspect([REF]).get(REF) == wanted
-    assert json.loads(shop.to.state(REF).cursor) == text
+    assert shop.to.schema.inspect([REF]).get(REF) == wanted
+    assert json.loads(shop.to.schema.state(REF).cursor) == text
     bare = table(ID, column("v", "int32"))
     shop.change(bare, ColumnComment(REF, wanted.columns[1], bare.columns[1]))
-    assert shop.to.inspect([REF]).get(REF) == bare
+    assert shop.to.schema.inspect([REF]).get(REF) == bare
 
 
 def test_a_name_too_long_for_a_folder_is_refused(shop: Warehouse) -> None:
     with pytest.raises(SchemaError, match="too long for a folder"):
         create(shop.to, replace(ORDERS, name="/" * 100, id="x"), shop.commit())
-    assert shop.to.tables() == [REF]
+    assert shop.to.schema.tables() == [REF]
 
 
 def _full(actions: Any) -> None:
@@ -102,7 +101,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_no_load(shop: Warehouse, monk
     monkeypatch.setattr("instep.destinations.delta.checkpoint.content", _full)
     while shop.held.snapshot.version < EVERY + 1:
         shop.append({"id": 10 + shop.fence})
-    assert len(shop.rows()) == shop.to.state(REF).rows
+    assert len(shop.rows()) == shop.to.schema.state(REF).rows
     assert list(shop.held.log.folder.glob(".instep-*")) == []
 
 
@@ -111,16 +110,16 @@ def test_a_dropped_table_that_is_half_deleted_does_not_come_back(
 ) -> None:
     shop = Warehouse(tmp_path, undo_days=0)
     shop.append({"id": 1})
-    shop.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, shop.commit())
+    shop.to.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, shop.commit())
     [one] = shop.to.warehouse.waiting()
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             shop.to.warehouse.delete(one.folder)
-    assert not shop.to.dropped(REF, ORDERS.id)
+    assert not shop.to.lifecycle.dropped(REF, ORDERS.id)
     with pytest.raises(DestinationError, match="is not kept any more"):
-        shop.to.undrop_table(REF, ORDERS, shop.commit())
-    shop.to.forget([], 1)
+        shop.to.schema.undrop_table(REF, ORDERS, shop.commit())
+    shop.to.lifecycle.purge_expired([], 1)
     assert list(one.folder.parent.iterdir()) == [], "the next one finishes it"
 
 
@@ -143,7 +142,7 @@ def test_files_of_others_may_lie_elsewhere(shop: Warehouse, tmp_path: Path, spel
     assert shop.rows("id") == [(1,), (1,), (2,), (2,)]
     assert shop.held.rows == 4
     shop.append({"id": 3})
-    assert shop.to.state(REF).rows == 5
+    assert shop.to.schema.state(REF).rows == 5
 
 
 def test_maintenance_deletes_nothing_outside_the_table(tmp_path: Path) -> None:
@@ -157,24 +156,24 @@ def test_maintenance_deletes_nothing_outside_the_table(tmp_path: Path) -> None:
     shop.overwrite({"id": 2})
     time.sleep(0.01)
     eager = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0)
-    assert shop.to.maintain(REF, Upkeep(eager, "r-maintain", shop.fence)).removed == 1
+    assert shop.to.maintenance.maintain(REF, Upkeep(eager, "r-maintain", shop.fence)).removed == 1
     assert theirs.exists()
     assert not (held.folder / file["path"]).exists()
     assert shop.rows("id") == [(2,)]
 
 
 REFUSED: list[tuple[str, Any, type[Exception], str]] = [
-    ("a merge without a key", lambda s: s.to.merge(None, REF, [], _merge(()), s.commit()), DestinationError, "no key"),
+    ("merge without key", lambda s: s.to.write.merge(None, REF, [], _merge(), s.commit()), DestinationError, "no key"),
     ("a key that is NULL", lambda s: s.merge({"id": None, "name": "x"}), StageError, "1 staged rows have NULL"),
-    ("a column that is not there", lambda s: s.to.read(REF, ["none"]), DestinationError, "no column 'none'"),
-    ("a table that is not there", lambda s: s.to.target(("shop", "none")), DestinationError, "is not there"),
-    ("a purge of a table", lambda s: s.to.purge(REF, s.fence), DestinationError, "is no copy"),
-    ("another's name", lambda s: s.to.undrop_table(REF, replace(ORDERS, id="x"), s.commit()), DestinationError,
+    ("a column that is not there", lambda s: s.to.write.read(REF, ["none"]), DestinationError, "no column 'none'"),
+    ("a table that is not there", lambda s: s.to.write.target(("shop", "none")), DestinationError, "is not there"),
+    ("a purge of a table", lambda s: s.to.lifecycle.clones.purge_clone(REF, s.fence), DestinationError, "is no copy"),
+    ("another's name", lambda s: s.to.schema.undrop_table(REF, replace(ORDERS, id="x"), s.commit()), DestinationError,
      "by now"),
 ]  # fmt: skip
 
 
-def _merge(key: tuple[str, ...]) -> Any:
+def _merge(key: tuple[str, ...] = ()) -> Any:
     from instep.destinations.base import Merge
 
     return Merge(key)
@@ -203,7 +202,7 @@ def test_a_rewrite_that_would_lose_a_value_is_refused(tmp_path: Path, kind: str,
         shop.change(table(ID, new), RewriteColumn(REF, old, new))
     assert (shop.files(), shop.held.snapshot.version) == (files, version), "the claim only"
     assert list(shop.held.folder.joinpath("data").glob("*-rewrite-*")) == [], "what was written for it is gone"
-    assert shop.to.count_invalid_values(REF, "v", new.type).count == 1
+    assert shop.to.write.count_invalid_values(REF, "v", new.type).count == 1
 
 
 def test_two_drops_of_one_column_wait_side_by_side(shop: Warehouse) -> None:
@@ -222,13 +221,13 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     odd = type(shop.to)(replace(shop.to.config, warehouse=str(tmp_path / "file")))
     with pytest.raises(ConnectError, match="Not a directory"):
-        odd.tables()
-    assert [c.ok for c in odd.test()] == [False]
+        odd.schema.tables()
+    assert [c.ok for c in odd.lifecycle.test()] == [False]
 
 
 def test_a_run_that_comes_twice_brings_its_rows_once(shop: Warehouse) -> None:
     commit = shop.commit("again")
     file = stage(shop.to, REF, [{"id": 3}])
-    assert [shop.to.append(REF, [file], commit).inserted for _ in range(2)] == [1, 0]
-    assert [shop.to.overwrite(REF, [], Commit("none", shop.fence)).deleted for _ in range(2)] == [3, 0]
+    assert [shop.to.write.append(REF, [file], commit).inserted for _ in range(2)] == [1, 0]
+    assert [shop.to.write.overwrite(REF, [], Commit("none", shop.fence)).deleted for _ in range(2)] == [3, 0]
     assert rows_of(shop.to) == []

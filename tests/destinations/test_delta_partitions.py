@@ -25,7 +25,6 @@ from instep.destinations.delta.files import path_of
 from instep.destinations.delta.partition import texts, values_of
 from instep.destinations.delta.shape import DeltaField
 from instep.destinations.overflow import OverflowColumn
-from instep.destinations.sharded import sharded
 from instep.destinations.shared import shard_column
 from instep.errors import IllegalChange, StageError
 from instep.schema.catalog.layout import TableLayout
@@ -33,6 +32,7 @@ from instep.schema.catalog.partition import PartitionTerm
 from instep.schema.catalog.types import String
 from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed, TableAdded
 from instep.schema.planning.step import SetLayout
+from instep.sharding.destination import sharded
 from instep.stage.partition import Partition
 from lake import ID, PREFIX, REF, create, stage, table
 
@@ -96,7 +96,7 @@ def read_back(folder: Path) -> Iterator[tuple[str, Rows]]:
     """Statements over tables that are partitioned in many ways, and the rows that they have to find."""
     for number, names in enumerate(BY):
         shop = loaded(folder / str(number), *names)
-        at, rows = f"delta.`{shop.held.folder}`", shop.to.read(REF).read_all().to_pylist()
+        at, rows = f"delta.`{shop.held.folder}`", shop.to.write.read(REF).read_all().to_pylist()
         yield f"SELECT * FROM {at}", told(shop)
         for where, says in SEEKS:
             yield f"SELECT id FROM {at} WHERE {where}", plain([{"id": r["id"]} for r in rows if says(r)])
@@ -123,7 +123,7 @@ def shared(folder: Path) -> Warehouse:
     for name in ("eu", "us"):
         to = sharded(shop.to, name, PREFIX)
         create(to, table(ID), Commit("r1", 1))
-        to.append(REF, [stage(to, REF, [{SHARD: name, "id": n} for n in range(3)])], Commit("r2", 2))
+        to.write.append(REF, [stage(to, REF, [{SHARD: name, "id": n} for n in range(3)])], Commit("r2", 2))
     return shop
 
 
@@ -187,7 +187,7 @@ def test_kept_values_move_rows_to_their_partitions(tmp_path: Path) -> None:
     shop = partitioned(tmp_path, "name")
     docs = ('{"x":"new"}', '{"x":""}', None, '{"x":"other","y":1}')
     shop.overwrite(*(row(n + 1, name=None, doc=doc) for n, doc in enumerate(docs)), row(5, name="has", doc='{"x":"b"}'))
-    done = shop.to.promote(REF, {"name": OverflowColumn("x", String())}, "doc", shop.commit())
+    done = shop.to.write.promote(REF, {"name": OverflowColumn("x", String())}, "doc", shop.commit())
     assert (done.rows, done.invalid_values) == (2, 1)
     assert [(r["id"], r["name"], r["doc"]) for r in told(shop)] == [
         ("1", "new", None), ("2", None, '{"x":""}'), ("3", None, None), ("4", "other", '{"y":1}'),
@@ -199,7 +199,7 @@ def test_kept_values_move_rows_to_their_partitions(tmp_path: Path) -> None:
 def test_a_copy_has_the_partitions_of_its_table(tmp_path: Path) -> None:
     shop = loaded(tmp_path, "name")
     place = ("shop", "kept")
-    assert shop.to.keep(REF, place, Commit("copy", shop.fence)) == len(told(shop))
+    assert shop.to.lifecycle.clones.clone_table(REF, place, Commit("copy", shop.fence)) == len(told(shop))
     assert told(shop, place) == told(shop)
     assert by_delta_rs(DeltaTable(str(shop.to.warehouse.folder(place)))) == told(shop)
 

@@ -60,7 +60,7 @@ def loaded(folder: Path) -> Warehouse:
 
 
 def told(shop: Warehouse, ref: tuple[str, str] = REF) -> Rows:
-    return plain(shop.to.read(ref).read_all().to_pylist())
+    return plain(shop.to.write.read(ref).read_all().to_pylist())
 
 
 def swapped(shop: Warehouse) -> Table:
@@ -101,7 +101,7 @@ def states(shop: Warehouse) -> list[tuple[int, Rows]]:
     look()
     swapped(shop)
     look()
-    now = shop.to.inspect([REF]).tables[0]
+    now = shop.to.schema.inspect([REF]).tables[0]
     after = with_columns(now, amount=replace(now.by_name["amount"], type=parse("decimal(14,4)")),
                          name=replace(now.by_name["name"], type=parse("int64")),
                          small=replace(now.by_name["small"], type=parse("int32")),
@@ -125,8 +125,8 @@ def states(shop: Warehouse) -> list[tuple[int, Rows]]:
     shop.append(row(8, n="eight", name=8, more=88))
     shop.change(replace(after, columns=(*after.columns, text)), RewriteColumn(REF, more, text))
     look()
-    first = shop.to.savepoints(REF)
-    shop.to.restore(REF, first[-1].id, first[0].id, first[-1].rows, shop.commit())
+    first = shop.to.lifecycle.savepoints.savepoints(REF)
+    shop.to.lifecycle.savepoints.restore(REF, first[-1].id, first[0].id, first[-1].rows, shop.commit())
     look()
     return seen
 
@@ -142,9 +142,9 @@ SEEKS = [
 def test_spark_reads_the_same_after_every_change(tmp_path: Path) -> None:
     shop = loaded(tmp_path)
     seen = states(shop)
-    now = shop.to.inspect([REF]).tables[0]
+    now = shop.to.schema.inspect([REF]).tables[0]
     moved = replace(now, schema="other", name="sales 2026")
-    shop.to.execute(REF, [step(REF, TableRenamed(now, moved))], moved, Commit("r", 99))
+    shop.to.schema.execute(REF, [step(REF, TableRenamed(now, moved))], moved, Commit("r", 99))
     at = f"delta.`{shop.to.warehouse.folder(moved.ref)}`"
     asked = [f"SELECT * FROM {at} VERSION AS OF {version}" for version, _ in seen]
     asked += [f"SELECT * FROM {at}"]
@@ -163,6 +163,6 @@ def test_spark_reads_the_same_after_every_change(tmp_path: Path) -> None:
     assert found == [ids for _, ids in SEEKS]
     assert said[-1] == told(shop, moved.ref)
     assert [r["n"] for r in said[-1] if r["id"] in ("3", "999")] == ["updated", "by Spark"]
-    state = shop.to.state(moved.ref)
+    state = shop.to.schema.state(moved.ref)
     assert state is not None
-    assert (state.files, shop.to.inspect([moved.ref]).tables) == (1, (moved,))
+    assert (state.files, shop.to.schema.inspect([moved.ref]).tables) == (1, (moved,))

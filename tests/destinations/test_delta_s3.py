@@ -20,11 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from instep.crash import Crashed
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, Upkeep
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import find
 from instep.destinations.delta.log import EVERY, DeltaLog
-from instep.destinations.facets import Upkeep
 from instep.errors import ConnectError, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed
@@ -46,11 +45,11 @@ class Shop(delta_world.Warehouse):
 
     def rename(self, after: Table = OTHER, fence: int = 0) -> None:
         commit = Commit("rename", fence) if fence else self.commit()
-        self.to.execute(REF, [step(REF, TableRenamed(ORDERS, after))], after, commit)
+        self.to.schema.execute(REF, [step(REF, TableRenamed(ORDERS, after))], after, commit)
 
     def drop(self, fence: int = 0) -> None:
         commit = Commit("drop", fence) if fence else self.commit()
-        self.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, commit)
+        self.to.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, commit)
 
 
 @pytest.fixture
@@ -71,15 +70,15 @@ def test_of_many_writers_of_one_object_one_succeeds(bucket: Bucket) -> None:
 
 def test_a_renamed_table_stays_where_it_is(shop: Shop, bucket: Bucket) -> None:
     shop.rename()
-    assert shop.to.tables() == [OTHER.ref]
+    assert shop.to.schema.tables() == [OTHER.ref]
     assert rows_of(shop.to, OTHER.ref, ["id"]) == [(1,), (2,)]
-    assert shop.to.target(OTHER.ref).location.startswith(f"{bucket.uri}/lake/shop/orders/")
+    assert shop.to.write.target(OTHER.ref).location.startswith(f"{bucket.uri}/lake/shop/orders/")
     create(shop.to, replace(ORDERS, id="another"), shop.commit())
-    assert shop.to.tables() == [REF, OTHER.ref]
+    assert shop.to.schema.tables() == [REF, OTHER.ref]
     assert rows_of(shop.to) == []
-    assert shop.to.target(REF).location == f"{bucket.uri}/lake/shop/orders~2/data"
-    shop.to.execute(OTHER.ref, [step(OTHER.ref, TableRemoved(OTHER))], None, Commit("x", shop.fence))
-    assert shop.to.tables() == [REF]
+    assert shop.to.write.target(REF).location == f"{bucket.uri}/lake/shop/orders~2/data"
+    shop.to.schema.execute(OTHER.ref, [step(OTHER.ref, TableRemoved(OTHER))], None, Commit("x", shop.fence))
+    assert shop.to.schema.tables() == [REF]
 
 
 def test_a_rename_that_was_cut_off_is_finished(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +90,10 @@ def test_a_rename_that_was_cut_off_is_finished(shop: Shop, monkeypatch: pytest.M
         patched.setattr(DeltaLog, "put", dies)
         with pytest.raises(Crashed):
             shop.rename(fence=commit.fence)
-    assert shop.to.tables() == [REF]
-    assert not shop.to.foreign([OTHER.ref])
+    assert shop.to.schema.tables() == [REF]
+    assert not shop.to.schema.foreign([OTHER.ref])
     shop.rename(fence=commit.fence)
-    assert shop.to.tables() == [OTHER.ref]
+    assert shop.to.schema.tables() == [OTHER.ref]
     shop.rename(fence=commit.fence)
     assert rows_of(shop.to, OTHER.ref, ["id"]) == [(1,), (2,)]
 
@@ -106,26 +105,30 @@ def test_a_late_run_neither_renames_nor_drops(shop: Shop, late: str) -> None:
     shop.commit()
     with pytest.raises(Fenced):
         getattr(shop, late)(fence=old)
-    assert shop.to.tables() == [REF]
+    assert shop.to.schema.tables() == [REF]
     assert shop.to.warehouse.waiting() == []
 
 
 def test_dropped_tables_of_one_name_wait_beside_each_other(shop: Shop) -> None:
     shop.drop()
-    assert (shop.to.tables(), shop.to.foreign([REF]), shop.to.inspect([REF]).tables) == ([], {}, ())
+    assert (shop.to.schema.tables(), shop.to.schema.foreign([REF]), shop.to.schema.inspect([REF]).tables) == (
+        [],
+        {},
+        (),
+    )
     other = replace(ORDERS, id="another")
     create(shop.to, other, shop.commit())
     shop.append({"id": 9})
     with pytest.raises(DestinationError, match="another table is called"):
-        shop.to.undrop_table(REF, ORDERS, shop.commit())
-    shop.to.execute(REF, [step(REF, TableRemoved(other))], None, shop.commit())
-    assert [shop.to.dropped(REF, one) for one in (ORDERS.id, "another", "none")] == [True, True, False]
-    shop.to.undrop_table(REF, ORDERS, shop.commit())
+        shop.to.schema.undrop_table(REF, ORDERS, shop.commit())
+    shop.to.schema.execute(REF, [step(REF, TableRemoved(other))], None, shop.commit())
+    assert [shop.to.lifecycle.dropped(REF, one) for one in (ORDERS.id, "another", "none")] == [True, True, False]
+    shop.to.schema.undrop_table(REF, ORDERS, shop.commit())
     assert rows_of(shop.to, REF, ["id"]) == [(1,), (2,)]
     shop.append({"id": 3})
     assert len(shop.rows()) == 3
     shop.drop()
-    shop.to.undrop_table(REF, other, shop.commit())
+    shop.to.schema.undrop_table(REF, other, shop.commit())
     assert shop.rows("id") == [(9,)]
 
 
@@ -136,7 +139,7 @@ def test_what_is_over_goes_and_what_was_half_deleted_does_not_come_back(bucket: 
     shop.drop()
     [one] = shop.to.warehouse.waiting()
     assert any(path.name.endswith(".parquet") for path, _ in files_below(one.folder))
-    assert shop.to.forget([], shop.fence) == ["shop.orders"]
+    assert shop.to.lifecycle.purge_expired([], shop.fence) == ["shop.orders"]
     assert [n for n in bucket.names("lake/shop") if not n.endswith("/")] == []
     assert bucket.names("lake/_instep/dropped") == []
     create(shop.to, ORDERS, shop.commit())
@@ -156,26 +159,26 @@ def test_a_deletion_that_was_cut_off_is_finished(bucket: Bucket, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr(ObjectPath, "unlink", dies)
         with pytest.raises(Crashed):
-            shop.to.forget([], shop.fence)
-    assert not shop.to.dropped(REF, ORDERS.id)
+            shop.to.lifecycle.purge_expired([], shop.fence)
+    assert not shop.to.lifecycle.dropped(REF, ORDERS.id)
     create(shop.to, ORDERS, shop.commit())
-    assert shop.to.forget([], shop.fence) == []
+    assert shop.to.lifecycle.purge_expired([], shop.fence) == []
     assert bucket.names("lake/shop/orders") == []
-    assert shop.to.tables() == [REF]
+    assert shop.to.schema.tables() == [REF]
 
 
 @pytest.mark.slow
 def test_a_copy_needs_nothing_of_its_table(shop: Shop, bucket: Bucket) -> None:
     place = ("shop", "kept")
-    assert shop.to.keep(REF, place, shop.commit()) == 2
-    assert shop.to.keep(REF, place, shop.commit()) == 2
+    assert shop.to.lifecycle.clones.clone_table(REF, place, shop.commit()) == 2
+    assert shop.to.lifecycle.clones.clone_table(REF, place, shop.commit()) == 2
     shop.overwrite({"id": 7})
     assert rows_of(shop.to, place, ["id"]) == [(1,), (2,)]
     with pytest.raises(DestinationError, match="is no copy of ours"):
-        shop.to.purge(REF, shop.fence)
-    shop.to.purge(place, shop.fence)
+        shop.to.lifecycle.clones.purge_clone(REF, shop.fence)
+    shop.to.lifecycle.clones.purge_clone(place, shop.fence)
     assert bucket.names("lake/shop/kept") == []
-    assert shop.to.tables() == [REF]
+    assert shop.to.schema.tables() == [REF]
 
 
 @pytest.mark.slow
@@ -186,16 +189,16 @@ def test_maintenance_and_what_dead_runs_leave(bucket: Bucket) -> None:
     rows, lost = shop.rows(), f"lake/shop/orders/data/r-dead-{'0' * 8}.parquet"
     bucket.put(lost, b"x")
     work = Upkeep(EAGER, "r-maintain", shop.fence, deep=True)
-    done = shop.to.maintain(REF, work)
+    done = shop.to.maintenance.maintain(REF, work)
     assert (done.files, done.orphans, done.snapshots) == (1, 1, 10)
     assert shop.rows() == rows
     shop.overwrite({"id": 9})
     time.sleep(0.01)
-    assert shop.to.maintain(REF, replace(work, fence=shop.fence)).removed == done.files_before + 1
+    assert shop.to.maintenance.maintain(REF, replace(work, fence=shop.fence)).removed == done.files_before + 1
     assert shop.rows("id") == [(9,)]
     assert len(shop.files()) == len([n for n in bucket.names("lake/shop/orders/data") if n.endswith(".parquet")])
     bucket.put(lost, b"x")
-    shop.to.remove_uncommitted_files(REF, {"r-dead": 1})
+    shop.to.lifecycle.remove_uncommitted_files(REF, {"r-dead": 1})
     assert lost not in bucket.names()
     (version, *_) = shop.held.log.versions()
     assert version == EVERY
@@ -242,7 +245,7 @@ def careless(bucket: Bucket) -> Iterator[Bucket]:
 
 def test_a_store_without_conditional_writes_is_refused(careless: Bucket, bucket: Bucket) -> None:
     to = DeltaDestination(DeltaConfig("lake", f"{careless.uri}/lake", properties=careless.io))
-    [said] = [c for c in to.test() if not c.ok]
+    [said] = [c for c in to.lifecycle.test() if not c.ok]
     assert "lets two writers make the same object" in said.detail
     assert "choose another store" in said.hint
     with pytest.raises(DestinationError, match="lets two writers"):
@@ -252,7 +255,7 @@ def test_a_store_without_conditional_writes_is_refused(careless: Bucket, bucket:
 
 def test_every_check_of_a_good_store_passes_and_leaves_nothing(bucket: Bucket) -> None:
     to = DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/lake", properties=bucket.io))
-    assert [c.detail for c in to.test() if not c.ok] == []
+    assert [c.detail for c in to.lifecycle.test() if not c.ok] == []
     assert bucket.names("lake") == []
 
 
@@ -264,7 +267,7 @@ def test_a_wrong_place_is_named(bucket: Bucket) -> None:
     away = {**bucket.io, "s3.endpoint": "http://127.0.0.1:1"}
     lost = DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/lake", properties=away))
     with pytest.raises(StageError, match="does not do what was asked") as caught:
-        lost.tables()
+        lost.schema.tables()
     assert bucket.io["s3.secret-access-key"] not in f"{caught.value} {caught.value.hint} {lost.config} {lost.warehouse}"
 
 
@@ -309,23 +312,23 @@ def test_names_lead_to_their_tables_whatever_happened(bucket: Bucket, steps: lis
     for number, (what, name, other) in enumerate(steps):
         ref, wanted = ("shop", name), replace(ORDERS, name=name, id=str(live.get(name)))
         if what == "create" and name not in live:
-            to.execute(ref, [step(ref, TableAdded(wanted))], replace(wanted, id=str(number)), commit)
-            to.append(ref, [stage(to, ref, [{"id": number}])], commit)
+            to.schema.execute(ref, [step(ref, TableAdded(wanted))], replace(wanted, id=str(number)), commit)
+            to.write.append(ref, [stage(to, ref, [{"id": number}])], commit)
             live[name] = number
         elif what == "drop" and name in live:
-            to.execute(ref, [step(ref, TableRemoved(wanted))], None, commit)
+            to.schema.execute(ref, [step(ref, TableRemoved(wanted))], None, commit)
             waiting.append((name, live.pop(name)))
         elif what == "rename" and name in live and other not in live:
             after = replace(wanted, name=other)
-            to.execute(ref, [step(ref, TableRenamed(wanted, after))], after, commit)
+            to.schema.execute(ref, [step(ref, TableRenamed(wanted, after))], after, commit)
             live[other] = live.pop(name)
         elif what == "undrop" and name not in live and (mine := [w for w in waiting if w[0] == name]):
-            to.undrop_table(ref, replace(wanted, id=str(mine[-1][1])), commit)
+            to.schema.undrop_table(ref, replace(wanted, id=str(mine[-1][1])), commit)
             waiting.remove(mine[-1])
             live[name] = mine[-1][1]
         elif what == "expire":
-            over.forget([], 1)
+            over.lifecycle.purge_expired([], 1)
             waiting = []
-        assert {r[1]: rows_of(to, r, ["id"]) for r in to.tables()} == {n: [(at,)] for n, at in live.items()}
+        assert {r[1]: rows_of(to, r, ["id"]) for r in to.schema.tables()} == {n: [(at,)] for n, at in live.items()}
         assert {(w.ref[1], w.source_id) for w in to.warehouse.waiting()} == {(n, str(at)) for n, at in waiting}
-        assert to.foreign([("shop", n) for n in ("a", "b", "A~2")]) == {}
+        assert to.schema.foreign([("shop", n) for n in ("a", "b", "A~2")]) == {}

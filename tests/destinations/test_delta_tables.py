@@ -66,16 +66,16 @@ def test_a_dropped_column_keeps_its_values(
     shop: Warehouse, later: Any, rows: list[Any], written: int, refilled: list[Any]
 ) -> None:
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
-    assert shop.to.inspect([REF]).get(REF) == WITHOUT
+    assert shop.to.schema.inspect([REF]).get(REF) == WITHOUT
     later(shop)
-    back = shop.to.undrop_report(REF, "name")
+    back = shop.to.lifecycle.undrop_report(REF, "name")
     assert (back.written, back.snapshot, back.why_not) == (written, True, "")
     undrop_table(shop)
-    assert shop.to.inspect([REF]).get(REF) == ORDERS
+    assert shop.to.schema.inspect([REF]).get(REF) == ORDERS
     assert shop.rows("id", "name") == rows
-    assert shop.to.refill(REF, "name", shop.commit()) == bool(refilled)
+    assert shop.to.write.restore_dropped_values(REF, "name", shop.commit()) == bool(refilled)
     assert shop.rows("id", "name") == (refilled or rows)
-    assert shop.to.refill(REF, "name", shop.commit()) == 0
+    assert shop.to.write.restore_dropped_values(REF, "name", shop.commit()) == 0
 
 
 def test_a_name_that_returns_gets_files_of_its_own(shop: Warehouse) -> None:
@@ -93,15 +93,15 @@ def test_what_is_kept_goes_when_its_time_is_over(tmp_path: Path) -> None:
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
     other = replace(ORDERS, name="other", id="oid-other")
     create(shop.to, other, shop.commit())
-    shop.to.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
+    shop.to.schema.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
     time.sleep(0.01)
     with pytest.raises(Fenced):
-        shop.to.forget([REF], shop.fence - 1)
+        shop.to.lifecycle.purge_expired([REF], shop.fence - 1)
     patient = DeltaDestination(DeltaConfig("lake", str(shop.path), undo_days=1))
-    assert patient.forget([REF], shop.fence) == []
-    assert shop.to.forget([REF], shop.fence) == ["shop.orders.name", "shop.other"]
-    assert shop.to.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
-    for attempt in (lambda: undrop_table(shop), lambda: shop.to.undrop_table(other.ref, other, shop.commit())):
+    assert patient.lifecycle.purge_expired([REF], shop.fence) == []
+    assert shop.to.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name", "shop.other"]
+    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
+    for attempt in (lambda: undrop_table(shop), lambda: shop.to.schema.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
             attempt()
 
@@ -114,8 +114,8 @@ def test_any_name_is_a_folder(tmp_path: Path, name: str) -> None:
     shop = Warehouse(tmp_path)
     wanted = replace(ORDERS, schema=name, name=name)
     create(shop.to, wanted)
-    assert shop.to.tables() == sorted([REF, (name, name)])
-    assert shop.to.inspect([(name, name)]).tables == (wanted,)
+    assert shop.to.schema.tables() == sorted([REF, (name, name)])
+    assert shop.to.schema.inspect([(name, name)]).tables == (wanted,)
     assert not folder_name(name).startswith((".", "_"))
     assert "/" not in folder_name(name)
 
@@ -124,8 +124,12 @@ def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, replace(ORDERS, name="mine", id="x"))
     shop.path.joinpath("shop/orders").mkdir()
     shop.path.joinpath("shop/orders/part.parquet").write_text("theirs")
-    assert list(shop.to.foreign([REF, ("shop", "mine")])) == [REF]
-    for attempt in (lambda: shop.to.inspect([REF]), lambda: shop.to.target(REF), lambda: shop.to.read(REF)):
+    assert list(shop.to.schema.foreign([REF, ("shop", "mine")])) == [REF]
+    for attempt in (
+        lambda: shop.to.schema.inspect([REF]),
+        lambda: shop.to.write.target(REF),
+        lambda: shop.to.write.read(REF),
+    ):
         with pytest.raises(DestinationError, match="is not ours"):
             attempt()
     with pytest.raises(Conflict, match="exists"):
@@ -133,8 +137,10 @@ def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:
     moved = replace(ORDERS, id="x")
     ref = ("shop", "mine")
     with pytest.raises(Conflict, match="cannot be renamed"):
-        shop.to.execute(ref, [step(ref, TableRenamed(replace(moved, name="mine"), moved))], moved, Commit("r", 9))
-    assert shop.to.tables() == [("shop", "mine")]
+        shop.to.schema.execute(
+            ref, [step(ref, TableRenamed(replace(moved, name="mine"), moved))], moved, Commit("r", 9)
+        )
+    assert shop.to.schema.tables() == [("shop", "mine")]
 
 
 def test_another_object_store_is_refused() -> None:
@@ -143,7 +149,7 @@ def test_another_object_store_is_refused() -> None:
 
 
 def test_what_dead_runs_left_is_removed(shop: Warehouse) -> None:
-    target = shop.to.target(REF)
+    target = shop.to.write.target(REF)
     data, held = (Path(p.removeprefix("file://")) for p in (target.location, target.quarantine))
     for folder in (data / "r-dead", data / "r-dead-1", data / "r-alive"):
         folder.mkdir(parents=True)
@@ -155,47 +161,47 @@ def test_what_dead_runs_left_is_removed(shop: Warehouse) -> None:
     for name in ("r-dead-0.parquet", "r2-0.parquet"):
         (held / name).write_text("")
     rows = shop.rows()
-    shop.to.remove_uncommitted_files(REF, {"r-dead": 1, "r2": 2})
+    shop.to.lifecycle.remove_uncommitted_files(REF, {"r-dead": 1, "r2": 2})
     assert sorted(p.name for p in data.iterdir() if p.is_dir()) == ["r-alive"]
     assert not (data / "r-dead-rewrite-1.parquet").exists()
     assert [p.name for p in held.iterdir()] == ["r2-0.parquet"], "r2 has committed its rows"
     assert [p.name for p in shop.held.log.folder.glob(".*")] == [".theirs.tmp"]
     assert shop.rows() == rows
-    shop.to.remove_uncommitted_files(("shop", "nothing"), {"r": 1})
+    shop.to.lifecycle.remove_uncommitted_files(("shop", "nothing"), {"r": 1})
 
 
 def test_an_earlier_version_is_put_back(shop: Warehouse) -> None:
-    first = next(p for p in shop.to.savepoints(REF) if p.current)
+    first = next(p for p in shop.to.lifecycle.savepoints.savepoints(REF) if p.current)
     shop.merge({"id": 1, "name": "changed"}, {"id": 3, "name": "c"})
     renamed = replace(NAME, name="title", alias="title")
     wanted = replace(ORDERS, columns=(ID, renamed, *ORDERS.columns[2:]))
     shop.change(wanted, ColumnRenamed(REF, NAME, renamed))
-    now, *earlier = shop.to.savepoints(REF)
+    now, *earlier = shop.to.lifecycle.savepoints.savepoints(REF)
     assert (now.current, now.rows, [p.rows for p in earlier], now.later) == (True, 3, [2], ())
     assert (earlier[0].id, earlier[0].cursor, earlier[0].why_not) == (first.id, '{"upper": 7}', "")
-    assert shop.to.rows_at(REF, first.id) == 2
+    assert shop.to.lifecycle.savepoints.rows_at(REF, first.id) == 2
     with pytest.raises(Conflict, match="has changed since"):
-        shop.to.restore(REF, first.id, first.id, 2, shop.commit())
+        shop.to.lifecycle.savepoints.restore(REF, first.id, first.id, 2, shop.commit())
     commit = shop.commit("back", cursor="c")
     for _ in range(2):
-        shop.to.restore(REF, first.id, now.id, 2, commit)
+        shop.to.lifecycle.savepoints.restore(REF, first.id, now.id, 2, commit)
     assert shop.rows("id", "title") == [(1, "a"), (2, "b")]
-    state = shop.to.state(REF)
+    state = shop.to.schema.state(REF)
     assert (state.run, state.cursor, state.rows) == ("back", "c", 2)
-    assert shop.to.savepoints(REF)[0].current
+    assert shop.to.lifecycle.savepoints.savepoints(REF)[0].current
     with pytest.raises(DestinationError, match="no version 99"):
-        shop.to.rows_at(REF, 99)
+        shop.to.lifecycle.savepoints.rows_at(REF, 99)
     (shop.held.folder / shop.files()[0]).unlink()
     with pytest.raises(DestinationError, match="lacks 1 of its files"):
-        shop.to.rows_at(REF, first.id)
+        shop.to.lifecycle.savepoints.rows_at(REF, first.id)
 
 
 def test_rows_of_an_earlier_generation_do_not_come_back(shop: Warehouse) -> None:
     new = replace(table(column("id", "string", key=1), column("v", "int32")), id="oid-2", generation=1)
     shop.change(new, TableReplaced(ORDERS, new))
-    assert all(p.why_not for p in shop.to.savepoints(REF))
-    shop.to.overwrite(REF, [stage(shop.to, REF, [{"id": "x", "v": 5}])], shop.commit())
-    now, old = shop.to.savepoints(REF)
+    assert all(p.why_not for p in shop.to.lifecycle.savepoints.savepoints(REF))
+    shop.to.write.overwrite(REF, [stage(shop.to, REF, [{"id": "x", "v": 5}])], shop.commit())
+    now, old = shop.to.lifecycle.savepoints.savepoints(REF)
     assert (now.why_not, old.why_not) == ("", "its rows are those of an earlier generation: another table of that name")
     assert rows_of(shop.to) == [("x", 5)]
 

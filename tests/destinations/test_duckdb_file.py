@@ -30,12 +30,12 @@ def test_a_writer_elsewhere_is_named(tmp_path: Path) -> None:
     Warehouse(tmp_path)
     to = destination(tmp_path / "shop.duckdb")
     with held_elsewhere(to.file.path) as pid:
-        for attempt in (lambda: to.claim(REF, 9), to.tables, lambda: to.read(REF)):
+        for attempt in (lambda: to.write.claim(REF, 9), to.schema.tables, lambda: to.write.read(REF)):
             with pytest.raises(Conflict, match=rf"open in another process: python\S*, PID {pid}") as caught:
                 attempt()
             assert "close it there" in caught.value.hint
-        assert [c.name for c in to.test() if not c.ok] == ["open the file"]
-    to.claim(REF, 9)
+        assert [c.name for c in to.lifecycle.test() if not c.ok] == ["open the file"]
+    to.write.claim(REF, 9)
 
 
 def test_readers_elsewhere_let_read_and_keep_from_writing(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_readers_elsewhere_let_read_and_keep_from_writing(tmp_path: Path) -> Non
     with held_elsewhere(to.file.path, "read"):
         assert len(rows_of(to)) == 1
         with pytest.raises(Conflict, match="open in another process"):
-            to.claim(REF, 99)
+            to.write.claim(REF, 99)
 
 
 def test_one_waits_for_a_writer_that_ends(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_one_waits_for_a_writer_that_ends(tmp_path: Path) -> None:
         timer = threading.Timer(0.5, os.kill, (pid, signal.SIGTERM))
         started = time.monotonic()
         timer.start()
-        to.claim(REF, 9)
+        to.write.claim(REF, 9)
         assert time.monotonic() - started >= 0.3
         timer.join()
 
@@ -77,9 +77,9 @@ def test_it_is_opened_once_for_many_operations(tmp_path: Path, monkeypatch: pyte
         return connect(*args, read_only=read_only, **more)
 
     monkeypatch.setattr(duckdb, "connect", counted)
-    with shop.to.kept_open():
+    with shop.to.lifecycle.session():
         assert opened == []
-        shop.to.tables()
+        shop.to.schema.tables()
         for number in range(3):
             shop.append({"id": number})
             shop.rows()
@@ -92,7 +92,7 @@ def test_it_is_opened_once_for_many_operations(tmp_path: Path, monkeypatch: pyte
 def test_a_reader_of_this_process_is_waited_for(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, lock_timeout=0.2)
     shop.append({"id": 1})
-    reader = shop.to.read(REF)
+    reader = shop.to.write.read(REF)
     with pytest.raises(Conflict, match="being read by this process"):
         shop.commit()
     assert reader.read_all().num_rows == 1
@@ -122,12 +122,12 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path, make: Callable[[Path], o
 
 def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
     to = destination(tmp_path / "shop.duckdb")
-    assert to.tables() == []
-    assert to.foreign([REF]) == {}
-    assert to.forget([REF], 1) == []
-    assert not to.dropped(REF, None)
+    assert to.schema.tables() == []
+    assert to.schema.foreign([REF]) == {}
+    assert to.lifecycle.purge_expired([REF], 1) == []
+    assert not to.lifecycle.dropped(REF, None)
     with pytest.raises(DestinationError, match="is not there"):
-        to.read(REF)
+        to.write.read(REF)
     assert not list(tmp_path.iterdir())
 
 
@@ -139,8 +139,8 @@ NAMES = ["shop", "my file", "select", "temp", "main", "system", "a.b", "ünï \"
 def test_the_file_may_be_called_as_its_schema_or_a_word_of_sql(tmp_path: Path, name: str) -> None:
     to = destination(tmp_path / name / f"{name}.duckdb")
     create(to)
-    assert [(c.name, c.detail) for c in to.test() if not c.ok] == []
-    assert to.tables() == [REF]
+    assert [(c.name, c.detail) for c in to.lifecycle.test() if not c.ok] == []
+    assert to.schema.tables() == [REF]
 
 
 def _fails(file: DatabaseFile, statement: str) -> None:

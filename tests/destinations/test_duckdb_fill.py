@@ -50,30 +50,30 @@ FILLS: list[tuple[str, list[Row], list[Row], list[tuple[Any, ...]], int]] = [
 def test_a_fill(shop: Warehouse, before: list[Row], values: list[Row], rows: Any, filled: int) -> None:
     if before:
         shop.merge(*before)
-    state = shop.to.state(REF)
+    state = shop.to.schema.state(REF)
     assert state is not None
     done = shop.fill(*values)
     assert (done.rows, done.whole) == (filled, True)
     assert shop.rows("id", "size") == rows
     again = shop.fill(*values, number=2)
     assert (again.rows, shop.rows("id", "size")) == (0, rows)
-    after = shop.to.state(REF)
+    after = shop.to.schema.state(REF)
     assert after is not None
     assert (after.cursor, after.accepted, after.rows) == (state.cursor, state.accepted, state.rows)
 
 
 def test_what_it_takes(shop: Warehouse) -> None:
-    assert shop.to.fill_size(REF, {"size": 1}).rows == 3
+    assert shop.to.write.fill_size(REF, {"size": 1}).rows == 3
     shop.fill({"id": 1, "size": 10}, number=1)
-    assert shop.to.fill_size(REF, {"size": 1}) == FillSize(0, 0, 0, 1), "that backfill has been through"
-    left = shop.to.fill_size(REF, {"size": 2})
+    assert shop.to.write.fill_size(REF, {"size": 1}) == FillSize(0, 0, 0, 1), "that backfill has been through"
+    left = shop.to.write.fill_size(REF, {"size": 2})
     assert (left.files, left.rows, left.of) == (1, 2, 1)
-    assert shop.to.fill_size(REF, {"size": 1, "tags": 3}).rows == 3
+    assert shop.to.write.fill_size(REF, {"size": 1, "tags": 3}).rows == 3
 
 
 def test_a_table_without_rows_has_nothing_to_fill(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, NEW)
-    assert shop.to.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
+    assert shop.to.write.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
     with pytest.raises(DestinationError, match="not been loaded"):
         shop.fill({"id": 1, "size": 1})
 
@@ -121,12 +121,12 @@ def test_kept_values_are_taken_out(
     shop = Warehouse(tmp_path, table(ID, column("v", kind), extra))
     shop.append({"id": 1, extra.name: compact_json(kept)}, {"id": 2})
     columns = {"v": OverflowColumn("old", parse(kind))}
-    assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, invalid_values)
+    assert shop.to.write.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, invalid_values)
     [(_, now, left), other] = shop.rows("id", "v", extra.name)
     assert now == value
     assert json.loads(left or "{}") == {k: v for k, v in kept.items() if k != "old" or not rows}
     assert other == (2, None, None)
-    assert shop.to.promote(REF, columns, extra.name, shop.commit()).rows == 0
+    assert shop.to.write.promote(REF, columns, extra.name, shop.commit()).rows == 0
 
 
 def keys(*values: int) -> pa.Table:
@@ -134,37 +134,37 @@ def keys(*values: int) -> pa.Table:
 
 
 def test_rows_that_were_met_are_amended(shop: Warehouse) -> None:
-    met = shop.to.lookup_rows(REF, keys(3, 1, 99))
+    met = shop.to.write.lookup_rows(REF, keys(3, 1, 99))
     found = dict(zip(met.numbers, met.rows.column("name").to_pylist(), strict=True))
     assert found == {0: "c", 1: "a"}
     place = met.numbers.index(1)
     updated = met.rows.slice(place, 1).set_column(1, met.rows.schema.field(1), pa.array(["changed"], pa.large_string()))
     new = pa.Table.from_pylist([{"id": 99, "name": "new", "tags": ["t"]}], met.rows.schema)
-    state = shop.to.state(REF)
+    state = shop.to.schema.state(REF)
     assert state is not None
-    shop.to.update_rows(REF, met, RowUpdate([place], updated, new), shop.commit(cursor=state.cursor))
+    shop.to.write.update_rows(REF, met, RowUpdate([place], updated, new), shop.commit(cursor=state.cursor))
     assert shop.rows("id", "name", "tags") == [(1, "changed", None), (2, "b", None), (3, "c", None), (99, "new", ["t"])]
     with pytest.raises(Conflict, match="moved while"):
-        shop.to.update_rows(REF, met, RowUpdate([place], updated, new.slice(0, 0)), shop.commit())
+        shop.to.write.update_rows(REF, met, RowUpdate([place], updated, new.slice(0, 0)), shop.commit())
 
 
 def test_a_late_amendment_is_refused(shop: Warehouse) -> None:
-    met = shop.to.lookup_rows(REF, keys(1))
+    met = shop.to.write.lookup_rows(REF, keys(1))
     late = shop.commit()
     shop.commit()
     with pytest.raises(Fenced):
-        shop.to.update_rows(REF, met, RowUpdate([], met.rows.slice(0, 0), met.rows), late)
+        shop.to.write.update_rows(REF, met, RowUpdate([], met.rows.slice(0, 0), met.rows), late)
 
 
 def test_a_trial_tells_what_does_not_fit(shop: Warehouse) -> None:
     shop.merge({"id": 1, "name": "5"}, {"id": 2, "name": "5.50"})
-    tried = shop.to.sample_cast(REF, "name", parse("int32"), ["id"], 10)
+    tried = shop.to.write.sample_cast(REF, "name", parse("int32"), ["id"], 10)
     assert (tried.sampled, tried.invalid_values) == (3, 2)
     assert tried.row["id"] in (2, 3)
-    assert shop.to.sample_cast(REF, "name", parse("string"), ["id"], 10).invalid_values == 0
-    assert shop.to.count_invalid_values(REF, "name", parse("int32")).count == 2
-    assert shop.to.count_invalid_values(REF, "name", parse("string(2)")) == InvalidValueCount(1, "5.50")
-    assert shop.to.count_invalid_values(("shop", "nothing"), "name", parse("int32")) == InvalidValueCount()
+    assert shop.to.write.sample_cast(REF, "name", parse("string"), ["id"], 10).invalid_values == 0
+    assert shop.to.write.count_invalid_values(REF, "name", parse("int32")).count == 2
+    assert shop.to.write.count_invalid_values(REF, "name", parse("string(2)")) == InvalidValueCount(1, "5.50")
+    assert shop.to.write.count_invalid_values(("shop", "nothing"), "name", parse("int32")) == InvalidValueCount()
 
 
 TWINS: list[tuple[str, list[Row], list[Row], str]] = [
@@ -188,7 +188,7 @@ def test_a_merge_that_cannot_tell_rows_apart_is_refused(
 
 def test_a_merge_needs_a_key(shop: Warehouse) -> None:
     with pytest.raises(DestinationError, match="no key to merge by"):
-        shop.to.merge(None, REF, [], Merge(()), shop.commit())
+        shop.to.write.merge(None, REF, [], Merge(()), shop.commit())
 
 
 COLUMNS = ["filename", "file_row_number", "rowid", "t", "s", "n", "_instep_n", "select", 'a"b', "ü"]
@@ -199,14 +199,14 @@ def test_columns_may_be_called_as_names_of_ours(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, wanted)
     shop.append({"id": 1, "filename": "f", "t": "t", "s": "s", "k0": 7})
     assert shop.merge({"id": 1, "t": "new", "s": "s"}, {"id": 2, "n": "n"}).inserted == 1
-    met = shop.to.lookup_rows(REF, keys(1))
-    shop.to.update_rows(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
+    met = shop.to.write.lookup_rows(REF, keys(1))
+    shop.to.write.update_rows(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "t", "s", "n") == [(1, "new", "s", None), (2, None, None, "n")]
 
 
 def test_a_staged_file_of_another_schema_changes_nothing(shop: Warehouse) -> None:
     file = stage(shop.to, REF, [{"id": 1}], only=["id"])
     with pytest.raises(DestinationError, match="name"):
-        shop.to.append(REF, [file], shop.commit())
+        shop.to.write.append(REF, [file], shop.commit())
     assert len(shop.rows()) == 3
-    assert f"{PREFIX}synced" in shop.to.target(REF).schema.names
+    assert f"{PREFIX}synced" in shop.to.write.target(REF).schema.names

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from instep.destinations.base import Commit, Destination, Merge
+from instep.destinations.base import Commit, Merge
 from instep.destinations.duckdb import wide
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.facets import Destination
 from lake import ID, PREFIX, REF, column, create, rows_of, stage, table
 from memory.destination import MemoryDestination
 
@@ -42,7 +43,7 @@ def _one_a_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _state(to: Destination) -> tuple[Any, ...]:
-    state = to.state(REF)
+    state = to.schema.state(REF)
     assert state is not None
     return state.run, state.fence, state.cursor, state.rows, state.deleted
 
@@ -73,17 +74,19 @@ def test_sql_merges_as_rows_do(least: int, base: list[dict[str, Any]], loads: li
         pair = (DuckDbDestination(DuckDbConfig("d", str(folder / "d.duckdb"))), MemoryDestination(folder / "m"))
         for to in pair:
             create(to, WANTED)
-            to.overwrite(REF, [stage(to, REF, base)], Commit("base", 1))
+            to.write.overwrite(REF, [stage(to, REF, base)], Commit("base", 1))
         for fence, (rows, how, known) in enumerate(loads, 2):
             if known is not None:
                 how = how | {"complete": False}
                 known = known | {row["id"] for row in rows}
             told = []
             for to in pair:
-                to.claim(REF, fence)
+                to.write.claim(REF, fence)
                 keys = (stage(to, REF, [{"id": i} for i in sorted(known)], only=["id"]),) if known else ()
                 files = [stage(to, REF, rows[:3]), stage(to, REF, rows[3:], chunk=1)]
-                outcome = to.merge(None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c"))
+                outcome = to.write.merge(
+                    None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c")
+                )
                 told.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
             assert told[0] == told[1]
 
@@ -100,19 +103,19 @@ def test_of_long_rows_only_those_that_differ_are_staged(tmp_path: Path) -> None:
     threads = _threads(to)
     row = {"v": LONG, "b": LONG.encode(), "j": '{"a": 1}', "l": ["a, b"], "f": 0.0}
     rows = [{"id": i, **row} for i in range(1, 7)]
-    to.overwrite(REF, [stage(to, REF, rows)], Commit("r1", 1))
+    to.write.overwrite(REF, [stage(to, REF, rows)], Commit("r1", 1))
     changes: list[dict[str, Any]] = [
         {}, {"v": LONG + "x"}, {"b": LONG.encode() + b"\0"}, {"j": '{"a":1}'}, {"l": ["a", "b"]}, {"f": -0.0},
     ]  # fmt: skip
     new = [old | change for old, change in zip(rows, changes, strict=True)]
     how = Merge(("id",), complete=True, deletes="soft")
-    outcome = to.merge(None, REF, [stage(to, REF, new)], how, Commit("r2", 2))
+    outcome = to.write.merge(None, REF, [stage(to, REF, new)], how, Commit("r2", 2))
     assert (outcome.inserted, outcome.updated, outcome.deleted) == (0, 4, 0)
     shown = ("id", *kinds)
     assert rows_of(to, REF, shown) == [tuple(one[name] for name in shown) for one in new]
-    outcome = to.merge(None, REF, [stage(to, REF, new[1:])], how, Commit("r3", 3))
+    outcome = to.write.merge(None, REF, [stage(to, REF, new[1:])], how, Commit("r3", 3))
     assert (outcome.inserted, outcome.updated, outcome.deleted) == (0, 0, 1)
-    outcome = to.merge(None, REF, [stage(to, REF, [*new, {**new[0], "id": 9}])], how, Commit("r4", 4))
+    outcome = to.write.merge(None, REF, [stage(to, REF, [*new, {**new[0], "id": 9}])], how, Commit("r4", 4))
     assert (outcome.inserted, outcome.updated, outcome.deleted) == (1, 1, 0)
     assert _threads(to) == threads
 

@@ -11,7 +11,7 @@ import pytest
 from duckdb_world import Warehouse
 
 from instep.destinations.base import Commit
-from instep.destinations.duckdb import keep
+from instep.destinations.duckdb.destination import DuckDbDestination
 from instep.destinations.duckdb.records import PARKED
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError
 from instep.schema.catalog.catalog import Table
@@ -56,13 +56,13 @@ LATER: list[tuple[str, Any, list[Any], int]] = [
 @pytest.mark.parametrize(("later", "rows", "written"), [c[1:] for c in LATER], ids=[c[0] for c in LATER])
 def test_a_dropped_column_keeps_its_values(shop: Warehouse, later: Any, rows: list[Any], written: int) -> None:
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
-    assert shop.to.inspect([REF]).get(REF) == WITHOUT
+    assert shop.to.schema.inspect([REF]).get(REF) == WITHOUT
     later(shop)
-    assert shop.to.undrop_report(REF, "name").written == written
+    assert shop.to.lifecycle.undrop_report(REF, "name").written == written
     undrop_table(shop)
-    assert shop.to.inspect([REF]).get(REF) is not None
+    assert shop.to.schema.inspect([REF]).get(REF) is not None
     assert shop.rows("id", "name") == rows
-    assert shop.to.refill(REF, "name", shop.commit()) == 0
+    assert shop.to.write.restore_dropped_values(REF, "name", shop.commit()) == 0
 
 
 def test_of_two_dropped_columns_of_one_name_the_later_one_returns(shop: Warehouse) -> None:
@@ -79,15 +79,16 @@ def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
     other = replace(ORDERS, name="other", id="oid-other")
     create(shop.to, other, shop.commit())
-    shop.to.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
-    assert shop.to.forget([REF, other.ref], shop.fence) == []
+    shop.to.schema.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
+    assert shop.to.lifecycle.purge_expired([REF, other.ref], shop.fence) == []
     time.sleep(0.01)
+    late = DuckDbDestination(replace(shop.to.config, undo_days=0))
     with pytest.raises(Fenced):
-        keep.forget(shop.to.file, [REF], shop.fence - 1, days=0)
-    assert keep.forget(shop.to.file, [REF], shop.fence, days=0) == ["shop.orders.name", "shop.other"]
-    assert shop.to.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
-    assert not shop.to.dropped(other.ref, "oid-other")
-    for attempt in (lambda: undrop_table(shop), lambda: shop.to.undrop_table(other.ref, other, shop.commit())):
+        late.lifecycle.purge_expired([REF], shop.fence - 1)
+    assert late.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name", "shop.other"]
+    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
+    assert not shop.to.lifecycle.dropped(other.ref, "oid-other")
+    for attempt in (lambda: undrop_table(shop), lambda: shop.to.schema.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
             attempt()
     assert [n for (n,) in shop.sql("SELECT column_name FROM duckdb_columns()") if n.startswith(PARKED)] == []
@@ -95,29 +96,29 @@ def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
 
 def test_a_dropped_table_returns_unless_its_name_is_taken(shop: Warehouse) -> None:
     for _ in range(2):
-        shop.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 50))
-    assert shop.to.tables() == []
-    assert shop.to.dropped(REF, ORDERS.id)
-    assert not shop.to.dropped(REF, "another")
+        shop.to.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 50))
+    assert shop.to.schema.tables() == []
+    assert shop.to.lifecycle.dropped(REF, ORDERS.id)
+    assert not shop.to.lifecycle.dropped(REF, "another")
     create(shop.to, replace(ORDERS, id="another"), Commit("new", 51))
     with pytest.raises(DestinationError, match="another table is called"):
-        shop.to.undrop_table(REF, ORDERS, Commit("undo", 52))
-    shop.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 52))
+        shop.to.schema.undrop_table(REF, ORDERS, Commit("undo", 52))
+    shop.to.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 52))
     for _ in range(2):
-        shop.to.undrop_table(REF, ORDERS, Commit("undo", 53))
+        shop.to.schema.undrop_table(REF, ORDERS, Commit("undo", 53))
     assert shop.rows("id", "name") == [(1, "a"), (2, "b")]
-    assert shop.to.inspect([REF]).get(REF) == ORDERS
+    assert shop.to.schema.inspect([REF]).get(REF) == ORDERS
 
 
 def test_a_table_moves_into_another_schema_with_what_it_keeps(shop: Warehouse) -> None:
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
     new = replace(WITHOUT, schema="other")
-    shop.to.execute(REF, [step(REF, TableRenamed(WITHOUT, new))], new, shop.commit())
-    assert shop.to.tables() == [new.ref]
+    shop.to.schema.execute(REF, [step(REF, TableRenamed(WITHOUT, new))], new, shop.commit())
+    assert shop.to.schema.tables() == [new.ref]
     back = replace(ORDERS, schema="other")
-    shop.to.execute(new.ref, [step(new.ref, UndropColumn(new.ref, NAME, NAME))], back, Commit("r", 90))
+    shop.to.schema.execute(new.ref, [step(new.ref, UndropColumn(new.ref, NAME, NAME))], back, Commit("r", 90))
     assert rows_of(shop.to, new.ref, ["id", "name"]) == [(1, "a"), (2, "b")]
-    assert shop.to.inspect([new.ref]).get(new.ref) == back
+    assert shop.to.schema.inspect([new.ref]).get(new.ref) == back
 
 
 BY_HAND = [
@@ -135,16 +136,16 @@ BY_HAND = [
 @pytest.mark.parametrize(("statement", "name", "kind"), [c[1:] for c in BY_HAND], ids=[c[0] for c in BY_HAND])
 def test_an_edit_by_hand_is_seen(shop: Warehouse, statement: str, name: str, kind: str) -> None:
     shop.sql(statement)
-    found = shop.to.inspect([REF]).get(REF)
+    found = shop.to.schema.inspect([REF]).get(REF)
     assert found is not None
     assert found.by_name[name].type == parse(kind)
 
 
 def test_a_column_dropped_by_hand_is_seen(shop: Warehouse) -> None:
     shop.sql("ALTER TABLE shop.shop.orders DROP name")
-    assert shop.to.inspect([REF]).get(REF) == WITHOUT
+    assert shop.to.schema.inspect([REF]).get(REF) == WITHOUT
     shop.sql("DROP TABLE shop.shop.orders")
-    assert shop.to.inspect([REF]).tables == ()
+    assert shop.to.schema.inspect([REF]).tables == ()
 
 
 @pytest.mark.sampled
@@ -152,14 +153,18 @@ def test_a_column_dropped_by_hand_is_seen(shop: Warehouse) -> None:
 def test_tables_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
     shop = Warehouse(tmp_path, replace(ORDERS, name="mine", id="x"))
     shop.sql(f"CREATE TABLE shop.shop.{name} AS SELECT 1 AS a")
-    assert list(shop.to.foreign([REF, ("shop", "mine")])) == [REF]
-    for attempt in (lambda: shop.to.inspect([REF]), lambda: shop.to.target(REF), lambda: shop.to.read(REF)):
+    assert list(shop.to.schema.foreign([REF, ("shop", "mine")])) == [REF]
+    for attempt in (
+        lambda: shop.to.schema.inspect([REF]),
+        lambda: shop.to.write.target(REF),
+        lambda: shop.to.write.read(REF),
+    ):
         with pytest.raises(DestinationError, match="is not ours"):
             attempt()
     with pytest.raises(Conflict, match="exists"):
         create(shop.to)
     assert shop.sql("SELECT a FROM shop.shop.orders") == [(1,)]
-    assert shop.to.tables() == [("shop", "mine")]
+    assert shop.to.schema.tables() == [("shop", "mine")]
 
 
 REFUSED: list[tuple[str, tuple[Any, ...], Table, type[Exception], str]] = [
@@ -183,7 +188,7 @@ def test_a_refused_change_leaves_everything(
 ) -> None:
     with pytest.raises(error, match=text):
         shop.change(after, *changes)
-    assert shop.to.inspect([REF]).get(REF) == ORDERS
+    assert shop.to.schema.inspect([REF]).get(REF) == ORDERS
     assert shop.rows("id", "name") == [(1, "a"), (2, "b")]
 
 
@@ -209,7 +214,7 @@ def test_a_rewritten_column_has_the_same_values(
     shop.append(*({"id": i, "v": v} for i, v in enumerate(values)))
     shop.change(table(ID, new), RewriteColumn(REF, old, new))
     assert [v for _, v in shop.rows("id", "v")] == expected
-    assert shop.to.inspect([REF]).get(REF) == table(ID, new)
+    assert shop.to.schema.inspect([REF]).get(REF) == table(ID, new)
 
 
 def test_a_column_is_not_rewritten_beside_one_that_hides_the_place_of_rows(tmp_path: Path) -> None:
@@ -222,29 +227,29 @@ def test_a_column_is_not_rewritten_beside_one_that_hides_the_place_of_rows(tmp_p
 def test_a_copy_stays_as_it_was_and_is_nobody_elses(shop: Warehouse) -> None:
     place = ("shop", "orders__before")
     commit = shop.commit()
-    assert [shop.to.keep(REF, place, commit) for _ in range(2)] == [2, 2]
-    assert shop.to.tables() == [REF, place]
-    assert list(shop.to.foreign([REF, place])) == [place]
+    assert [shop.to.lifecycle.clones.clone_table(REF, place, commit) for _ in range(2)] == [2, 2]
+    assert shop.to.schema.tables() == [REF, place]
+    assert list(shop.to.schema.foreign([REF, place])) == [place]
     shop.append({"id": 3})
     with pytest.raises(Conflict, match="is there already"):
-        shop.to.keep(REF, place, shop.commit())
+        shop.to.lifecycle.clones.clone_table(REF, place, shop.commit())
     assert rows_of(shop.to, place, ["id", "name"]) == [(1, "a"), (2, "b")]
     with pytest.raises(DestinationError, match="no copy of ours"):
-        shop.to.purge(REF, shop.fence)
+        shop.to.lifecycle.clones.purge_clone(REF, shop.fence)
     for _ in range(2):
-        shop.to.purge(place, shop.fence)
-    assert shop.to.tables() == [REF]
+        shop.to.lifecycle.clones.purge_clone(place, shop.fence)
+    assert shop.to.schema.tables() == [REF]
 
 
 def test_an_empty_table_needs_no_copy(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path)
-    assert shop.to.keep(REF, ("shop", "copy"), shop.commit()) is None
+    assert shop.to.lifecycle.clones.clone_table(REF, ("shop", "copy"), shop.commit()) is None
     shop.append()
-    assert shop.to.keep(REF, ("shop", "copy"), shop.commit()) is None
+    assert shop.to.lifecycle.clones.clone_table(REF, ("shop", "copy"), shop.commit()) is None
 
 
 def test_what_dead_runs_left_is_removed(shop: Warehouse, tmp_path: Path) -> None:
-    target = shop.to.target(REF)
+    target = shop.to.write.target(REF)
     data, held = (Path(p.removeprefix("file://")) for p in (target.location, target.quarantine))
     for folder in (data / "r-dead", data / "r-dead-1", data / "r-alive"):
         folder.mkdir(parents=True)
@@ -252,20 +257,20 @@ def test_what_dead_runs_left_is_removed(shop: Warehouse, tmp_path: Path) -> None
     held.mkdir()
     for name in ("r-dead-0.parquet", "r2-0.parquet"):
         (held / name).write_text("")
-    shop.to.remove_uncommitted_files(REF, {"r-dead": 1, "r2": 2})
+    shop.to.lifecycle.remove_uncommitted_files(REF, {"r-dead": 1, "r2": 2})
     assert sorted(p.name for p in data.iterdir()) == ["r-alive"]
     assert [p.name for p in held.iterdir()] == ["r2-0.parquet"], "r2 has committed its rows"
-    shop.to.remove_uncommitted_files(("shop", "nothing"), {"r": 1})
+    shop.to.lifecycle.remove_uncommitted_files(("shop", "nothing"), {"r": 1})
 
 
 def test_staged_files_go_once_their_rows_are_in(shop: Warehouse) -> None:
     file = stage(shop.to, REF, [{"id": 5}])
-    shop.to.append(REF, [file], shop.commit())
+    shop.to.write.append(REF, [file], shop.commit())
     assert not Path(file.path.removeprefix("file://")).exists()
 
 
 def test_a_table_is_added_once(shop: Warehouse) -> None:
     with pytest.raises(Conflict, match=r"shop\.orders exists"):
-        shop.to.execute(REF, [step(REF, TableAdded(WITHOUT))], WITHOUT, shop.commit())
-    shop.to.execute(REF, [step(REF, TableAdded(ORDERS))], ORDERS, shop.commit())
+        shop.to.schema.execute(REF, [step(REF, TableAdded(WITHOUT))], WITHOUT, shop.commit())
+    shop.to.schema.execute(REF, [step(REF, TableAdded(ORDERS))], ORDERS, shop.commit())
     assert len(shop.rows()) == 2

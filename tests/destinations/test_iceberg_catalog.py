@@ -33,18 +33,18 @@ def lake_at(folder: Path, name: str = "lake") -> IcebergDestination:
 
 def test_looking_makes_nothing(tmp_path: Path) -> None:
     lake = lake_at(tmp_path / "lake")
-    assert lake.inspect([REF]).tables == ()
-    assert lake.tables() == []
+    assert lake.schema.inspect([REF]).tables == ()
+    assert lake.schema.tables() == []
     assert not (tmp_path / "lake").exists()
 
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "family.jpg").write_text("precious")
     lake = lake_at(tmp_path)
-    for attempt in (lambda: lake.inspect([REF]), lambda: create(lake), lambda: lake.claim(REF, 1)):
+    for attempt in (lambda: lake.schema.inspect([REF]), lambda: create(lake), lambda: lake.write.claim(REF, 1)):
         with pytest.raises(DestinationError, match="not empty"):
             attempt()
-    assert [c.ok for c in lake.test()] == [False]
+    assert [c.ok for c in lake.lifecycle.test()] == [False]
     assert [p.name for p in tmp_path.iterdir()] == ["family.jpg"]
 
 
@@ -58,7 +58,7 @@ def test_a_catalog_file_that_is_none_is_refused(tmp_path: Path, content: bytes |
             db.execute("CREATE TABLE accounts (id)")
         db.close()
     with pytest.raises(DestinationError, match="not an Iceberg catalog"):
-        lake_at(tmp_path).inspect([REF])
+        lake_at(tmp_path).schema.inspect([REF])
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a?b", "a#b"])
@@ -70,7 +70,7 @@ def test_a_folder_that_no_uri_can_name_is_refused(tmp_path: Path, name: str) -> 
 def test_folders_with_spaces_and_other_letters_work(tmp_path: Path) -> None:
     lake = lake_at(tmp_path / "my läke 🦆")
     create(lake)
-    lake.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
     assert len(rows_of(lake)) == 1
 
 
@@ -79,16 +79,16 @@ def test_a_table_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> N
     create(lake, table(name="ours"))
     lake.lake.catalog.create_table(REF, pa.schema([("x", pa.int64())]))
     for attempt in (
-        lambda: lake.inspect([REF]),
-        lambda: lake.target(REF),
-        lambda: lake.state(REF),
-        lambda: lake.append(REF, [], Commit("run-1", 1)),
-        lambda: lake.claim(REF, 3),
+        lambda: lake.schema.inspect([REF]),
+        lambda: lake.write.target(REF),
+        lambda: lake.schema.state(REF),
+        lambda: lake.write.append(REF, [], Commit("run-1", 1)),
+        lambda: lake.write.claim(REF, 3),
         lambda: create(lake),
     ):
         with pytest.raises(DestinationError, match="not ours"):
             attempt()
-    assert lake.tables() == [("shop", "ours")]
+    assert lake.schema.tables() == [("shop", "ours")]
 
 
 def test_a_table_of_somebody_else_can_be_adopted_as_it_is(tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_a_table_of_somebody_else_can_be_adopted_as_it_is(tmp_path: Path) -> Non
     described = replace(table(column("x", "int64", key=1), column("y", "json")), columns=(X, Y))
     for wrong in ((X,), (X, replace(Y, name="z")), (X, replace(Y, type=X.type))):
         with pytest.raises(DestinationError, match="not as described"):
-            lake.adopt(REF, replace(described, columns=wrong), Commit("run-1", 1))
-    lake.adopt(REF, described, Commit("run-1", 1))
-    assert lake.inspect([REF]).tables == (described,)
-    lake.append(REF, [stage(lake, REF, [{"x": 2, "y": "new"}])], Commit("run-1", 1))
+            lake.schema.adopt(REF, replace(described, columns=wrong), Commit("run-1", 1))
+    lake.schema.adopt(REF, described, Commit("run-1", 1))
+    assert lake.schema.inspect([REF]).tables == (described,)
+    lake.write.append(REF, [stage(lake, REF, [{"x": 2, "y": "new"}])], Commit("run-1", 1))
     assert rows_of(lake) == [(1, "kept"), (2, "new")]
 
 
@@ -118,19 +118,19 @@ def test_a_partitioned_table_is_not_adopted(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "x", LongType(), required=False))
     lake.lake.catalog.create_table(REF, schema, partition_spec=spec)
     with pytest.raises(DestinationError, match="unpartitioned"):
-        lake.adopt(REF, replace(table(), columns=(X,)), Commit("run-1", 1))
+        lake.schema.adopt(REF, replace(table(), columns=(X,)), Commit("run-1", 1))
 
 
 def test_a_lake_that_was_given_another_name_keeps_its_tables(tmp_path: Path) -> None:
     create(lake_at(tmp_path / "lake", "first"))
     renamed = lake_at(tmp_path / "lake", "second")
-    assert renamed.inspect([REF]).tables == (ORDERS,)
-    assert "spark.sql.catalog.first" in renamed.spark_catalog()
+    assert renamed.schema.inspect([REF]).tables == (ORDERS,)
+    assert "spark.sql.catalog.first" in renamed.lifecycle.spark_catalog()
 
 
 def test_a_sqlite_catalog_of_a_remote_warehouse_needs_a_place() -> None:
     with pytest.raises(DestinationError, match="REST"):
-        IcebergDestination(IcebergConfig("lake", "s3://bucket/lake")).inspect([REF])
+        IcebergDestination(IcebergConfig("lake", "s3://bucket/lake")).schema.inspect([REF])
 
 
 SECRET = {"uri": "http://127.0.0.1:9", "credential": "me:hunter2", "s3.secret-access-key": "hunter3", "scope": "all"}
@@ -138,7 +138,7 @@ SECRET = {"uri": "http://127.0.0.1:9", "credential": "me:hunter2", "s3.secret-ac
 
 def test_secrets_show_nowhere() -> None:
     lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", "rest", SECRET))
-    conf = lake.spark_catalog()
+    conf = lake.lifecycle.spark_catalog()
     assert "hunter" not in repr(lake.config) + repr(lake.lake) + json.dumps(dict(conf))
     assert conf["spark.sql.catalog.lake.uri"] == "http://127.0.0.1:9"
     assert conf["spark.sql.catalog.lake.scope"] == "all"
@@ -152,12 +152,12 @@ def test_secrets_show_nowhere() -> None:
 def test_a_catalog_that_does_not_answer_is_named_without_its_credentials() -> None:
     lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", "rest", SECRET))
     with pytest.raises(ConnectError, match="rest catalog does not answer") as caught:
-        lake.claim(REF, 1)
+        lake.write.claim(REF, 1)
     assert "hunter" not in str(caught.value)
 
 
 def test_spark_reaches_the_same_tables(tmp_path: Path) -> None:
-    conf = lake_at(tmp_path / "lake").spark_catalog()
+    conf = lake_at(tmp_path / "lake").lifecycle.spark_catalog()
     assert conf["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
     assert conf["spark.sql.catalog.lake.cache-enabled"] == "false"
     assert "busy_timeout=60000" in conf["spark.sql.catalog.lake.uri"]
@@ -171,7 +171,7 @@ def test_many_tables_are_inspected_quickly_and_without_pyiceberg(tmp_path: Path)
     code = (
         "import sys, time; from instep.destinations.iceberg.destination import *; begun = time.process_time();"
         f"lake = IcebergDestination(IcebergConfig('lake', {str(tmp_path / 'lake')!r}));"
-        "found = lake.inspect([('shop', f't{i}') for i in range(200)]); took = time.process_time() - begun;"
+        "found = lake.schema.inspect([('shop', f't{i}') for i in range(200)]); took = time.process_time() - begun;"
         "heavy = {m.split('.')[0] for m in sys.modules} & {'pyiceberg', 'pyspark', 'sqlalchemy'};"
         "print(len(found.tables), took < 1, heavy)"
     )
@@ -186,7 +186,7 @@ def test_a_lock_held_elsewhere_is_waited_for(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     begun = time.monotonic()
     threading.Timer(1.0, lambda: (other.rollback(), other.close())).start()
-    lake.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
     assert time.monotonic() - begun > 0.5
     assert len(rows_of(lake)) == 1
 

@@ -28,11 +28,11 @@ def lake(tmp_path: Path) -> IcebergDestination:
 
 
 def loaded(lake: IcebergDestination, *rows: dict[str, Any], run: str = "run-1", fence: int = 1) -> None:
-    lake.overwrite(REF, [stage(lake, REF, list(rows))], Commit(run, fence))
+    lake.write.overwrite(REF, [stage(lake, REF, list(rows))], Commit(run, fence))
 
 
 def kept(lake: IcebergDestination, fence: int = 1) -> int | None:
-    return lake.keep(REF, PLACE, Commit("run-2", fence))
+    return lake.lifecycle.clones.clone_table(REF, PLACE, Commit("run-2", fence))
 
 
 def tags(lake: IcebergDestination, ref: tuple[str, str] = REF) -> list[str]:
@@ -40,7 +40,7 @@ def tags(lake: IcebergDestination, ref: tuple[str, str] = REF) -> list[str]:
 
 
 def drop(lake: IcebergDestination, name: str = "run-9") -> None:
-    lake.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit(name, 1))
+    lake.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit(name, 1))
 
 
 def files(lake: IcebergDestination) -> list[Path]:
@@ -55,8 +55,8 @@ def test_a_copy_keeps_its_rows_whatever_becomes_of_the_table(lake: IcebergDestin
     loaded(lake, {**ONE, "name": "cy"})
     assert rows_of(lake, PLACE) == [(1, "ann", None), (2, "bo", None)]
     assert rows_of(lake) == [(1, "cy", None)]
-    assert set(lake.tables()) == {REF, PLACE}
-    assert PLACE in lake.foreign([PLACE])
+    assert set(lake.schema.tables()) == {REF, PLACE}
+    assert PLACE in lake.schema.foreign([PLACE])
 
 
 def test_a_copy_of_the_same_snapshot_is_made_once(lake: IcebergDestination) -> None:
@@ -67,9 +67,9 @@ def test_a_copy_of_the_same_snapshot_is_made_once(lake: IcebergDestination) -> N
 
 def test_what_has_no_rows_needs_no_copy(lake: IcebergDestination) -> None:
     assert kept(lake) is None
-    lake.overwrite(REF, (), Commit("run-1", 1))
+    lake.write.overwrite(REF, (), Commit("run-1", 1))
     assert kept(lake) is None
-    assert lake.tables() == [REF]
+    assert lake.schema.tables() == [REF]
 
 
 def test_a_name_that_is_taken_is_refused(lake: IcebergDestination) -> None:
@@ -85,15 +85,15 @@ def test_purged_copies_leave_the_table_alone(lake: IcebergDestination) -> None:
     loaded(lake, ONE)
     kept(lake)
     for _ in range(2):
-        lake.purge(PLACE, 1)
-    assert (lake.tables(), tags(lake)) == ([REF], [])
+        lake.lifecycle.clones.purge_clone(PLACE, 1)
+    assert (lake.schema.tables(), tags(lake)) == ([REF], [])
     assert rows_of(lake) == [(1, "ann", None)]
     assert list(Path(lake.config.warehouse).rglob("orders__before*/metadata/*.json")) == []
 
 
 def test_only_copies_are_purged(lake: IcebergDestination) -> None:
     with pytest.raises(DestinationError, match="no copy of ours"):
-        lake.purge(REF, 1)
+        lake.lifecycle.clones.purge_clone(REF, 1)
 
 
 def test_a_dropped_table_keeps_its_files_while_a_copy_stands(
@@ -106,13 +106,13 @@ def test_a_dropped_table_keeps_its_files_while_a_copy_stands(
     monkeypatch.setattr(iceberg_undo, "now_ms", lambda: now)
     assert iceberg_undo.purge(lake.lake) == []
     assert rows_of(lake, PLACE) == [(1, "ann", None)]
-    lake.purge(PLACE, 1)
+    lake.lifecycle.clones.purge_clone(PLACE, 1)
     assert len(iceberg_undo.purge(lake.lake)) == 1
     assert files(lake) == []
 
 
 def test_a_copy_has_the_columns_of_its_time(lake: IcebergDestination) -> None:
     other = create(lake, table(ID, column("a", "int32"), name="items"))
-    lake.append(other, [stage(lake, other, [{"id": 1, "a": 5}])], Commit("run-1", 1))
-    assert lake.keep(other, ("shop", "x"), Commit("run-2", 1)) == 1
-    assert lake.read(("shop", "x"), ["a"]).read_all().to_pylist() == [{"a": 5}]
+    lake.write.append(other, [stage(lake, other, [{"id": 1, "a": 5}])], Commit("run-1", 1))
+    assert lake.lifecycle.clones.clone_table(other, ("shop", "x"), Commit("run-2", 1)) == 1
+    assert lake.write.read(("shop", "x"), ["a"]).read_all().to_pylist() == [{"a": 5}]

@@ -31,7 +31,7 @@ def metadata(lake: IcebergDestination, ref: tuple[str, str] = REF) -> Any:
 
 def run(lake: IcebergDestination, after: Table, *changes: Any, fence: int = 1) -> list[str]:
     steps = [step(REF, change) for change in changes]
-    lake.execute(REF, steps, after, Commit("run-2", fence))
+    lake.schema.execute(REF, steps, after, Commit("run-2", fence))
     return [s.id for s in steps]
 
 
@@ -56,7 +56,7 @@ def test_time_is_never_a_time_column(lake: IcebergDestination) -> None:
 
 def test_a_snapshot_is_kept_before_a_drop(lake: IcebergDestination) -> None:
     create(lake, AB)
-    lake.append(REF, [stage(lake, REF, [{"id": 1, "a": 7}])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": 1, "a": 7}])], Commit("run-1", 1))
     [at] = run(lake, table(ID, B), ColumnRemoved(REF, A, 1))
     made = metadata(lake)
     assert made["refs"][f"instep-undo-{at}"]["type"] == "tag"
@@ -77,7 +77,7 @@ def test_field_ids_are_never_used_twice(lake: IcebergDestination) -> None:
     create(lake, AB)
     run(lake, table(ID, B), ColumnRemoved(REF, A, 1))
     run(lake, table(ID, B, A), ColumnAdded(REF, A, 2))
-    ids = [int(f.metadata[b"PARQUET:field_id"]) for f in lake.target(REF).schema]
+    ids = [int(f.metadata[b"PARQUET:field_id"]) for f in lake.write.target(REF).schema]
     assert ids == [1, 3, 7, 4, 5, 6]
 
 
@@ -118,7 +118,7 @@ def test_an_added_not_null_column_is_nullable(lake: IcebergDestination) -> None:
     create(lake, AB)
     strict = column("c", "int32", nullable=False)
     run(lake, table(ID, A, B, strict), ColumnAdded(REF, strict, 3))
-    assert lake.inspect([REF]).tables[0].by_name["c"].nullable
+    assert lake.schema.inspect([REF]).tables[0].by_name["c"].nullable
 
 
 def test_a_change_by_hand_is_seen(lake: IcebergDestination) -> None:
@@ -131,7 +131,7 @@ def test_a_change_by_hand_is_seen(lake: IcebergDestination) -> None:
         update.update_column("a", LongType())
         update.add_column("extra", StringType())
         update.rename_column("b", "bee")
-    columns = lake.inspect([REF]).tables[0].by_name
+    columns = lake.schema.inspect([REF]).tables[0].by_name
     assert (str(columns["a"].type), columns["a"].alias) == ("int64", "a")
     assert (columns["bee"].alias, columns["bee"].id) == ("b", "#b")
     assert (columns["extra"].alias, columns["extra"].id) == ("", None)
@@ -139,12 +139,12 @@ def test_a_change_by_hand_is_seen(lake: IcebergDestination) -> None:
 
 def test_values_that_do_not_fit_a_rewrite_leave_everything_as_it_was(lake: IcebergDestination) -> None:
     create(lake, AB)
-    lake.append(REF, [stage(lake, REF, [{"id": 1, "b": "12"}, {"id": 2, "b": "x"}])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": 1, "b": "12"}, {"id": 2, "b": "x"}])], Commit("run-1", 1))
     before, number = metadata(lake), column("b", "int32")
     with pytest.raises(IllegalChange, match=r"'b'.*int32"):
         run(lake, table(ID, A, number), RewriteColumn(REF, B, number))
     assert metadata(lake) == before
-    data = Path(lake.target(REF).location.removeprefix("file://"))
+    data = Path(lake.write.target(REF).location.removeprefix("file://"))
     assert not list(data.glob("rewrite-*"))
 
 
@@ -152,43 +152,43 @@ def test_a_rewrite_keeps_all_other_values(lake: IcebergDestination) -> None:
     create(lake, AB)
     for number in range(3):
         row = {"id": number, "a": number, "b": str(number)}
-        lake.append(REF, [stage(lake, REF, [row])], Commit("run-1", 1, "c"))
+        lake.write.append(REF, [stage(lake, REF, [row])], Commit("run-1", 1, "c"))
     wide = column("b", "decimal(5,1)")
     run(lake, table(ID, A, wide), RewriteColumn(REF, B, wide))
     assert [(i, a, int(b)) for i, a, b in rows_of(lake)] == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
-    state = lake.state(REF)
+    state = lake.schema.state(REF)
     assert state is not None
     assert (state.cursor, state.rows) == ("c", 3)
 
 
 def test_a_dropped_table_waits_with_its_files(lake: IcebergDestination) -> None:
     create(lake)
-    lake.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
     drop = step(REF, TableRemoved(ORDERS))
-    lake.execute(REF, [drop], None, Commit("run-2", 1))
+    lake.schema.execute(REF, [drop], None, Commit("run-2", 1))
     parked = ("_instep_dropped", f"shop.orders.{drop.id}")
-    assert lake.tables() == []
+    assert lake.schema.tables() == []
     assert len(rows_of(lake, parked)) == 1
     assert json.loads(metadata(lake, parked)["properties"]["instep.dropped"])["table"] == list(REF)
 
 
 def test_a_replaced_table_takes_only_its_whole_new_self(lake: IcebergDestination) -> None:
     create(lake)
-    lake.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
     new = Table("shop", "orders", (column("id", "string", key=1), *SYSTEM), id="oid-2", generation=1)
     [at] = run(lake, new, TableReplaced(ORDERS, new))
     file = stage(lake, REF, [{"id": "x"}])
     with pytest.raises(DestinationError, match="replaced"):
-        lake.append(REF, [file], Commit("run-2", 1))
+        lake.write.append(REF, [file], Commit("run-2", 1))
     with pytest.raises(DestinationError, match="replaced"):
-        lake.merge(None, REF, [file], Merge(("id",)), Commit("run-2", 1))  # type: ignore[arg-type]
+        lake.write.merge(None, REF, [file], Merge(("id",)), Commit("run-2", 1))  # type: ignore[arg-type]
     wider = replace(new, columns=(*new.columns, column("more", "int32")))
     run(lake, wider, ColumnAdded(REF, wider.columns[-1], 4))
     file = stage(lake, REF, [{"id": "x", "more": 3}])
-    lake.merge(None, REF, [file], Merge(("id",), complete=True), Commit("run-2", 1))  # type: ignore[arg-type]
+    lake.write.merge(None, REF, [file], Merge(("id",), complete=True), Commit("run-2", 1))  # type: ignore[arg-type]
     assert rows_of(lake) == [("x", 3)]
     made = metadata(lake)
     assert {n for n in made["refs"] if n.startswith("instep-undo-")} != set()
     assert "instep.pending" not in made["properties"]
     assert at
-    assert lake.inspect([REF]).tables == (wider,)
+    assert lake.schema.inspect([REF]).tables == (wider,)

@@ -21,8 +21,8 @@ from lake import ORDERS, REF, create, rows_of, stage
 def lake(tmp_path: Path) -> IcebergDestination:
     destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
     create(destination)
-    destination.claim(REF, 1)
-    destination.append(REF, [stage(destination, REF, [{"id": 1}])], Commit("run-1", 1, "c1"))
+    destination.write.claim(REF, 1)
+    destination.write.append(REF, [stage(destination, REF, [{"id": 1}])], Commit("run-1", 1, "c1"))
     return destination
 
 
@@ -33,12 +33,12 @@ def late_append(lake: IcebergDestination, *, after: str) -> TableCommit:
     change = TableCommit(table)
     change.append(data_files([stage(lake, REF, [{"id": 99}])], table.metadata), {})
     if after == "claim":
-        lake.claim(REF, 2)
+        lake.write.claim(REF, 2)
     elif after == "claim and append":
-        lake.claim(REF, 2)
-        lake.append(REF, [stage(lake, REF, [{"id": 2}])], Commit("run-2", 2))
+        lake.write.claim(REF, 2)
+        lake.write.append(REF, [stage(lake, REF, [{"id": 2}])], Commit("run-2", 2))
     elif after == "append":
-        lake.append(REF, [stage(lake, REF, [{"id": 2}])], Commit("run-2", 1))
+        lake.write.append(REF, [stage(lake, REF, [{"id": 2}])], Commit("run-2", 1))
     return change
 
 
@@ -53,7 +53,7 @@ def test_a_late_append_on_a_stale_base_is_refused(
     with pytest.raises(error):
         change.land(1)
     assert [r[0] for r in rows_of(lake)] == ids
-    metadata = Path(lake.target(REF).location.removeprefix("file://")).parent / "metadata"
+    metadata = Path(lake.write.target(REF).location.removeprefix("file://")).parent / "metadata"
     assert not [f for f in metadata.glob("*-m0.avro") if str(f) not in _manifests(lake)]
 
 
@@ -65,19 +65,19 @@ def _manifests(lake: IcebergDestination) -> set[str]:
 
 def test_a_late_append_that_looks_again_is_refused(lake: IcebergDestination) -> None:
     file = stage(lake, REF, [{"id": 99}])
-    lake.claim(REF, 2)
+    lake.write.claim(REF, 2)
     with pytest.raises(Fenced, match="fence 2, ours is 1"):
-        lake.append(REF, [file], Commit("run-1", 1))
+        lake.write.append(REF, [file], Commit("run-1", 1))
 
 
 def test_a_property_set_by_somebody_else_does_not_undo_a_claim(lake: IcebergDestination) -> None:
-    lake.claim(REF, 2)
+    lake.write.claim(REF, 2)
     table = lake.lake.load(REF)
     assert table is not None
     with table.transaction() as tx:
         tx.set_properties({"owner": "me"})
     with pytest.raises(Fenced):
-        lake.append(REF, [stage(lake, REF, [{"id": 99}])], Commit("run-1", 1))
+        lake.write.append(REF, [stage(lake, REF, [{"id": 99}])], Commit("run-1", 1))
 
 
 def test_of_claims_at_once_the_highest_stays(lake: IcebergDestination, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_of_claims_at_once_the_highest_stays(lake: IcebergDestination, tmp_path:
         start.wait()
         for _ in range(20):
             try:
-                own.claim(REF, fence)
+                own.write.claim(REF, fence)
             except Fenced:
                 refused.append(fence)
             except Conflict:
@@ -115,7 +115,7 @@ def test_a_claim_clears_what_dead_runs_left(lake: IcebergDestination) -> None:
     change = TableCommit(table)
     change.update(set_branch("f1", main.snapshot_id), set_branch("feature", main.snapshot_id))
     change.land(1)
-    lake.claim(REF, 2)
+    lake.write.claim(REF, 2)
     after = lake.lake.load(REF)
     assert after is not None
     assert set(after.metadata.refs) == {"main", "feature"}

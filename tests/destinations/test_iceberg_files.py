@@ -57,41 +57,41 @@ WRONG: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("change", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 @shows(trap=3)
 def test_a_file_of_another_schema_is_refused(lake: IcebergDestination, change: Any, said: str) -> None:
-    schema = change(lake.target(REF).schema)
+    schema = change(lake.write.target(REF).schema)
     file = stage_table(lake, REF, pa.Table.from_pylist([{"id": 1}], schema=schema))
     with pytest.raises(StageError, match=said):
-        lake.append(REF, [file], Commit("run-1", 1))
+        lake.write.append(REF, [file], Commit("run-1", 1))
     assert rows_of(lake) == []
 
 
 def test_a_unit_that_arrow_hides_is_refused(lake: IcebergDestination) -> None:
-    rows = pa.Table.from_pylist([{"id": 1}], schema=lake.target(REF).schema)
+    rows = pa.Table.from_pylist([{"id": 1}], schema=lake.write.target(REF).schema)
     for options in ({"coerce_timestamps": "ms"}, {"use_deprecated_int96_timestamps": True}):
         file = stage_table(lake, REF, rows, **options)
         with pytest.raises(StageError, match=r"microseconds|timestamp"):
-            lake.append(REF, [file], Commit("run-1", 1))
+            lake.write.append(REF, [file], Commit("run-1", 1))
 
 
 def test_a_file_with_other_counts_or_no_footer_is_refused(lake: IcebergDestination) -> None:
     file = stage(lake, REF, [{"id": 1}])
     for odd in (replace(file, rows=2), replace(file, footer=b"not a footer"), replace(file, footer=b"")):
         with pytest.raises(StageError):
-            lake.append(REF, [odd], Commit("run-1", 1))
+            lake.write.append(REF, [odd], Commit("run-1", 1))
 
 
 def test_small_and_large_types_are_the_same(lake: IcebergDestination) -> None:
-    schema = lake.target(REF).schema
+    schema = lake.write.target(REF).schema
     meta = schema.get_field_index(f"{PREFIX}meta")
     small = schema.set(meta, schema.field(meta).with_type(pa.string()))
     element = schema.field("tags").type.value_field
     small = _retype(small, "tags", pa.list_(element.with_type(pa.string())))
     file = stage_table(lake, REF, pa.Table.from_pylist([{"id": 1, "tags": ["x"]}], schema=small))
-    lake.append(REF, [file, stage(lake, REF, [])], Commit("run-1", 1))
+    lake.write.append(REF, [file, stage(lake, REF, [])], Commit("run-1", 1))
     assert [r[4] for r in rows_of(lake)] == [["x"]]
 
 
 def test_the_files_bounds_are_those_of_the_footer(lake: IcebergDestination) -> None:
-    lake.append(REF, [stage(lake, REF, [{"id": i} for i in range(7)])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": i} for i in range(7)])], Commit("run-1", 1))
     found = lake.lake.load(REF)
     assert found is not None
     [file] = found.inspect.files().to_pylist()
@@ -113,6 +113,6 @@ def test_footers_tell_null_keys_and_the_latest_time(lake: IcebergDestination) ->
 
 
 def test_the_targets_schema_carries_field_ids_and_no_comments(lake: IcebergDestination) -> None:
-    schema = lake.target(REF).schema
+    schema = lake.write.target(REF).schema
     assert [f.metadata[FIELD_ID] for f in schema] == [str(i).encode() for i in range(1, len(schema) + 1)]
     assert all(set(f.metadata) == {FIELD_ID} for f in schema)

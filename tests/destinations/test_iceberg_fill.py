@@ -39,23 +39,25 @@ class Lake:
 
     def commit(self, run: str, cursor: str = "") -> Commit:
         self.fence += 1
-        self.to.claim(REF, self.fence)
+        self.to.write.claim(REF, self.fence)
         return Commit(run, self.fence, cursor, "print")
 
     def append(self, *rows: Row) -> None:
         file = stage(self.to, REF, rows)
-        self.to.append(REF, [file], self.commit(f"r{self.fence}", '{"upper": 7}'))
+        self.to.write.append(REF, [file], self.commit(f"r{self.fence}", '{"upper": 7}'))
 
     def widen(self) -> None:
         added = [ColumnAdded(("public", "orders"), c, 2 + i) for i, c in enumerate(NEW.columns[2:4])]
-        self.to.execute(REF, [step(REF, a) for a in added], NEW, self.commit("ddl"))
+        self.to.schema.execute(REF, [step(REF, a) for a in added], NEW, self.commit("ddl"))
 
     def upsert(self, *rows: Row, **how: Any) -> None:
         merge = Merge(("id",), **how)
-        self.to.merge(None, REF, [stage(self.to, REF, rows)], merge, self.commit(f"r{self.fence}", '{"upper": 8}'))
+        self.to.write.merge(
+            None, REF, [stage(self.to, REF, rows)], merge, self.commit(f"r{self.fence}", '{"upper": 8}')
+        )
 
     def values(self, rows: Sequence[Row], columns: Sequence[str]) -> tuple[Any, ...]:
-        schema = self.to.target(REF).schema
+        schema = self.to.write.target(REF).schema
         names = [f.name for f in schema if f.name in {"id", META, *columns}]
         part = pa.schema([schema.field(n) for n in names])
         half = len(rows) // 2
@@ -65,7 +67,7 @@ class Lake:
         go_on = more.pop("go_on", lambda: True)
         commit = more.pop("commit", None) or self.commit(f"fill{self.fence}")
         wanted = Fill(("id",), dict.fromkeys(columns, number), self.values(rows, columns), META, "x", **more)
-        return self.to.fill(None, REF, wanted, commit, lambda rows, size: None, go_on)
+        return self.to.write.fill(None, REF, wanted, commit, lambda rows, size: None, go_on)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return rows_of(self.to, REF, ["id", "name", "size"])
@@ -122,7 +124,7 @@ def test_deleted_rows_stay_deleted_and_their_deletes_go(lake: Lake) -> None:
     assert lake.totals()["position-deletes"] > 0
     lake.fill({"id": 1, "size": 10}, {"id": 2, "size": 20}, {"id": 3, "size": 30}, {"id": 11, "size": 1})
     assert lake.rows() == [(1, "a", 10), (2, "new", 20)]
-    state = lake.to.state(REF)
+    state = lake.to.schema.state(REF)
     assert state is not None
     assert state.rows == 2
     lake.upsert({"id": 2, "name": "newer", "size": 20})
@@ -148,9 +150,9 @@ def test_several_columns_at_once(lake: Lake) -> None:
 
 
 def test_cursor_and_accepted_schema_stay(lake: Lake) -> None:
-    before = lake.to.state(REF)
+    before = lake.to.schema.state(REF)
     lake.fill({"id": 1, "size": 10}, {"id": 11, "size": 10})
-    after = lake.to.state(REF)
+    after = lake.to.schema.state(REF)
     assert before is not None
     assert after is not None
     assert (after.cursor, after.accepted, after.rows) == (before.cursor, before.accepted, 5)
@@ -162,15 +164,15 @@ def test_one_that_stopped_goes_on_with_the_other_files(lake: Lake, monkeypatch: 
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     monkeypatch.setattr(iceberg_fill, "PARTS_PER_CORE", 1)
     rows: list[Row] = [{"id": i, "size": i * 10} for i in (1, 2, 3, 11, 12)]
-    assert lake.to.fill_size(REF, {"size": 4}).files == 2
+    assert lake.to.write.fill_size(REF, {"size": 4}).files == 2
     first = lake.fill(*rows, number=4, go_on=lambda: False)
     assert (first.files, first.whole) == (1, False)
-    assert lake.to.fill_size(REF, {"size": 4}).files == 1
+    assert lake.to.write.fill_size(REF, {"size": 4}).files == 1
     second = lake.fill(*rows, number=4)
     assert (second.files, second.whole) == (1, True)
     assert lake.rows() == [(1, "a", 10), (11, "k", 110), (12, "l", 120), (2, "b", 20), (3, "c", 30)]
-    assert lake.to.fill_size(REF, {"size": 4}).files == 0
-    assert lake.to.fill_size(REF, {"tags": 5}).files == 2
+    assert lake.to.write.fill_size(REF, {"size": 4}).files == 0
+    assert lake.to.write.fill_size(REF, {"tags": 5}).files == 2
 
 
 def test_a_later_claim_refuses_it_and_nothing_is_left(lake: Lake) -> None:
@@ -187,7 +189,7 @@ def test_a_table_that_moves_meanwhile_refuses_it(lake: Lake, monkeypatch: pytest
 
     def moved(*arguments: Any) -> Any:
         found = rewrite(*arguments)
-        lake.to.append(REF, [stage(lake.to, REF, [{"id": 50}])], Commit("other", lake.fence))
+        lake.to.write.append(REF, [stage(lake.to, REF, [{"id": 50}])], Commit("other", lake.fence))
         return found
 
     monkeypatch.setattr(iceberg_fill, "run_parts", moved)
@@ -208,7 +210,7 @@ def test_notes_tell_what_did_not_fit(lake: Lake) -> None:
 def test_a_table_that_was_never_loaded(tmp_path: Path) -> None:
     made = Lake(tmp_path)
     made.widen()
-    assert made.to.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
+    assert made.to.write.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
 
 
 @pytest.mark.parametrize(

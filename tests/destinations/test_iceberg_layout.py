@@ -62,7 +62,7 @@ def identify(lake: IcebergDestination, name: str) -> None:
 
 
 def run(lake: IcebergDestination, after: Table, *changes: Any) -> None:
-    lake.execute(REF, [step(REF, change) for change in changes], after, Commit("run-2", 1))
+    lake.schema.execute(REF, [step(REF, change) for change in changes], after, Commit("run-2", 1))
 
 
 LAYOUTS = [
@@ -78,9 +78,9 @@ LAYOUTS = [
 
 @pytest.mark.parametrize(("name", "edit", "uses", "widens"), LAYOUTS, ids=[c[0] for c in LAYOUTS])
 def test_what_stands_on_columns(lake: IcebergDestination, name: str, edit: Any, uses: Any, widens: bool) -> None:
-    assert lake.guards([REF]) == {}
+    assert lake.schema.guards([REF]) == {}
     edit(lake)
-    guarded = lake.guards([REF])[REF]
+    guarded = lake.schema.guards([REF])[REF]
     assert {c: g[0].use for c, g in guarded.items()} == uses
     assert all(g.widens == widens for all_ in guarded.values() for g in all_)
     assert why_not_loaded(metadata(lake)) == ""
@@ -126,7 +126,7 @@ def test_a_rename_passes_by_field_id(lake: IcebergDestination) -> None:
     now = found(lake)
     assert now.schema().find_column_name(now.spec().fields[0].source_id) == "x"
     assert now.schema().find_column_name(now.sort_order().fields[0].source_id) == "x"
-    assert {c: g[0].use for c, g in lake.guards([REF])[REF].items()} == {"x": "the partition spec (x)"}
+    assert {c: g[0].use for c, g in lake.schema.guards([REF])[REF].items()} == {"x": "the partition spec (x)"}
 
 
 @pytest.mark.parametrize(("name", "kind", "transform"), [("a", "int64", IdentityTransform()),
@@ -156,28 +156,28 @@ def test_identifier_fields_outlive_other_changes(lake: IcebergDestination) -> No
 
 def test_a_table_in_partitions_that_we_cannot_make_takes_no_files(lake: IcebergDestination) -> None:
     file = stage(lake, REF, [{"id": 1, "f": 7.0}])
-    lake.append(REF, [file], RUN)
+    lake.write.append(REF, [file], RUN)
     other = stage(lake, REF, [{"id": 2, "f": 8.0}], chunk=1)
     partition(lake, "f", IdentityTransform())
     tries: list[Any] = [
-        lambda: lake.target(REF),
-        lambda: lake.append(REF, [other], RUN),
-        lambda: lake.overwrite(REF, [other], RUN),
-        lambda: lake.merge(None, REF, [other], Merge(key=("id",)), RUN),
+        lambda: lake.write.target(REF),
+        lambda: lake.write.append(REF, [other], RUN),
+        lambda: lake.write.overwrite(REF, [other], RUN),
+        lambda: lake.write.merge(None, REF, [other], Merge(key=("id",)), RUN),
     ]
     for attempt in tries:
         with pytest.raises(DestinationError, match="cannot be loaded: it is partitioned by f"):
             attempt()
     assert len(rows_of(lake)) == 1
     unpartition(lake)
-    lake.append(REF, [other], RUN)
+    lake.write.append(REF, [other], RUN)
     assert len(rows_of(lake)) == 2
 
 
 def test_files_that_were_staged_before_the_table_was_partitioned_are_split(lake: IcebergDestination) -> None:
     file = stage(lake, REF, [{"id": n, "a": n % 3} for n in range(7)])
     partition(lake, "a", IdentityTransform())
-    lake.append(REF, [file], RUN)
+    lake.write.append(REF, [file], RUN)
     assert [t.file.partition[0] for t in found(lake).scan(row_filter="a = 1").plan_files()] == [1]
     assert len(list(found(lake).scan().plan_files())) == 3
     assert rows_of(lake, columns=("id",)) == [(n,) for n in range(7)]
@@ -191,6 +191,6 @@ def test_rows_of_files_in_earlier_partitions_are_taken_out(lake: IcebergDestinat
     now.append(pa.table({f.name: one.get(f.name, pa.nulls(1, f.type)) for f in arrow}, schema=arrow))
     unpartition(lake)
     file = stage(lake, REF, [{"id": 1, "a": 9}])
-    lake.append(REF, [], RUN)
-    lake.merge(None, REF, [file], Merge(key=("id",)), RUN)
+    lake.write.append(REF, [], RUN)
+    lake.write.merge(None, REF, [file], Merge(key=("id",)), RUN)
     assert [r[:2] for r in rows_of(lake, columns=("id", "a"))] == [(1, 9)]

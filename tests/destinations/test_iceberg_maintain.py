@@ -17,8 +17,7 @@ from maintain_lake import EAGER, NAME, SIZE, TAGS, Lake
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.base import Commit, Merge
-from instep.destinations.facets import Upkeep
+from instep.destinations.base import Commit, Merge, Upkeep
 from instep.destinations.iceberg.maintain import maintain as iceberg_maintain
 from instep.destinations.iceberg.maintain.compact_task import pack
 from instep.errors import Conflict, Fenced
@@ -36,12 +35,12 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_small_files_become_one(lake: Lake) -> None:
-    before, state = lake.rows(), lake.to.state(REF)
+    before, state = lake.rows(), lake.to.schema.state(REF)
     done = lake.maintain()
     assert lake.rows() == before
     assert (done.files_before, done.files, done.deletes_before, done.deletes) == (3, 1, 1, 0)
     assert (done.rewritten, done.something, done.notes) == (3, True, ())
-    after = lake.to.state(REF)
+    after = lake.to.schema.state(REF)
     assert state is not None
     assert after is not None
     assert (after.run, after.fence, after.cursor, after.rows) == (state.run, state.fence, state.cursor, state.rows)
@@ -87,16 +86,16 @@ def test_values_of_dropped_columns_move_with_their_rows(lake: Lake, key: bool) -
     before = lake.rows("id", "name")
     assert lake.maintain().files == 1
     assert lake.rows("id", "name") == before
-    back = lake.to.undrop_report(REF, "size")
+    back = lake.to.lifecycle.undrop_report(REF, "size")
     assert (back.snapshot, back.written, back.rewritten) == (True, 2 if key else 1, 0)
-    assert lake.to.undrop_report(REF, "tags").rewritten == 0
+    assert lake.to.lifecycle.undrop_report(REF, "tags").rewritten == 0
     lake.undrop(SIZE, TAGS)
     rows = {row[0]: row[1:] for row in lake.rows("id", "size", "tags")}
     lost = {1, 500} if key else {500}
     assert {i: v for i, v in rows.items() if i not in lost} == {i: v for i, v in kept.items() if i not in lost}
     assert {rows[i] for i in lost} == {(None, None)}
     if key:
-        lake.to.refill(REF, "size", lake.commit())
+        lake.to.write.restore_dropped_values(REF, "size", lake.commit())
         assert dict(lake.rows("id", "size"))[1] == 100
 
 
@@ -125,15 +124,15 @@ def test_worn_files_lose_their_deleted_rows(tmp_path: Path, monkeypatch: pytest.
     lake, how = Lake(tmp_path), replace(EAGER, min_files=100)
     lake.append(*({"id": i, "size": i} for i in range(10)))
     lake.upsert(*({"id": i, "size": 0} for i in range(2)))
-    assert not lake.to.due(REF, how)
+    assert not lake.to.maintenance.due(REF, how)
     assert lake.maintain(how).rewritten == 0
     lake.upsert({"id": 5, "size": 0}, {"id": 6, "size": 0})
-    assert lake.to.due(REF, how)
+    assert lake.to.maintenance.due(REF, how)
     before = lake.rows()
     done = lake.maintain(how)
     assert (done.rewritten, done.deletes) == (1, 0)
     assert lake.rows() == before
-    state = lake.to.state(REF)
+    state = lake.to.schema.state(REF)
     assert state is not None
     assert (state.rows, state.files) == (10, 3)
 
@@ -163,19 +162,19 @@ def test_snapshots_go_with_the_files_that_only_they_name(lake: Lake) -> None:
 
 
 def test_what_undo_restore_and_kept_tables_need_stays(lake: Lake) -> None:
-    lake.to.keep(REF, ("shop", "orders_old"), lake.commit())
-    kept = lake.to.read(("shop", "orders_old")).read_all().num_rows
+    lake.to.lifecycle.clones.clone_table(REF, ("shop", "orders_old"), lake.commit())
+    kept = lake.to.write.read(("shop", "orders_old")).read_all().num_rows
     lake.upsert({"id": 3, "name": "x", "size": 3})
     lake.drop(SIZE)
     tagged = {r.snapshot_id for r in lake.loaded.metadata.refs.values()}
     lake.upsert({"id": 4, "name": "y"})
     assert lake.maintain().snapshots
     assert tagged <= {s.snapshot_id for s in lake.loaded.metadata.snapshots}
-    assert lake.to.read(("shop", "orders_old")).read_all().num_rows == kept
+    assert lake.to.write.read(("shop", "orders_old")).read_all().num_rows == kept
     lake.undrop(SIZE)
-    lake.to.refill(REF, "size", lake.commit())
+    lake.to.write.restore_dropped_values(REF, "size", lake.commit())
     assert dict(lake.rows("id", "size"))[4] == 4
-    assert [p.why_not for p in lake.to.savepoints(REF) if p.current] == [""]
+    assert [p.why_not for p in lake.to.lifecycle.savepoints.savepoints(REF) if p.current] == [""]
 
 
 def test_young_and_newest_snapshots_stay(lake: Lake) -> None:
@@ -237,20 +236,20 @@ def test_a_dry_run_tells_what_would_be_done(lake: Lake) -> None:
 
 def test_a_load_that_has_claimed_the_table_wins(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim between reading and committing: nothing is written, nothing is left lying about."""
-    work, before, rows = Upkeep(EAGER, "m", lake.to.held_by(REF)), lake.on_disk(), lake.rows()
+    work, before, rows = Upkeep(EAGER, "m", lake.to.maintenance.held_by(REF)), lake.on_disk(), lake.rows()
     real = pack
 
     def packed(*args: Any) -> Any:
         done = real(*args)
-        lake.to.claim(REF, 77)
+        lake.to.write.claim(REF, 77)
         return done
 
     monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.pack", packed)
     with pytest.raises(Fenced):
-        lake.to.maintain(REF, work)
+        lake.to.maintenance.maintain(REF, work)
     assert (lake.on_disk(), lake.rows()) == (before, rows)
     with pytest.raises(Fenced):
-        lake.to.maintain(REF, work)
+        lake.to.maintenance.maintain(REF, work)
 
 
 def test_a_table_that_moves_is_looked_at_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +261,7 @@ def test_a_table_that_moves_is_looked_at_again(lake: Lake, monkeypatch: pytest.M
         if moves:
             moves.pop()
             file = stage(lake.to, REF, [{"id": 1000 + len(lake.rows())}])
-            lake.to.append(REF, [file], Commit("x", lake.fence))
+            lake.to.write.append(REF, [file], Commit("x", lake.fence))
         return done
 
     monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.pack", packed)
@@ -294,28 +293,28 @@ def test_files_keep_which_backfills_have_been_through(tmp_path: Path) -> None:
     made.append({"id": 11, "name": "k"}, {"id": 12, "name": "l"})
     made.widen()
     made.fill({"id": 1, "size": 10}, {"id": 11, "size": 110}, number=7)
-    made.to.maintain(REF, Upkeep(EAGER, "m", made.to.held_by(REF)))
+    made.to.maintenance.maintain(REF, Upkeep(EAGER, "m", made.to.maintenance.held_by(REF)))
     assert len(made.files()) == 1
-    assert made.to.fill_size(REF, {"size": 7}).files == 0
-    assert made.to.fill_size(REF, {"size": 8}).files == 1
+    assert made.to.write.fill_size(REF, {"size": 7}).files == 0
+    assert made.to.write.fill_size(REF, {"size": 8}).files == 1
     assert made.fill({"id": 2, "size": 20}, {"id": 1, "size": 0}, number=8).rows == 1
     assert made.rows() == [(1, "a", 10), (11, "k", 110), (12, "l", None), (2, "b", 20)]
 
 
 def test_layout_tells_files_and_when(lake: Lake) -> None:
-    first = lake.to.layout(REF)
+    first = lake.to.maintenance.layout(REF)
     assert (first.files, first.deletes, first.snapshots, first.maintained) == (3, 1, 3, None)
-    assert lake.to.due(REF, EAGER)
+    assert lake.to.maintenance.due(REF, EAGER)
     lake.maintain()
-    after = lake.to.layout(REF)
+    after = lake.to.maintenance.layout(REF)
     assert (after.files, after.deletes, after.snapshots) == (1, 0, 1)
     assert after.maintained is not None
-    assert not lake.to.due(REF, EAGER)
+    assert not lake.to.maintenance.due(REF, EAGER)
 
 
 def test_a_table_that_was_never_loaded_is_left_alone(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    assert not lake.to.due(REF, EAGER)
+    assert not lake.to.maintenance.due(REF, EAGER)
     assert lake.maintain().notes == ("its files are left as they are: it has not been loaded yet",)
 
 
@@ -411,7 +410,7 @@ def play(lake: Lake, what: str, value: Any, number: int) -> None:
         lake.drop(SIZE)
     elif what == "undrop" and not has:
         lake.undrop(SIZE)
-        lake.to.refill(REF, "size", lake.commit())
+        lake.to.write.restore_dropped_values(REF, "size", lake.commit())
 
 
 def _some(has: bool, value: int) -> dict[str, Any]:
@@ -420,7 +419,7 @@ def _some(has: bool, value: int) -> dict[str, Any]:
 
 def row_by_row(lake: Lake) -> list[tuple[Any, ...]]:
     columns = [c.name for c in lake.table.columns if c.alias]
-    state = lake.to.state(REF)
+    state = lake.to.schema.state(REF)
     assert state is not None
     rows: list[tuple[Any, ...]] = lake.rows(*columns)
     assert state.rows == len(rows)
@@ -437,13 +436,13 @@ def test_tasks_of_spark_do_the_same(tmp_path: Path, spark: Any, monkeypatch: pyt
     for n in range(5):
         lake.append(*({"id": 10 * n + i, "name": f"n{i}", "size": i, "tags": ["a", None]} for i in range(5)))
     merge = Merge(("id",))
-    lake.to.merge(spark, REF, [stage(lake.to, REF, [{"id": 1, "name": "m"}])], merge, lake.commit())
+    lake.to.write.merge(spark, REF, [stage(lake.to, REF, [{"id": 1, "name": "m"}])], merge, lake.commit())
     lake.drop(SIZE)
     before = lake.rows("id", "name", "tags")
     done = lake.maintain(session=lambda: spark)
     assert (done.files, done.deletes) == (1, 0)
     assert lake.rows("id", "name", "tags") == before
-    lake.to.merge(spark, REF, [stage(lake.to, REF, [{"id": 2, "name": "later"}])], merge, lake.commit())
+    lake.to.write.merge(spark, REF, [stage(lake.to, REF, [{"id": 2, "name": "later"}])], merge, lake.commit())
     assert dict(lake.rows("id", "name"))[2] == "later"
     lake.undrop(SIZE)
     sizes = dict(lake.rows("id", "size"))

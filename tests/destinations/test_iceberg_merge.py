@@ -30,16 +30,16 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergDestination:
     """A lake with a loaded table, whose upserts are made by this process or by Spark."""
     destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"), upsert_rows=request.param))
     create(destination)
-    destination.claim(REF, 1)
-    destination.overwrite(REF, [stage(destination, REF, BASE)], Commit("run-1", 1, "c1"))
+    destination.write.claim(REF, 1)
+    destination.write.overwrite(REF, [stage(destination, REF, BASE)], Commit("run-1", 1, "c1"))
     return destination
 
 
 def upsert(
     lake: IcebergDestination, spark: Any, rows: list[dict[str, Any]], fence: int, how: Merge = KEYED
 ) -> LoadOutcome:
-    lake.claim(REF, fence)
-    return lake.merge(spark, REF, [stage(lake, REF, rows)], how, Commit(f"run-{fence}", fence, f"c{fence}"))
+    lake.write.claim(REF, fence)
+    return lake.write.merge(spark, REF, [stage(lake, REF, rows)], how, Commit(f"run-{fence}", fence, f"c{fence}"))
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def test_a_merge_that_died_is_as_if_it_had_not_been_and_the_next_one_converges(
         upsert(lake, spark, NEW, 2)
     monkeypatch.delenv(VARIABLE)
     published = point == "merge.published"
-    assert (state := lake.state(REF)) is not None
+    assert (state := lake.schema.state(REF)) is not None
     assert (state.cursor, state.rows) == (("c2", 6) if published else ("c1", 5))
     assert [n for _, n, _ in rows_of(lake)] == (AFTER if published else ["old"] * 5)
-    assert lake.inspect([REF]).tables == (ORDERS,)
+    assert lake.schema.inspect([REF]).tables == (ORDERS,)
     upsert(lake, spark, NEW, 3)
     assert [n for _, n, _ in rows_of(lake)] == AFTER
     table = lake.lake.load(REF)
@@ -92,7 +92,7 @@ def test_a_late_publish_is_refused(lake: IcebergDestination, spark: Any, monkeyp
     with pytest.raises(Fenced):
         upsert(lake, spark, NEW, 2)
     assert [n for _, n, _ in rows_of(lake)] == ["successor"] + ["old"] * 4
-    assert (state := lake.state(REF)) is not None
+    assert (state := lake.schema.state(REF)) is not None
     assert state.run == "run-3"
 
 
@@ -123,7 +123,7 @@ def test_a_rollback_by_hand_rolls_the_cursor_back(lake: IcebergDestination, spar
     first = next(s.snapshot_id for s in table.metadata.snapshots if s.summary and s.summary["instep.cursor"] == "c1")
     with table.manage_snapshots() as snapshots:
         snapshots.rollback_to_snapshot(first)
-    assert (state := lake.state(REF)) is not None
+    assert (state := lake.schema.state(REF)) is not None
     assert (state.run, state.cursor, state.rows) == ("run-1", "c1", 5)
 
 
@@ -139,12 +139,16 @@ def test_every_type_survives_a_merge(lake: IcebergDestination, spark: Any) -> No
     wanted = table(column("u", "uuid", key=1), *(column(n, k) for n, (k, _) in kinds.items() if n != "u"), name="all")
     create(lake, wanted)
     row = {n: v for n, (_, v) in kinds.items()}
-    lake.overwrite(wanted.ref, [stage(lake, wanted.ref, [{**row, "f": 2.5}])], Commit("run-1", 1))
-    lake.claim(wanted.ref, 2)
+    lake.write.overwrite(wanted.ref, [stage(lake, wanted.ref, [{**row, "f": 2.5}])], Commit("run-1", 1))
+    lake.write.claim(wanted.ref, 2)
     other = {**row, "u": uuid.UUID(int=8).bytes}
-    done = lake.merge(spark, wanted.ref, [stage(lake, wanted.ref, [row, other])], Merge(("u",)), Commit("run-2", 2))
+    done = lake.write.merge(
+        spark, wanted.ref, [stage(lake, wanted.ref, [row, other])], Merge(("u",)), Commit("run-2", 2)
+    )
     assert done == LoadOutcome(1, 1)
-    again = lake.merge(spark, wanted.ref, [stage(lake, wanted.ref, [row, other])], Merge(("u",)), Commit("run-2", 2))
+    again = lake.write.merge(
+        spark, wanted.ref, [stage(lake, wanted.ref, [row, other])], Merge(("u",)), Commit("run-2", 2)
+    )
     assert again == LoadOutcome()
     expected = [tuple({**r, "u": uuid.UUID(bytes=r["u"])}.values()) for r in (row, other)]
     assert rows_of(lake, wanted.ref, list(row)) == sorted(expected, key=repr)
@@ -152,18 +156,18 @@ def test_every_type_survives_a_merge(lake: IcebergDestination, spark: Any) -> No
 
 @with_spark
 def test_the_later_file_wins_and_within_it_the_later_row(lake: IcebergDestination, spark: Any) -> None:
-    lake.claim(REF, 2)
+    lake.write.claim(REF, 2)
     files = [
         stage(lake, REF, [{"id": 1, "name": "third"}, {"id": 1, "name": "fourth"}], chunk=2),
         stage(lake, REF, [{"id": 1, "name": "first"}, {"id": 2, "name": "second"}], chunk=1),
     ]
-    assert lake.merge(spark, REF, files, KEYED, Commit("run-2", 2)) == LoadOutcome(0, 2)
+    assert lake.write.merge(spark, REF, files, KEYED, Commit("run-2", 2)) == LoadOutcome(0, 2)
     assert [n for _, n, _ in rows_of(lake)] == ["old", "fourth", "second", "old", "old"]
 
 
 @with_spark
 def test_duplicate_keys_that_are_there_already_are_told(lake: IcebergDestination, spark: Any) -> None:
-    lake.append(REF, [stage(lake, REF, [{"id": 4, "name": "twin"}])], Commit("run-1", 1))
+    lake.write.append(REF, [stage(lake, REF, [{"id": 4, "name": "twin"}])], Commit("run-1", 1))
     with pytest.raises(StageError, match="nothing was published"):
         upsert(lake, spark, NEW, 2)
     assert len(rows_of(lake)) == 6
@@ -175,7 +179,7 @@ def test_a_compound_key_and_an_empty_table(lake: IcebergDestination, spark: Any)
     create(lake, wanted)
     rows = [{"id": 1, "k": "a", "v": 1}, {"id": 1, "k": "b", "v": 2}, {"id": 1, "k": "a", "v": 3}]
     how = Merge(("id", "k"), complete=True)
-    done = lake.merge(spark, wanted.ref, [stage(lake, wanted.ref, rows)], how, Commit("run-1", 1))
+    done = lake.write.merge(spark, wanted.ref, [stage(lake, wanted.ref, rows)], how, Commit("run-1", 1))
     assert done == LoadOutcome(2)
     assert rows_of(lake, wanted.ref) == [(1, "a", 3), (1, "b", 2)]
 
@@ -184,7 +188,7 @@ def test_a_compound_key_and_an_empty_table(lake: IcebergDestination, spark: Any)
 def test_many_merges_leave_one_delete_file_a_data_file_and_state(lake: IcebergDestination, spark: Any) -> None:
     for fence in range(2, 5):
         upsert(lake, spark, [{"id": 1, "name": f"v{fence}"}], fence)
-    assert (state := lake.state(REF)) is not None
+    assert (state := lake.schema.state(REF)) is not None
     assert state.rows == 5
     assert rows_of(lake)[1] == (1, "v4", None)
 
@@ -192,7 +196,7 @@ def test_many_merges_leave_one_delete_file_a_data_file_and_state(lake: IcebergDe
 def test_null_keys_are_refused_before_spark_is_asked(lake: IcebergDestination) -> None:
     file = stage(lake, REF, [{"id": None}])
     with pytest.raises(StageError, match="NULL in their key id"):
-        lake.merge(None, REF, [file], KEYED, Commit("run-2", 1))  # type: ignore[arg-type]
+        lake.write.merge(None, REF, [file], KEYED, Commit("run-2", 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -202,12 +206,12 @@ def test_null_keys_are_refused_before_spark_is_asked(lake: IcebergDestination) -
 @shows(trap=3)
 def test_a_merge_that_cannot_be_is_refused(lake: IcebergDestination, how: Merge, said: str) -> None:
     with pytest.raises(DestinationError, match=said):
-        lake.merge(None, REF, [], how, Commit("run-2", 1))  # type: ignore[arg-type]
+        lake.write.merge(None, REF, [], how, Commit("run-2", 1))  # type: ignore[arg-type]
 
 
 def test_a_merge_of_nothing_moves_the_cursor_without_spark(lake: IcebergDestination) -> None:
-    assert lake.merge(None, REF, [], KEYED, Commit("run-2", 1, "c2")) == LoadOutcome()  # type: ignore[arg-type]
-    assert (state := lake.state(REF)) is not None
+    assert lake.write.merge(None, REF, [], KEYED, Commit("run-2", 1, "c2")) == LoadOutcome()  # type: ignore[arg-type]
+    assert (state := lake.schema.state(REF)) is not None
     assert (state.run, state.cursor, state.rows) == ("run-2", "c2", 5)
 
 

@@ -68,7 +68,7 @@ def test_what_dead_runs_have_staged_goes(lake: Lake) -> None:
     kept = "data/upsert-77-abc.parquet"
     for name in (*files, kept):
         lake.bucket.put(f"{lake.place}/{name}", b"PAR1")
-    lake.to.remove_uncommitted_files(REF, {dead: 7})
+    lake.to.lifecycle.remove_uncommitted_files(REF, {dead: 7})
     there = {n.removeprefix(f"{lake.place}/") for n in lake.bucket.names(lake.place)}
     assert there & {*files, kept} == {kept}
     assert lake.rows() == rows
@@ -81,12 +81,12 @@ def test_columns_come_back_and_rows_are_put_back(bucket: Bucket, tmp_path: Path)
         lake.append(row)
     before = lake.rows()
     lake.drop(SIZE)
-    assert lake.to.undrop_report(REF, "size").why_not == ""
+    assert lake.to.lifecycle.undrop_report(REF, "size").why_not == ""
     lake.undrop(SIZE)
     assert lake.rows() == before
-    [now, then, *_] = lake.to.savepoints(REF)
-    rows = lake.to.rows_at(REF, then.id)
-    lake.to.restore(REF, then.id, now.id, rows, lake.commit())
+    [now, then, *_] = lake.to.lifecycle.savepoints.savepoints(REF)
+    rows = lake.to.lifecycle.savepoints.rows_at(REF, then.id)
+    lake.to.lifecycle.savepoints.restore(REF, then.id, now.id, rows, lake.commit())
     assert lake.rows() == before[:-1]
     assert NAME.name in lake.table.by_name
 
@@ -95,16 +95,16 @@ def test_columns_come_back_and_rows_are_put_back(bucket: Bucket, tmp_path: Path)
 def test_dropped_tables_and_copies_go_without_a_trace(bucket: Bucket, tmp_path: Path) -> None:
     lake, place = Lake(bucket, tmp_path), ("shop", "kept")
     lake.append(ROWS[0])
-    assert lake.to.keep(REF, place, lake.commit()) == 1
+    assert lake.to.lifecycle.clones.clone_table(REF, place, lake.commit()) == 1
     assert rows_of(lake.to, place, ["id"]) == [(0,)]
-    lake.to.purge(place, lake.fence)
-    lake.to.execute(REF, [step(REF, TableRemoved(FIRST))], None, lake.commit())
-    assert lake.to.dropped(REF, FIRST.id)
-    lake.to.undrop_table(REF, FIRST, lake.commit())
+    lake.to.lifecycle.clones.purge_clone(place, lake.fence)
+    lake.to.schema.execute(REF, [step(REF, TableRemoved(FIRST))], None, lake.commit())
+    assert lake.to.lifecycle.dropped(REF, FIRST.id)
+    lake.to.schema.undrop_table(REF, FIRST, lake.commit())
     assert rows_of(lake.to, REF, ["id"]) == [(0,)]
-    lake.to.execute(REF, [step(REF, TableRemoved(FIRST))], None, Commit("x", lake.fence))
+    lake.to.schema.execute(REF, [step(REF, TableRemoved(FIRST))], None, Commit("x", lake.fence))
     over = IcebergDestination(replace(lake.to.config, undo_days=0))
-    assert len(over.forget([], lake.fence)) == 1
+    assert len(over.lifecycle.purge_expired([], lake.fence)) == 1
     assert [n for n in bucket.names("lake") if not n.endswith("/")] == []
 
 
@@ -113,23 +113,23 @@ def test_every_check_passes_and_a_wrong_place_is_named(bucket: Bucket, tmp_path:
     good = IcebergDestination(config(bucket, tmp_path))
     assert [c.detail for c in check_lake(good.lake) if not c.ok] == []
     wrong = IcebergDestination(IcebergConfig("lake", "s3://no-such-bucket/lake", properties={**good.config.properties}))
-    [said] = [c for c in wrong.test() if not c.ok]
+    [said] = [c for c in wrong.lifecycle.test() if not c.ok]
     assert "no-such-bucket" in f"{said.detail} {said.hint}"
     assert SECRET not in f"{said} {wrong.config} {wrong.lake}"
 
 
 def test_a_catalog_file_needs_a_place_of_its_own(bucket: Bucket) -> None:
     with pytest.raises(DestinationError, match="needs a place beside the warehouse"):
-        IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties=bucket.io)).inspect([REF])
+        IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties=bucket.io)).schema.inspect([REF])
 
 
 def test_a_lake_whose_catalog_is_elsewhere_is_not_begun_anew(bucket: Bucket, tmp_path: Path) -> None:
     first = IcebergDestination(config(bucket, tmp_path))
-    assert first.inspect([REF]).tables == ()
+    assert first.schema.inspect([REF]).tables == ()
     create(first)
     other = IcebergDestination(config(bucket, tmp_path / "another machine"))
     with pytest.raises(DestinationError, match=r"is not empty, and its catalog .* is not here"):
-        other.inspect([REF])
+        other.schema.inspect([REF])
     with pytest.raises(DestinationError, match="is not empty"):
         create(other)
     assert not (tmp_path / "another machine").exists()

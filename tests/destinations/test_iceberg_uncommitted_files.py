@@ -24,11 +24,11 @@ def lake(tmp_path: Path) -> IcebergDestination:
 
 
 def data(lake: IcebergDestination) -> Path:
-    return Path(lake.target(REF).location.removeprefix("file://"))
+    return Path(lake.write.target(REF).location.removeprefix("file://"))
 
 
 def held(lake: IcebergDestination) -> Path:
-    return Path(lake.target(REF).quarantine.removeprefix("file://"))
+    return Path(lake.write.target(REF).quarantine.removeprefix("file://"))
 
 
 def put(file: Path) -> Path:
@@ -52,7 +52,7 @@ FILES = [
 @pytest.mark.parametrize(("name", "goes"), FILES, ids=[f[0] for f in FILES])
 def test_files_of_a_dead_run(lake: IcebergDestination, name: str, goes: bool) -> None:
     file = put(data(lake) / name)
-    lake.remove_uncommitted_files(REF, {DEAD: 7})
+    lake.lifecycle.remove_uncommitted_files(REF, {DEAD: 7})
     assert file.exists() is not goes
 
 
@@ -64,31 +64,31 @@ def test_files_that_a_snapshot_names_stay(lake: IcebergDestination) -> None:
     folder.mkdir(parents=True)
     moved = path.rename(folder / path.name)
     lost = put(folder / "attempt.parquet")
-    lake.append(REF, [replace(file, path=f"file://{moved}")], Commit(DEAD, 7))
-    lake.remove_uncommitted_files(REF, {DEAD: 7})
+    lake.write.append(REF, [replace(file, path=f"file://{moved}")], Commit(DEAD, 7))
+    lake.lifecycle.remove_uncommitted_files(REF, {DEAD: 7})
     assert (moved.exists(), lost.exists()) == (True, False)
     assert len(rows_of(lake)) == 1
-    lake.overwrite(REF, [], Commit(LIVE, 8))
-    lake.remove_uncommitted_files(REF, {DEAD: 7})
+    lake.write.overwrite(REF, [], Commit(LIVE, 8))
+    lake.lifecycle.remove_uncommitted_files(REF, {DEAD: 7})
     assert moved.exists()  # an earlier snapshot still names it
 
 
 def test_values_held_by_a_run_stay_with_its_rows(lake: IcebergDestination) -> None:
     dead, live = (put(held(lake) / f"{run}-00000-0-0-abc.parquet") for run in (DEAD, LIVE))
-    lake.remove_uncommitted_files(REF, {DEAD: 7})
+    lake.lifecycle.remove_uncommitted_files(REF, {DEAD: 7})
     assert (dead.exists(), live.exists()) == (False, True)
-    lake.append(REF, [stage(lake, REF, [{"id": 1}])], Commit(LIVE, 8))
-    lake.remove_uncommitted_files(REF, {LIVE: 8})
+    lake.write.append(REF, [stage(lake, REF, [{"id": 1}])], Commit(LIVE, 8))
+    lake.lifecycle.remove_uncommitted_files(REF, {LIVE: 8})
     assert live.exists()
 
 
 def test_no_uncommitted_files_to_remove(lake: IcebergDestination) -> None:
-    lake.remove_uncommitted_files(REF, {DEAD: 7})
-    lake.remove_uncommitted_files(("shop", "absent"), {DEAD: 7})
+    lake.lifecycle.remove_uncommitted_files(REF, {DEAD: 7})
+    lake.lifecycle.remove_uncommitted_files(("shop", "absent"), {DEAD: 7})
 
 
 def test_foreign_tables_are_named(lake: IcebergDestination) -> None:
     lake.lake.catalog.create_table((REF[0], "theirs"), pa.schema([("a", pa.int64())]))
-    told = lake.foreign([REF, (REF[0], "theirs"), (REF[0], "absent")])
+    told = lake.schema.foreign([REF, (REF[0], "theirs"), (REF[0], "absent")])
     assert list(told) == [(REF[0], "theirs")]
     assert "not ours" in told[REF[0], "theirs"]

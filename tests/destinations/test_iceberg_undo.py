@@ -35,11 +35,11 @@ def metadata(lake: IcebergDestination, ref: tuple[str, str] = REF) -> Any:
 
 
 def run(lake: IcebergDestination, after: Table, *changes: Any, fence: int = 1) -> None:
-    lake.execute(REF, [step(REF, change) for change in changes], after, Commit("run-2", fence))
+    lake.schema.execute(REF, [step(REF, change) for change in changes], after, Commit("run-2", fence))
 
 
 def loaded(lake: IcebergDestination, *rows: dict[str, Any], name: str = "run-1") -> None:
-    lake.append(REF, [stage(lake, REF, list(rows))], Commit(name, 1))
+    lake.write.append(REF, [stage(lake, REF, list(rows))], Commit(name, 1))
 
 
 def dropped(lake: IcebergDestination) -> None:
@@ -55,7 +55,7 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
 
 
 def rows(lake: IcebergDestination) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = lake.read(REF).read_all().to_pylist()
+    found: list[dict[str, Any]] = lake.write.read(REF).read_all().to_pylist()
     return found
 
 
@@ -72,13 +72,13 @@ def test_a_drop_is_remembered_with_its_tag(lake: IcebergDestination) -> None:
 def test_a_column_comes_back_under_its_own_field(lake: IcebergDestination) -> None:
     dropped(lake)
     loaded(lake, {"id": 3, "a": 3}, name="run-3")
-    assert lake.undrop_report(REF, "b") == UndropReport("", written=1, rewritten=0, snapshot=True)
+    assert lake.lifecycle.undrop_report(REF, "b") == UndropReport("", written=1, rewritten=0, snapshot=True)
     run(lake, AB, UndropColumn(REF, B, B))
     assert sorted(r["b"] or "" for r in rows(lake)) == ["", "one", "two"]
     fields = {f["name"]: f["id"] for s in metadata(lake)["schemas"][-1:] for f in s["fields"]}
     assert fields["b"] == 3
-    assert lake.inspect([REF]).tables[0].by_name["b"].id == B.id
-    assert lake.undrop_report(REF, "b") == UndropReport()
+    assert lake.schema.inspect([REF]).tables[0].by_name["b"].id == B.id
+    assert lake.lifecycle.undrop_report(REF, "b") == UndropReport()
 
 
 def test_of_two_dropped_columns_of_a_name_the_last_comes_back(lake: IcebergDestination) -> None:
@@ -92,19 +92,19 @@ def test_of_two_dropped_columns_of_a_name_the_last_comes_back(lake: IcebergDesti
 
 def test_what_was_rewritten_since_is_counted(lake: IcebergDestination) -> None:
     dropped(lake)
-    lake.overwrite(REF, [stage(lake, REF, [{"id": 1, "a": 5}])], Commit("run-3", 1))
-    assert lake.undrop_report(REF, "b") == UndropReport("", written=1, rewritten=2, snapshot=True)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": 1, "a": 5}])], Commit("run-3", 1))
+    assert lake.lifecycle.undrop_report(REF, "b") == UndropReport("", written=1, rewritten=2, snapshot=True)
     run(lake, AB, UndropColumn(REF, B, B))
     assert [r["b"] for r in rows(lake)] == [None]
-    assert lake.refill(REF, "b", Commit("run-4", 1)) == 1
+    assert lake.write.restore_dropped_values(REF, "b", Commit("run-4", 1)) == 1
     assert [(r["id"], r["a"], r["b"]) for r in rows(lake)] == [(1, 5, "one")]
-    assert lake.refill(REF, "b", Commit("run-4", 1)) == 0
+    assert lake.write.restore_dropped_values(REF, "b", Commit("run-4", 1)) == 0
 
 
 def test_a_column_that_never_was(lake: IcebergDestination) -> None:
     dropped(lake)
-    assert "no schema" in lake.undrop_report(REF, "x").why_not
-    assert "not there" in lake.undrop_report(("shop", "none"), "x").why_not
+    assert "no schema" in lake.lifecycle.undrop_report(REF, "x").why_not
+    assert "not there" in lake.lifecycle.undrop_report(("shop", "none"), "x").why_not
     with pytest.raises(DestinationError, match="no schema that is kept has had a column 'x'"):
         run(lake, table(ID, A, column("x", "int32")), UndropColumn(REF, column("x", "int32"), column("x", "int32")))
 
@@ -126,22 +126,22 @@ def parked(lake: IcebergDestination) -> list[str]:
 
 
 def drop(lake: IcebergDestination) -> None:
-    lake.execute(REF, [step(REF, TableRemoved(AB))], None, Commit("run-2", 2))
+    lake.schema.execute(REF, [step(REF, TableRemoved(AB))], None, Commit("run-2", 2))
 
 
 def test_a_table_comes_back_with_its_rows(lake: IcebergDestination) -> None:
     create(lake, AB)
     loaded(lake, {"id": 1, "a": 1, "b": "one"})
     drop(lake)
-    assert lake.dropped(REF, AB.id)
-    assert not lake.dropped(REF, "another")
+    assert lake.lifecycle.dropped(REF, AB.id)
+    assert not lake.lifecycle.dropped(REF, "another")
     for _ in range(2):
-        lake.undrop_table(REF, AB, Commit("run-3", 3))
+        lake.schema.undrop_table(REF, AB, Commit("run-3", 3))
     assert [r["b"] for r in rows(lake)] == ["one"]
     assert parked(lake) == []
     assert iceberg_undo.DROPPED not in metadata(lake)["properties"]
     with pytest.raises(Fenced):
-        lake.append(REF, [stage(lake, REF, [{"id": 2}])], Commit("run-2", 2))
+        lake.write.append(REF, [stage(lake, REF, [{"id": 2}])], Commit("run-2", 2))
 
 
 def test_an_undrop_that_was_interrupted_is_finished(lake: IcebergDestination) -> None:
@@ -150,7 +150,7 @@ def test_an_undrop_that_was_interrupted_is_finished(lake: IcebergDestination) ->
     drop(lake)
     [name] = parked(lake)
     lake.lake.catalog.rename_table((lake.lake.dropped, name), REF)
-    lake.undrop_table(REF, AB, Commit("run-3", 3))
+    lake.schema.undrop_table(REF, AB, Commit("run-3", 3))
     assert iceberg_undo.DROPPED not in metadata(lake)["properties"]
 
 
@@ -159,16 +159,16 @@ def test_another_table_of_the_name_is_in_the_way(lake: IcebergDestination) -> No
     drop(lake)
     create(lake, replace(AB, id="oid-other"), Commit("run-3", 3))
     with pytest.raises(DestinationError, match="another table is called"):
-        lake.undrop_table(REF, AB, Commit("run-4", 4))
+        lake.schema.undrop_table(REF, AB, Commit("run-4", 4))
 
 
 def test_a_table_dropped_twice_comes_back_as_it_was_last(lake: IcebergDestination) -> None:
     for number in (1, 2):
         create(lake, AB, Commit(f"make-{number}", number))
-        lake.append(REF, [stage(lake, REF, [{"id": number}])], Commit(f"load-{number}", number))
-        lake.execute(REF, [step(REF, TableRemoved(AB))], None, Commit(f"drop-{number}", number))
+        lake.write.append(REF, [stage(lake, REF, [{"id": number}])], Commit(f"load-{number}", number))
+        lake.schema.execute(REF, [step(REF, TableRemoved(AB))], None, Commit(f"drop-{number}", number))
     assert len(parked(lake)) == 2
-    lake.undrop_table(REF, AB, Commit("run-9", 9))
+    lake.schema.undrop_table(REF, AB, Commit("run-9", 9))
     assert [r["id"] for r in rows(lake)] == [2]
 
 
@@ -183,7 +183,7 @@ def test_dropped_tables_go_after_the_window(lake: IcebergDestination, monkeypatc
     assert parked(lake) == []
     assert not folder.exists()
     with pytest.raises(DestinationError, match="not kept any more"):
-        lake.undrop_table(REF, AB, Commit("run-3", 3))
+        lake.schema.undrop_table(REF, AB, Commit("run-3", 3))
 
 
 FITS = (
@@ -199,7 +199,7 @@ def test_values_that_do_not_fit(
     lake: IcebergDestination, name: str, wide: str, values: list[Any], narrow: str, expected: InvalidValueCount
 ) -> None:
     create(lake, table(ID, column("v", wide)))
-    assert lake.count_invalid_values(REF, "v", parse(narrow)) == InvalidValueCount()
+    assert lake.write.count_invalid_values(REF, "v", parse(narrow)) == InvalidValueCount()
     exact = [Decimal(v) if wide.startswith("decimal") else v for v in values]
     loaded(lake, *({"id": i, "v": v} for i, v in enumerate(exact)))
-    assert lake.count_invalid_values(REF, "v", parse(narrow)) == expected
+    assert lake.write.count_invalid_values(REF, "v", parse(narrow)) == expected

@@ -37,18 +37,20 @@ def lake_at(folder: Path, *rows: Row, **config: Any) -> IcebergDestination:
     """A lake with these rows in two data files."""
     lake = IcebergDestination(IcebergConfig("lake", str(folder / "lake"), **config))
     create(lake)
-    lake.claim(REF, 1)
+    lake.write.claim(REF, 1)
     half = len(rows) // 2
-    lake.overwrite(REF, [stage(lake, REF, part) for part in (rows[:half], rows[half:]) if part], Commit("run-1", 1))
+    lake.write.overwrite(
+        REF, [stage(lake, REF, part) for part in (rows[:half], rows[half:]) if part], Commit("run-1", 1)
+    )
     return lake
 
 
 def upsert(
     lake: IcebergDestination, rows: list[Row], how: Merge = KEYED, fence: int = 1, spark: Any = None
 ) -> LoadOutcome:
-    lake.claim(REF, fence)
+    lake.write.claim(REF, fence)
     files = [stage(lake, REF, rows)] if rows else []
-    return lake.merge(spark, REF, files, how, Commit(f"run-{fence}", fence))
+    return lake.write.merge(spark, REF, files, how, Commit(f"run-{fence}", fence))
 
 
 def names(lake: IcebergDestination) -> list[str]:
@@ -86,7 +88,7 @@ def test_any_upserts_lead_where_the_model_leads(loads: Any, kind: str, deletes: 
             found = rows_of(lake, columns=["id", "name", "amount", DELETED])
             assert found == sorted(((k, n, a and Decimal(a), d) for k, (n, a, d) in model.items()), key=repr)
             assert outcome == _counted(before, model, known - set(values) if kind == "keys" and known else set())
-            assert (state := lake.state(REF)) is not None
+            assert (state := lake.schema.state(REF)) is not None
             assert (state.run, state.rows) == (f"run-{fence}", len(model))
 
 
@@ -116,12 +118,12 @@ def test_an_unchanged_table_gets_no_snapshot_and_only_a_new_cursor(tmp_path: Pat
     lake = lake_at(tmp_path, *BASE)
     before = lake.lake.load(REF)
     files = [stage(lake, REF, BASE)]
-    assert lake.merge(None, REF, files, WHOLE, Commit("run-2", 1, "c2")) == LoadOutcome()  # type: ignore[arg-type]
+    assert lake.write.merge(None, REF, files, WHOLE, Commit("run-2", 1, "c2")) == LoadOutcome()  # type: ignore[arg-type]
     after = lake.lake.load(REF)
     assert before is not None
     assert after is not None
     assert after.metadata.current_snapshot_id == before.metadata.current_snapshot_id
-    assert (state := lake.state(REF)) is not None
+    assert (state := lake.schema.state(REF)) is not None
     assert (state.run, state.cursor, state.rows) == ("run-2", "c2", 6)
 
 
@@ -146,12 +148,12 @@ def test_values_of_every_type_are_compared_exactly(tmp_path: Path, name: str) ->
     wanted = table(ID, *(column(n, kind) for n, (kind, _) in SAME.items()), name="all")
     create(lake, wanted)
     row = {"id": 1, **{n: v for n, (_, v) in SAME.items()}}
-    lake.overwrite(wanted.ref, [stage(lake, wanted.ref, [row])], Commit("run-1", 1))
+    lake.write.overwrite(wanted.ref, [stage(lake, wanted.ref, [row])], Commit("run-1", 1))
     for coming, outcome in ((row, LoadOutcome()), ({**row, name: OTHER[name]}, LoadOutcome(0, 1))):
         files = [stage(lake, wanted.ref, [coming])]
-        assert lake.merge(None, wanted.ref, files, WHOLE, Commit("run-1", 1)) == outcome  # type: ignore[arg-type]
+        assert lake.write.merge(None, wanted.ref, files, WHOLE, Commit("run-1", 1)) == outcome  # type: ignore[arg-type]
     other = OTHER[name]
-    read = lake.read(wanted.ref).read_all().column(name).to_pylist()[0]
+    read = lake.write.read(wanted.ref).read_all().column(name).to_pylist()[0]
     assert (read if name != "u" else read.bytes) == other
 
 
@@ -161,7 +163,7 @@ def test_rows_that_were_written_before_a_column_meet_it_as_null(tmp_path: Path) 
 
     lake = lake_at(tmp_path, *BASE)
     wider = table(*ORDERS.columns[:3], column("more", "string"))
-    lake.execute(REF, [step(REF, ColumnAdded(REF, wider.columns[3], 3))], wider, Commit("run-2", 1))
+    lake.schema.execute(REF, [step(REF, ColumnAdded(REF, wider.columns[3], 3))], wider, Commit("run-2", 1))
     assert upsert(lake, BASE, WHOLE) == LoadOutcome()
     assert upsert(lake, [*BASE[1:], {**BASE[0], "more": "x"}], WHOLE) == LoadOutcome(0, 1)
     assert rows_of(lake)[0][3] == "x"
@@ -202,7 +204,7 @@ def test_spark_reads_and_merges_what_was_upserted_and_the_other_way_round(tmp_pa
     assert done == [LoadOutcome(1, 1)] + [LoadOutcome(0, 2)] * 3
     assert upsert(lake, [*BASE[:3]], Merge(("id",), complete=True, deletes="hard"), fence=7) == LoadOutcome(0, 3, 4)
     session = spark.newSession()
-    for key, value in lake.spark_catalog().items():
+    for key, value in lake.lifecycle.spark_catalog().items():
         session.conf.set(key, value)
     read = session.table(f"lake.shop.{REF[1]}").select("id", "name").orderBy("id").collect()
     assert [tuple(r) for r in read] == [(0, "old"), (1, "old"), (2, "old")]
@@ -215,7 +217,7 @@ def test_a_refused_upsert_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Mo
 
     def overtaken(*args: Any) -> Any:
         found = find(*args)
-        lake.claim(REF, 9)
+        lake.write.claim(REF, 9)
         return found
 
     monkeypatch.setattr(iceberg_merge, "find_upsert", overtaken)
@@ -254,7 +256,7 @@ def test_what_fits(tmp_path: Path, how: Merge, limits: dict[str, int], expected:
     lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
     create(lake, table(*ORDERS.columns[:3], column("ratio", "float64"), column("parts", "array(string)")))
     files = [stage(lake, REF, BASE)]
-    lake.overwrite(REF, files, Commit("run-1", 1))
+    lake.write.overwrite(REF, files, Commit("run-1", 1))
     loaded = lake.lake.load(REF)
     assert loaded is not None
     assert fits(json.loads(loaded.metadata.model_dump_json()), files, how, **limits) == expected

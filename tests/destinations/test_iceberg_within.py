@@ -25,9 +25,9 @@ Files = list[list[dict[str, Any]]]
 def filled(folder: Path, wanted: Any, files: Files) -> IcebergDestination:
     lake = IcebergDestination(IcebergConfig("lake", str(folder / "lake")))
     create(lake, wanted)
-    lake.claim(wanted.ref, 1)
+    lake.write.claim(wanted.ref, 1)
     for rows in files:
-        lake.append(wanted.ref, [stage(lake, wanted.ref, rows)], Commit("r-1", 1, "c1", "a1"))
+        lake.write.append(wanted.ref, [stage(lake, wanted.ref, rows)], Commit("r-1", 1, "c1", "a1"))
     return lake
 
 
@@ -63,7 +63,7 @@ def test_files_are_left_out(tmp_path: Path, kind: str, files: Any, wanted: list[
     lake = filled(tmp_path, orders, [[{"id": v} for v in values] for values in files])
     keys = pa.table({"id": pa.array(wanted, ARROW[kind])})
     assert opened(lake, orders.ref, keys) == expected
-    met = lake.lookup_rows(orders.ref, keys)
+    met = lake.write.lookup_rows(orders.ref, keys)
     there = {v for values in files for v in values}
     assert sorted(met.rows.column("id").to_pylist()) == sorted(v for v in wanted if v in there)
 
@@ -73,7 +73,7 @@ def test_the_second_column_of_a_key_counts_too(tmp_path: Path) -> None:
     lake = filled(tmp_path, pairs, [[{"part": "a", "id": i}, {"part": "z", "id": i}] for i in range(4)])
     keys = pa.table({"id": pa.array([2, 2]), "part": ["a", "q"]})
     assert opened(lake, pairs.ref, keys) == 1
-    assert lake.lookup_rows(pairs.ref, keys).rows.column("part").to_pylist() == ["a"]
+    assert lake.write.lookup_rows(pairs.ref, keys).rows.column("part").to_pylist() == ["a"]
 
 
 def test_no_other_file_is_read(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_no_other_file_is_read(tmp_path: Path) -> None:
     files = sorted((tmp_path / "lake").rglob("part-*.parquet"), key=lambda p: int(p.stem.split("-")[1]))
     for path in (*files[:2], *files[3:]):
         path.rename(path.with_suffix(".away"))
-    met = lake.lookup_rows(REF, pa.table({"id": pa.array([2])}))
+    met = lake.write.lookup_rows(REF, pa.table({"id": pa.array([2])}))
     at = met.rows.schema.get_field_index("name")
     new = met.rows.set_column(at, met.rows.schema.field(at), pa.array(["y"], met.rows.schema.field(at).type))
-    lake.update_rows(REF, met, RowUpdate([0], new, new.slice(0, 0)), Commit("r-1", 1, "c1", "a1"))
+    lake.write.update_rows(REF, met, RowUpdate([0], new, new.slice(0, 0)), Commit("r-1", 1, "c1", "a1"))
     for path in (*files[:2], *files[3:]):
         path.with_suffix(".away").rename(path)
     assert [row[:2] for row in rows_of(lake)] == [(0, "x"), (1, "x"), (2, "y"), (3, "x"), (4, "x")]
@@ -104,5 +104,5 @@ def test_no_row_is_missed(files: list[list[str]], data: st.DataObject) -> None:
     orders = table(column("id", "string", key=1))
     with tempfile.TemporaryDirectory() as folder:
         lake = filled(Path(folder), orders, [[{"id": v} for v in values] for values in files])
-        met = lake.lookup_rows(orders.ref, pa.table({"id": pa.array(wanted, pa.string())}))
+        met = lake.write.lookup_rows(orders.ref, pa.table({"id": pa.array(wanted, pa.string())}))
     assert sorted(met.rows.column("id").to_pylist()) == sorted(v for v in known if v in wanted)

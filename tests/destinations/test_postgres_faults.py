@@ -44,11 +44,11 @@ def through(shop: Warehouse, proxy: Proxy) -> PostgresDestination:
 
 
 def append(to: PostgresDestination, file: StagedFile, commit: Commit) -> LoadOutcome:
-    return to.append(REF, [file], commit)
+    return to.write.append(REF, [file], commit)
 
 
 def overwrite(to: PostgresDestination, file: StagedFile, commit: Commit) -> LoadOutcome:
-    return to.overwrite(REF, [file], commit)
+    return to.write.overwrite(REF, [file], commit)
 
 
 LOST: list[tuple[str, Any, int, list[int]]] = [
@@ -74,7 +74,7 @@ def test_a_commit_whose_answer_is_lost_is_found(
     assert load(far, file, commit).inserted == 1
     assert proxy.strikes == 1
     assert [i for (i,) in shop.rows("id")] == ids
-    assert (state := shop.to.state(REF)) is not None
+    assert (state := shop.to.schema.state(REF)) is not None
     assert (state.run, state.rows) == ("lost", len(ids))
 
 
@@ -84,11 +84,11 @@ def test_a_connection_that_is_cut_changes_nothing(shop: Warehouse, proxy: Proxy,
     file = stage(far, REF, [{"id": 2}])
     proxy.set(Fault(mark=mark, unheard=True))
     with pytest.raises(InstepError) as caught:
-        far.append(REF, [file], commit)
+        far.write.append(REF, [file], commit)
     assert caught.value.hint
     assert proxy.strikes == 1
     assert shop.rows("id") == [(1,)]
-    far.append(REF, [file], commit)
+    far.write.append(REF, [file], commit)
     assert shop.rows("id") == [(1,), (2,)]
 
 
@@ -124,17 +124,17 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 def test_who_cannot_log_in_is_told_why(postgres: Database, tmp_path: Path, change: dict[str, Any], hint: str) -> None:
     to = PostgresDestination(replace(config_of(postgres, tmp_path), **change))
     with pytest.raises(ConnectError) as caught:
-        to.tables()
+        to.schema.tables()
     assert caught.value.hint
     assert re.search(hint, caught.value.hint)
     assert to.config.password not in str(caught.value)
-    assert [c.ok for c in to.test()] == [False]
+    assert [c.ok for c in to.lifecycle.test()] == [False]
 
 
 def test_a_role_without_rights_is_told_which(postgres: Database, tmp_path: Path) -> None:
     at = postgres.reader
     to = PostgresDestination(replace(config_of(postgres, tmp_path), user=at.user, password=at.password))
-    checks = to.test()
+    checks = to.lifecycle.test()
     assert [c.ok for c in checks] == [True, False]
     assert "permission denied" in checks[-1].detail
 

@@ -63,12 +63,12 @@ def test_kept_values_are_taken_out(
     shop = Warehouse(database, tmp_path, table(ID, column("v", kind), extra))
     shop.append({"id": 1, extra.name: compact_json({"old": kept, "b": 1})}, {"id": 2})
     columns = {"v": OverflowColumn("old", parse(kind))}
-    assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, invalid_values)
+    assert shop.to.write.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, invalid_values)
     [(_, now, left), other] = shop.rows("id", "v", extra.name)
     assert now == value
     assert left == ('{"b":1}' if rows else compact_json({"old": kept, "b": 1}))
     assert other == (2, None, None)
-    assert shop.to.promote(REF, columns, extra.name, shop.commit()).rows == 0
+    assert shop.to.write.promote(REF, columns, extra.name, shop.commit()).rows == 0
 
 
 def test_columns_may_be_called_as_names_of_ours(database: Database, tmp_path: Path) -> None:
@@ -77,6 +77,6 @@ def test_columns_may_be_called_as_names_of_ours(database: Database, tmp_path: Pa
     shop = Warehouse(database, tmp_path, wanted)
     shop.append({"id": 1, "filename": "f", "t": "t", "s": "s", "k0": 7, "100%": "%s"})
     assert shop.merge({"id": 1, "t": "new", "s": "s"}, {"id": 2, "n": "n"}).inserted == 1
-    met = shop.to.lookup_rows(REF, keys(1))
-    shop.to.update_rows(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
+    met = shop.to.write.lookup_rows(REF, keys(1))
+    shop.to.write.update_rows(REF, met, RowUpdate([0], met.rows, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "t", "s", "n") == [(1, "new", "s", None), (2, None, None, "n")]

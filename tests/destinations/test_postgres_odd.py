@@ -245,7 +245,7 @@ def test_names_of_columns_may_be_anything(database: Database, tmp_path: Path) ->
     moved = replace(SHELF, columns=(ID, *(
         replace(SHELF.by_name[a], name=b) for a, b in zip(ODD, [*ODD[1:], ODD[0]], strict=True)
     ), *SHELF.columns[-3:]))  # fmt: skip
-    now = shop.to.inspect([REF]).get(REF)
+    now = shop.to.schema.inspect([REF]).get(REF)
     assert now is not None
     shop.change(moved, *(ColumnRenamed(REF, now.by_name[c.alias or ""], c) for c in moved.columns[1:-3]))
     assert shop.rows(*ODD) == [tuple(f"{a}1" for a in [ODD[-1], *ODD[:-1]])]
@@ -258,13 +258,13 @@ def test_comments_may_be_anything(database: Database, tmp_path: Path) -> None:
     columns = tuple(column(f"c{i}", "int32", comment=text) for i, text in enumerate(TEXTS))
     wanted = table(ID, *columns, comment="".join(TEXTS))
     shop = Warehouse(database, tmp_path, wanted)
-    assert shop.to.inspect([REF]).get(REF) == wanted
+    assert shop.to.schema.inspect([REF]).get(REF) == wanted
     shop.overwrite({"id": 1})
-    assert shop.to.inspect([REF]).get(REF) == wanted, "the table that took its place has them too"
+    assert shop.to.schema.inspect([REF]).get(REF) == wanted, "the table that took its place has them too"
     bare = replace(columns[0], comment=None)
     after = replace(wanted, columns=(ID, bare, *wanted.columns[2:]), comment=None)
     shop.change(after, ColumnComment(REF, columns[0], bare))
-    assert shop.to.inspect([REF]).get(REF) == after
+    assert shop.to.schema.inspect([REF]).get(REF) == after
 
 
 @pytest.mark.sampled
@@ -273,16 +273,16 @@ def test_tables_may_be_called_anything(database: Database, tmp_path: Path, name:
     shop = Warehouse(database, tmp_path)
     ref = create(shop.to, replace(ORDERS, name=name, id="odd"), shop.commit())
     for commit in (Commit("a", 3), Commit("b", 3)):
-        shop.to.overwrite(ref, [stage(shop.to, ref, [{"id": 1}])], commit)
-    shop.to.append(ref, [stage(shop.to, ref, [{"id": 1}])], Commit("c", 3))
-    shop.to.claim(ref, 4)
-    assert shop.to.keep(ref, ("shop", "copy"), Commit("k", 4)) == 2
-    shop.to.purge(("shop", "copy"), 4)
-    was = shop.to.inspect([ref]).get(ref)
+        shop.to.write.overwrite(ref, [stage(shop.to, ref, [{"id": 1}])], commit)
+    shop.to.write.append(ref, [stage(shop.to, ref, [{"id": 1}])], Commit("c", 3))
+    shop.to.write.claim(ref, 4)
+    assert shop.to.lifecycle.clones.clone_table(ref, ("shop", "copy"), Commit("k", 4)) == 2
+    shop.to.lifecycle.clones.purge_clone(("shop", "copy"), 4)
+    was = shop.to.schema.inspect([ref]).get(ref)
     assert was is not None
-    shop.to.execute(ref, [step(ref, TableRemoved(was))], None, Commit("d", 4))
-    assert shop.to.inspect([ref]).tables == ()
-    shop.to.undrop_table(ref, was, Commit("e", 4))
+    shop.to.schema.execute(ref, [step(ref, TableRemoved(was))], None, Commit("d", 4))
+    assert shop.to.schema.inspect([ref]).tables == ()
+    shop.to.schema.undrop_table(ref, was, Commit("e", 4))
     assert rows_of(shop.to, ref, ["id"]) == [(1,), (1,)]
 
 
@@ -296,17 +296,17 @@ def test_rows_with_documents_for_keys_keep_what_waits(database: Database, tmp_pa
     name = KEYED.columns[1]
     shop.change(replace(KEYED, columns=tuple(c for c in KEYED.columns if c is not name)), ColumnRemoved(REF, name, 1))
     assert shop.overwrite({"id": two}, {"id": '{"a": 3}'}).inserted == 2
-    assert shop.to.undrop_report(REF, "name").written == 1
+    assert shop.to.lifecycle.undrop_report(REF, "name").written == 1
     shop.change(KEYED, UndropColumn(REF, name, name))
     assert shop.rows("id", "name") == [(two, "b"), ('{"a": 3}', None)]
     assert shop.fill({"id": two, "size": 5}).rows == 1
-    met = shop.to.lookup_rows(REF, pa.table({"id": pa.array([two], pa.large_string())}))
+    met = shop.to.write.lookup_rows(REF, pa.table({"id": pa.array([two], pa.large_string())}))
     assert met.rows.column("size").to_pylist() == [5]
     better = met.rows.set_column(2, met.rows.schema.field("size"), pa.array([6], pa.int32()))
-    shop.to.update_rows(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
+    shop.to.write.update_rows(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
     assert shop.rows("id", "size") == [(two, 6), ('{"a": 3}', None)]
     with pytest.raises(Conflict, match="moved"):
-        shop.to.update_rows(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
+        shop.to.write.update_rows(REF, met, RowUpdate([0], better, met.rows.slice(0, 0)), shop.commit())
 
 
 def test_a_replacement_takes_names_that_wait(database: Database, tmp_path: Path) -> None:
@@ -321,9 +321,9 @@ def test_a_replacement_takes_names_that_wait(database: Database, tmp_path: Path)
     with pytest.raises(DestinationError, match="was replaced"):
         shop.append({"id": 2})
     assert shop.overwrite({"id": 2, "name": "b"}).inserted == 1
-    assert shop.to.undrop_report(REF, "name").why_not == ""
+    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == ""
     assert shop.rows("id", "name") == [(2, "b")]
-    assert shop.to.dropped(REF, ORDERS.id)
+    assert shop.to.lifecycle.dropped(REF, ORDERS.id)
 
 
 REWRITES: list[tuple[str, str, str]] = [
@@ -342,5 +342,5 @@ def test_a_rewrite_that_would_lose_a_value_is_refused(
     with pytest.raises(SchemaError, match="do not fit"):
         shop.change(table(ID, new), RewriteColumn(REF, old, new))
     assert shop.rows("id", "v") == [(1, value), (2, None)]
-    assert shop.to.inspect([REF]).get(REF) == table(ID, old)
-    assert shop.to.count_invalid_values(REF, "v", new.type).count == 1
+    assert shop.to.schema.inspect([REF]).get(REF) == table(ID, old)
+    assert shop.to.write.count_invalid_values(REF, "v", new.type).count == 1

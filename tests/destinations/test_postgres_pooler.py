@@ -36,10 +36,13 @@ def test_a_pooler_makes_no_difference(postgres: Database, tmp_path: Path) -> Non
         less = replace(other, columns=tuple(c for c in other.columns if c.name != "name"))
         shop.change(less, ColumnRemoved(REF, other.columns[1], 1))
         assert shop.rows("id") == [(1,)]
-        assert [c.ok for c in shop.to.test()] == [True] * 6
-        met = shop.to.lookup_rows(REF, shop.to.read(REF, ["id"]).read_all())
+        assert [c.ok for c in shop.to.lifecycle.test()] == [True] * 6
+        met = shop.to.write.lookup_rows(REF, shop.to.write.read(REF, ["id"]).read_all())
         assert met.numbers == [0]
-        assert shop.to.merge(None, REF, [stage(shop.to, REF, [{"id": 1}])], Merge(("id",)), shop.commit()).updated == 0
+        assert (
+            shop.to.write.merge(None, REF, [stage(shop.to, REF, [{"id": 1}])], Merge(("id",)), shop.commit()).updated
+            == 0
+        )
 
 
 TLS: list[tuple[str, str, dict[str, str], str]] = [
@@ -68,10 +71,10 @@ def test_certificates_are_checked(
         to = PostgresDestination(replace(config_of(postgres, tmp_path), port=way.port, **own))
         if told:
             with pytest.raises(ConnectError, match=told) as caught:
-                to.tables()
+                to.schema.tables()
             assert "tls" in caught.value.hint
         else:
-            assert to.tables() == []
+            assert to.schema.tables() == []
 
 
 def test_a_pooler_that_asks_for_the_password_itself_is_told_it_over_tls(
@@ -94,10 +97,10 @@ def test_a_client_s_certificate_is_shown(postgres: Database, tmp_path: Path, cer
     with pooled(postgres, certificates, **settings) as way:
         bare = replace(config_of(postgres, tmp_path), port=way.port, sslmode="require")
         with pytest.raises(ConnectError):
-            PostgresDestination(bare).tables()
+            PostgresDestination(bare).schema.tables()
         key = certificates.joinpath("client.key").read_text()
         sure = replace(bare, sslcert=str(certificates / "client.pem"), sslkey=key)
         to = PostgresDestination(sure)
-        assert to.tables() == []
-        assert [c.ok for c in to.test()] == [True] * 6
+        assert to.schema.tables() == []
+        assert [c.ok for c in to.lifecycle.test()] == [True] * 6
         assert key not in repr(sure)

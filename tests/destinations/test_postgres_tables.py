@@ -31,7 +31,7 @@ from test_duckdb_tables import (
 )
 
 from instep.destinations.base import Commit
-from instep.destinations.postgres import keep
+from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.index import INDEX, proves_unique
 from instep.destinations.postgres.ingest import Staging
 from instep.destinations.postgres.load import known
@@ -99,7 +99,7 @@ def test_a_whole_load_keeps_what_others_made(shop: Warehouse, statement: str, sw
     assert (oid(shop) != before) == swaps
     assert shop.sql(RIGHTS) == allowed
     assert indexes(shop) == ["CREATE UNIQUE (id)"]
-    assert shop.to.inspect([REF]).get(REF) == ORDERS
+    assert shop.to.schema.inspect([REF]).get(REF) == ORDERS
     shop.sql("DROP PUBLICATION IF EXISTS p")
 
 
@@ -120,13 +120,13 @@ def test_what_others_need_is_not_broken(shop: Warehouse, statement: str, told: s
     attempts: list[Any] = [
         lambda: shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1)),
         lambda: shop.change(other, RewriteColumn(REF, NAME, other.columns[1])),
-        lambda: shop.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, shop.commit()),
+        lambda: shop.to.schema.execute(REF, [step(REF, TableRemoved(ORDERS))], None, shop.commit()),
     ]
     for attempt in attempts:
         with pytest.raises(IllegalChange, match=told) as caught:
             attempt()
         assert "drop that first" in caught.value.hint
-    assert shop.to.inspect([REF]).get(REF) == ORDERS
+    assert shop.to.schema.inspect([REF]).get(REF) == ORDERS
     assert shop.rows("id", "name") == [(1, "a"), (2, "b")]
     renamed = replace(ORDERS, columns=(ID, column("title", "string(20)", id="#name"), *ORDERS.columns[2:]))
     shop.change(renamed, ColumnRenamed(REF, NAME, renamed.columns[1]))
@@ -134,7 +134,7 @@ def test_what_others_need_is_not_broken(shop: Warehouse, statement: str, told: s
     shop.change(new, TableReplaced(renamed, new))
     with pytest.raises(IllegalChange, match=told):
         shop.overwrite({"id": 9})
-    assert shop.to.state(REF) is None
+    assert shop.to.schema.state(REF) is None
     assert rows_of(shop.to, REF, ["id"]) == [(1,), (2,)]
 
 
@@ -146,25 +146,26 @@ def test_a_widened_column_of_a_view_is_refused(database: Database, tmp_path: Pat
         shop.change(table(ID, wide), ColumnWidened(REF, small, wide))
     shop.sql("DROP VIEW shop.v")
     shop.change(table(ID, wide), ColumnWidened(REF, small, wide))
-    assert shop.to.inspect([REF]).get(REF) == table(ID, wide)
+    assert shop.to.schema.inspect([REF]).get(REF) == table(ID, wide)
 
 
 def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
     other = replace(ORDERS, name="other", id="oid-other")
     create(shop.to, other, shop.commit())
-    shop.to.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
-    assert shop.to.forget([REF, other.ref], shop.fence) == []
+    shop.to.schema.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
+    assert shop.to.lifecycle.purge_expired([REF, other.ref], shop.fence) == []
     [(place,)] = shop.sql("SELECT place FROM _instep.dropped")
     shop.sql(f'CREATE VIEW shop.late AS SELECT FROM shop."{place}"')
     time.sleep(0.01)
+    late = PostgresDestination(replace(shop.to.config, undo_days=0))
     with pytest.raises(Fenced):
-        keep.forget(shop.to.server, [REF], shop.fence - 1, days=0)
-    assert keep.forget(shop.to.server, [REF], shop.fence, days=0) == ["shop.orders.name"]
+        late.lifecycle.purge_expired([REF], shop.fence - 1)
+    assert late.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name"]
     shop.sql("DROP VIEW shop.late")
-    assert keep.forget(shop.to.server, [REF], shop.fence, days=0) == ["shop.other"]
-    assert shop.to.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
-    for attempt in (lambda: undrop_table(shop), lambda: shop.to.undrop_table(other.ref, other, shop.commit())):
+    assert late.lifecycle.purge_expired([REF], shop.fence) == ["shop.other"]
+    assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
+    for attempt in (lambda: undrop_table(shop), lambda: shop.to.schema.undrop_table(other.ref, other, shop.commit())):
         with pytest.raises(DestinationError, match="kept"):
             attempt()
 
@@ -182,16 +183,16 @@ BY_HAND = [
 @pytest.mark.parametrize(("statement", "name", "kind"), [c[1:] for c in BY_HAND], ids=[c[0] for c in BY_HAND])
 def test_an_edit_by_hand_is_seen(shop: Warehouse, statement: str, name: str, kind: str) -> None:
     shop.sql(statement)
-    found = shop.to.inspect([REF]).get(REF)
+    found = shop.to.schema.inspect([REF]).get(REF)
     assert found is not None
     assert found.by_name[name].type == parse(kind)
 
 
 def test_what_is_dropped_by_hand_is_seen(shop: Warehouse) -> None:
     shop.sql("ALTER TABLE shop.orders DROP name")
-    assert shop.to.inspect([REF]).get(REF) == WITHOUT
+    assert shop.to.schema.inspect([REF]).get(REF) == WITHOUT
     shop.sql("DROP TABLE shop.orders")
-    assert shop.to.inspect([REF]).tables == ()
+    assert shop.to.schema.inspect([REF]).tables == ()
 
 
 @pytest.mark.parametrize(
@@ -200,17 +201,21 @@ def test_what_is_dropped_by_hand_is_seen(shop: Warehouse) -> None:
 def test_what_others_made_is_left_alone(database: Database, tmp_path: Path, kind: str) -> None:
     shop = Warehouse(database, tmp_path, replace(ORDERS, name="mine", id="x"))
     shop.sql(f"CREATE {kind}")
-    assert list(shop.to.foreign([REF, ("shop", "mine")])) == [REF]
-    for attempt in (lambda: shop.to.inspect([REF]), lambda: shop.to.target(REF), lambda: shop.to.read(REF)):
+    assert list(shop.to.schema.foreign([REF, ("shop", "mine")])) == [REF]
+    for attempt in (
+        lambda: shop.to.schema.inspect([REF]),
+        lambda: shop.to.write.target(REF),
+        lambda: shop.to.write.read(REF),
+    ):
         with pytest.raises(DestinationError, match="is not ours"):
             attempt()
     with pytest.raises(Conflict, match="exists"):
         create(shop.to)
     moved = replace(ORDERS, id="x")
+    renamed = step(("shop", "mine"), TableRenamed(replace(ORDERS, name="mine"), moved))
     with pytest.raises(Conflict, match="cannot be renamed"):
-        shop.to.execute(("shop", "mine"), [step(("shop", "mine"), TableRenamed(replace(ORDERS, name="mine"), moved))],
-                        moved, shop.commit())  # fmt: skip
-    assert shop.to.tables() == [("shop", "mine")]
+        shop.to.schema.execute(("shop", "mine"), [renamed], moved, shop.commit())
+    assert shop.to.schema.tables() == [("shop", "mine")]
 
 
 MANY = table(ID, *(column(f"c{i}", "boolean") for i in range(1_596)))
@@ -228,7 +233,7 @@ def test_what_the_server_cannot_hold_is_refused(database: Database, tmp_path: Pa
     with pytest.raises(SchemaError, match=text) as caught:
         create(shop.to, replace(wanted, name="odd"))
     assert caught.value.hint
-    assert shop.to.tables() == [REF]
+    assert shop.to.schema.tables() == [REF]
 
 
 @pytest.mark.slow
@@ -246,7 +251,7 @@ def test_a_refused_change_leaves_everything(
 ) -> None:
     with pytest.raises(error, match=text):
         shop.change(after, *changes)
-    assert shop.to.inspect([REF]).get(REF) == ORDERS
+    assert shop.to.schema.inspect([REF]).get(REF) == ORDERS
     assert shop.rows("id", "name") == [(1, "a"), (2, "b")]
 
 
@@ -263,7 +268,7 @@ def test_a_rewritten_column_has_the_same_values(
     shop.change(table(ID, new), RewriteColumn(REF, old, new))
     wanted = TEXTS.get(before, expected)
     assert [v for _, v in shop.rows("id", "v")] == wanted
-    assert shop.to.inspect([REF]).get(REF) == table(ID, new)
+    assert shop.to.schema.inspect([REF]).get(REF) == table(ID, new)
 
 
 def test_rows_that_share_a_key_are_appended(shop: Warehouse) -> None:
@@ -307,7 +312,7 @@ def test_staging_tables_of_dead_attempts_are_removed(shop: Warehouse) -> None:
     server, dead = shop.to.server, shop.fence
     for commit in (Commit("r-dead", dead), Commit("r", 99)):
         Staging(server, known(server, REF, commit), commit).make("rows", {"a": "int"})
-    shop.to.remove_uncommitted_files(REF, {"r-dead": dead})
+    shop.to.lifecycle.remove_uncommitted_files(REF, {"r-dead": dead})
     left = [n for (n,) in shop.sql("SELECT relname FROM pg_class WHERE relname LIKE 'rows\\_%'")]
     assert [n.split("_")[2] for n in left] == ["99"]
 
@@ -315,9 +320,11 @@ def test_staging_tables_of_dead_attempts_are_removed(shop: Warehouse) -> None:
 def test_the_steps_are_told_in_its_own_words(shop: Warehouse) -> None:
     wide = column("n", 'array(struct("a" int32))')
     after = replace(ORDERS, columns=(*ORDERS.columns, wide))
-    assert shop.to.ddl([step(REF, ColumnAdded(REF, wide, 6))]) == ['ALTER TABLE "shop"."orders" ADD COLUMN "n" json;']
+    assert shop.to.schema.render_ddl([step(REF, ColumnAdded(REF, wide, 6))]) == [
+        'ALTER TABLE "shop"."orders" ADD COLUMN "n" json;'
+    ]
     shop.change(after, ColumnAdded(REF, wide, 6))
-    assert shop.to.inspect([REF]).get(REF) == after
+    assert shop.to.schema.inspect([REF]).get(REF) == after
 
 
 ANOTHER = f"CREATE UNIQUE INDEX {INDEX}x ON shop.orders"
@@ -414,10 +421,10 @@ def ended(shop: Warehouse) -> None:
 )
 def test_rows_are_counted_by_what_a_commit_did(shop: Warehouse, how: dict[str, Any], left: int) -> None:
     shop.merge({"id": 2, "name": "c"}, {"id": 3, "name": "d"}, **how)
-    state = shop.to.state(REF)
+    state = shop.to.schema.state(REF)
     assert state
     assert (state.rows, len(shop.rows("id"))) == (left, left)
     shop.append({"id": 9})
-    state = shop.to.state(REF)
+    state = shop.to.schema.state(REF)
     assert state
     assert state.rows == left + 1

@@ -69,19 +69,19 @@ def test_every_edge_value_comes_back(database: Database, tmp_path: Path) -> None
     """All types are columns of one table; each value is read back, copied by a merge, and met by its key."""
     longest = max(len(v) for v in EDGES.values()) + 1
     shop = Warehouse(database, tmp_path, table(ID, *(column(kind, kind) for kind in EDGES)))
-    schema = shop.to.target(REF).schema
+    schema = shop.to.write.target(REF).schema
     filled = {k: pa.concat_arrays([v := values(k), pa.nulls(longest - len(v), v.type)]) for k in EDGES}
     arrays = [
         pa.array(range(longest)) if f.name == "id" else filled.get(f.name, pa.nulls(longest, f.type)) for f in schema
     ]
     given = pa.Table.from_arrays([a.cast(f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
-    shop.to.overwrite(REF, [stage_table(shop.to, REF, given)], shop.commit())
-    read = shop.to.read(REF).read_all().sort_by("id")
+    shop.to.write.overwrite(REF, [stage_table(shop.to, REF, given)], shop.commit())
+    read = shop.to.write.read(REF).read_all().sort_by("id")
     for kind in EDGES:
         assert read.column(kind).combine_chunks().equals(given.column(kind).combine_chunks()), kind
-    again = shop.to.merge(None, REF, [stage_table(shop.to, REF, given)], Merge(("id",)), shop.commit())
+    again = shop.to.write.merge(None, REF, [stage_table(shop.to, REF, given)], Merge(("id",)), shop.commit())
     assert (again.inserted, again.updated) == (0, 0), "nothing differs from itself"
-    met = shop.to.lookup_rows(REF, pa.table({"id": pa.array([0])}))
+    met = shop.to.write.lookup_rows(REF, pa.table({"id": pa.array([0])}))
     assert met.rows.equals(given.slice(0, 1))
 
 
@@ -123,16 +123,18 @@ def test_sql_merges_as_rows_do(
     pair = (PostgresDestination(config_of(shared, folder)), MemoryDestination(folder / "m"))
     for to in pair:
         create(to, WANTED)
-        to.overwrite(REF, [stage(to, REF, base)], Commit("base", 1))
+        to.write.overwrite(REF, [stage(to, REF, base)], Commit("base", 1))
     for fence, (rows, how, known) in enumerate(loads, 2):
         if known is not None:
             how = how | {"complete": False}
             known = known | {row["id"] for row in rows}
         told = []
         for to in pair:
-            to.claim(REF, fence)
+            to.write.claim(REF, fence)
             keys = (stage(to, REF, [{"id": i} for i in sorted(known)], only=["id"]),) if known else ()
             files = [stage(to, REF, rows[:3]), stage(to, REF, rows[3:], chunk=1)]
-            outcome = to.merge(None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c"))
+            outcome = to.write.merge(
+                None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c")
+            )
             told.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
         assert told[0] == told[1]

@@ -62,7 +62,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
 @pytest.mark.parametrize(("change", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_one_step(tmp_path: Path, change: Any, expected: list[str]) -> None:
     to = Warehouse(tmp_path).to
-    assert to.ddl([step(REF, change)]) == expected
+    assert to.schema.render_ddl([step(REF, change)]) == expected
 
 
 def test_what_is_shown_can_be_run(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_what_is_shown_can_be_run(tmp_path: Path) -> None:
     )]  # fmt: skip
     with duckdb.connect() as db:
         db.execute("CREATE SCHEMA shop")
-        for statement in to.ddl(steps):
+        for statement in to.schema.render_ddl(steps):
             db.execute(statement)
         names = [n for (n,) in db.execute("SELECT column_name FROM (DESCRIBE shop.sales)").fetchall()]
     assert names == ["id", "name", *(c.name for c in ORDERS.columns[3:]), "s", "x"]
@@ -84,6 +84,6 @@ def test_what_is_shown_can_be_run(tmp_path: Path) -> None:
 
 def test_a_replaced_table_is_made_by_its_next_load(tmp_path: Path) -> None:
     to = Warehouse(tmp_path).to
-    found = to.ddl([step(REF, TableReplaced(ORDERS, replace(ORDERS, columns=(ID,))))])
+    found = to.schema.render_ddl([step(REF, TableReplaced(ORDERS, replace(ORDERS, columns=(ID,))))])
     assert found[0].startswith("-- the next load swaps in")
     assert found[1] == 'CREATE TABLE "shop"."orders" (\n  "id" BIGINT\n);'

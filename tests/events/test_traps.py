@@ -111,7 +111,7 @@ def test_a_load_that_fails_leaves_no_newer_schema_than_the_destination_has(
         raise OSError("the device is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(world.destination), "execute", broken)
+        patched.setattr(type(world.destination.schema), "execute", broken)
         with pytest.raises(OSError, match="full"):
             world.sync()
     assert world.schema("t") == "id int32!, a int32"

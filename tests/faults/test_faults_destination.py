@@ -13,7 +13,8 @@ import pytest
 
 from contract.destinations import postgres as to_postgres
 from fault_proxy import CALM, Fault, Proxy, before
-from instep.destinations.base import Commit, Destination
+from instep.destinations.base import Commit
+from instep.destinations.facets import Destination
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.errors import InstepError
 from lake import REF, create, rows_of, stage
@@ -27,8 +28,8 @@ def near(postgres: Database, tmp_path: Path) -> Destination:
     """A table with one row."""
     made = to_postgres(tmp_path, postgres)
     create(made)
-    made.append(REF, [stage(made, REF, [{"id": 1}])], Commit("run-1", 1))
-    made.claim(REF, 2)
+    made.write.append(REF, [stage(made, REF, [{"id": 1}])], Commit("run-1", 1))
+    made.write.claim(REF, 2)
     return made
 
 
@@ -47,7 +48,7 @@ def through(near: Any, proxy: Proxy) -> PostgresDestination:
 def attempt(far: PostgresDestination, near: Destination, run: str) -> str:
     """What is said of an append; "" if it is done."""
     try:
-        far.append(REF, [stage(near, REF, [{"id": 2}])], Commit(run, 2))
+        far.write.append(REF, [stage(near, REF, [{"id": 2}])], Commit(run, 2))
     except InstepError as error:
         return str(error)
     return ""

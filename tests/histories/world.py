@@ -127,7 +127,9 @@ class Check:
             if name not in columns and not self.explained(source, name):
                 yield f"{source.name}.{name} is not loaded, and nothing says why"
         mine = self.world.live.rows(source)
-        read = self.world.destination.read(destination_ref(table, self.world.context.naming)).read_all().to_pylist()
+        read = (
+            self.world.destination.write.read(destination_ref(table, self.world.context.naming)).read_all().to_pylist()
+        )
         found = [row for row in read if not row.get(f"{PREFIX}deleted")]
         refused = sum(1 for _, column in held if not column)
         if len(found) > len(mine) or len(found) + refused < len(mine):

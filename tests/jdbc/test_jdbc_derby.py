@@ -87,5 +87,5 @@ def test_an_unknown_database(world: World) -> None:
 def _held(world: World) -> Any:
     from instep.schema.planning.naming import destination_ref
 
-    target = world.destination.target(destination_ref(world.accepted("T 1"), world.context.naming))
+    target = world.destination.write.target(destination_ref(world.accepted("T 1"), world.context.naming))
     return read_entries(target.quarantine, target.io).entries

@@ -131,7 +131,7 @@ def test_a_table_that_fails_does_not_hold_the_others_back(loaded: Followed, monk
     loaded.log["messages"] = 10
     loaded.run(*(f"UPDATE {table} SET v = v + 1 WHERE id = 1" for table in "tu" * 15))  # noqa: S608
     with monkeypatch.context() as patch:
-        patch.setattr(loaded.destination, "merge", failing_for_t(loaded.destination.merge))
+        patch.setattr(loaded.destination.write, "merge", failing_for_t(loaded.destination.write.merge))
         report = loaded.sync()
     assert loaded.statuses(report) == {"t": "failed", "u": "done"}
     assert set(loaded.differing()) == {"t"}

@@ -35,7 +35,7 @@ def check(world: World) -> None:
         assert [(t.status, t.error) for t in world.sync().tables] == [("done", "")]
         if not number:
             world.sync()
-    rows = world.destination.read(("shop", "t")).read_all().to_pylist()
+    rows = world.destination.write.read(("shop", "t")).read_all().to_pylist()
     names = ("_instep_valid_from", "_instep_valid_to")
     moments = {m: i for i, m in enumerate(sorted({r[n] for r in rows for n in names if r[n] is not None}), 1)}
     assert sorted((r["id"], r["a"], *(moments.get(r[n], 0) for n in names)) for r in rows) == EXPECTED

@@ -122,7 +122,7 @@ def test_a_table_that_fails_keeps_its_log(loaded: LogWorld, monkeypatch: pytest.
     loaded.store.pauses.resume("shop", who="test")
     held = loaded.destination.held[("shop", "t")]  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
-        patch.setattr(loaded.destination, "merge", failing_for_t(loaded.destination.merge))
+        patch.setattr(loaded.destination.write, "merge", failing_for_t(loaded.destination.write.merge))
         assert loaded.statuses(loaded.sync()) == {"t": "failed", "u": "done"}
         assert loaded.slot == before
         loaded.sync()

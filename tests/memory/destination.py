@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,12 +33,14 @@ from instep.destinations.base import (
     UndropReport,
 )
 from instep.destinations.casts import tried
+from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.errors import Conflict, DestinationError, StageError
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.planning.aliases import View, carried
+from instep.schema.planning.guard import Guards
 from instep.schema.planning.step import Step
 from instep.stage.files.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
@@ -60,18 +63,45 @@ class MemoryDestination:
     shown: dict[Ref, View] = field(default_factory=dict)
 
     kind = "memory"
-    why_no_views = ""
+    why_none = ""
+    maintenance = sharing = shard = layouts = session = vacuum = clones = savepoints = None
     capabilities = CAPABILITIES
     quarantine_days = 30
 
     def __post_init__(self) -> None:
         self._lock, self._places = threading.Lock(), itertools.count(1)
 
+    @property
+    def schema(self) -> MemoryDestination:
+        """This, as all of its facets."""
+        return self
+
+    write = lifecycle = views = schema
+
     def spark_catalog(self) -> Mapping[str, str]:
         return {}
 
     def test(self) -> list[Check]:
         return [Check(name, True) for name in ("open", "create", "write", "alter", "drop")]
+
+    def check_writable(self) -> None: ...
+
+    def deferred_create(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def shared_storage(self) -> None: ...
+
+    def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
+        return {}
+
+    def render_ddl(self, steps: Sequence[Step]) -> list[str]:
+        return []
+
+    def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        return []
+
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        return Promoted()
 
     # what is there
 
@@ -164,14 +194,14 @@ class MemoryDestination:
         for view in [v for v in self.shown.values() if v.table == ref]:
             del self.shown[view.ref]
             if (moved := carried(view, steps)) is not None:
-                self.put_view(moved, commit.fence)
+                self.put(moved, commit.fence)
 
     # views
 
-    def views(self) -> Mapping[Ref, View]:
+    def all(self) -> Mapping[Ref, View]:
         return dict(self.shown)
 
-    def put_view(self, view: View, fence: int) -> None:
+    def put(self, view: View, fence: int) -> None:
         if view.ref in self.held or view.ref in self.others:
             raise Conflict(f"{'.'.join(view.ref)} exists and is not ours")
         if (held := self.held.get(view.table)) is not None:
@@ -179,7 +209,7 @@ class MemoryDestination:
             columns = tuple((name, column) for name, column in view.columns if column in held.table.by_name)
             self.shown[view.ref] = View(view.ref, view.table, columns, view.owner)
 
-    def drop_view(self, ref: Ref) -> None:
+    def drop(self, ref: Ref) -> None:
         self.shown.pop(ref, None)
 
     def _alter(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -231,7 +261,7 @@ class MemoryDestination:
         kept = sum(old.field in row for row in held.rows)
         return UndropReport("", len(held.rows) - kept, max(len(old.rows) - kept, 0), snapshot=True)
 
-    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
         held = self._get(ref)
         field, key = held.ids[column], [held.ids[k] for k in held.table.key]
         old = next((d for d in reversed(held.dropped) if d.field == field), None)

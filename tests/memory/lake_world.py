@@ -41,10 +41,10 @@ class Seen:
 class Lake(IcebergDestination):
     @property
     def held(self) -> dict[Ref, Seen]:
-        ours = self.tables()
-        copies = self.foreign(ours)
-        found = self.inspect([ref for ref in ours if ref not in copies]).tables
-        return {t.ref: Seen(t, self.read(t.ref).read_all().to_pylist()) for t in found}
+        ours = self.schema.tables()
+        copies = self.schema.foreign(ours)
+        found = self.schema.inspect([ref for ref in ours if ref not in copies]).tables
+        return {t.ref: Seen(t, self.write.read(t.ref).read_all().to_pylist()) for t in found}
 
 
 @dataclass

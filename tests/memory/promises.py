@@ -211,7 +211,7 @@ def check_cursors(world: World) -> None:
     """Promise 7: no row of the source up to the recorded cursor is missing; the store's mirror is not ahead of it."""
     mirrored = {r.table: r for r in world.store.cursors.of(NAME).values()}
     for table in world.store.accepted.catalog(NAME).tables:
-        state, held = world.destination.state(world.place(table)), paired(world, table)
+        state, held = world.destination.schema.state(world.place(table)), paired(world, table)
         if state is None or not state.cursor:
             continue
         said = json.loads(state.cursor)

@@ -17,7 +17,8 @@ from unittest.mock import patch
 from sqlalchemy import event, update
 
 from instep import crash
-from instep.destinations.base import Commit, Destination, Ref
+from instep.destinations.base import Commit, Ref
+from instep.destinations.facets import Destination
 from instep.model import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import Naming, destination_ref
@@ -167,7 +168,7 @@ class World:
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
         """The destination's rows of an accepted table by destination name, those marked as deleted included."""
-        found: list[dict[str, Any]] = self.destination.read(self.place(table)).read_all().to_pylist()
+        found: list[dict[str, Any]] = self.destination.write.read(self.place(table)).read_all().to_pylist()
         return found
 
 
@@ -206,12 +207,14 @@ class _WatchedSnapshot(MemorySnapshot):
 class Mortal:
     """The destination as a process sees it: once that is dead, nothing that it still tries is done."""
 
-    def __init__(self, destination: Destination, world: World) -> None:
+    def __init__(self, destination: Any, world: World) -> None:
         self._destination, self._world = destination, world
 
     def __getattr__(self, name: str) -> Any:
         self._world.check_alive()
         found = getattr(self._destination, name)
+        if name in ("schema", "write", "lifecycle", "views") and found is not None:
+            return Mortal(found, self._world)
         return self._noted(found) if name == "execute" else found
 
     def _noted(self, execute: Callable[..., None]) -> Callable[..., None]:

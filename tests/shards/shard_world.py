@@ -74,12 +74,12 @@ class Shop:
 
     def rows(self, *columns: str, ref: tuple[str, str] = REF) -> Rows:
         """What a reader of the destination's own table sees, without rows that are marked as deleted."""
-        read = self.base.read(ref).read_all().to_pylist()
+        read = self.base.write.read(ref).read_all().to_pylist()
         mark = f"{PREFIX}deleted"
         return sorted((tuple(r[n] for n in (SHARD, *columns)) for r in read if not r.get(mark)), key=repr)
 
     def columns(self, ref: tuple[str, str] = REF) -> list[str]:
-        whole = self.base.whole(ref)
+        whole = self.base.sharing.whole(ref)
         return [c.name for c in whole.table.columns if not c.name.startswith(PREFIX)] if whole else []
 
     def differing(self) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from instep.destinations.base import Commit, Merge
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import DeltaTableState, find
-from instep.destinations.sharded import Sharded, sharded
 from instep.errors import Conflict, Fenced
 from instep.model import TableSettings
 from instep.schema.changes.describe import ColumnWidened
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step
+from instep.sharding.destination import sharded
 from instep.sync.operations.maintain import maintain
 from instep.sync.progress import Silent
 from lake import ID, PREFIX, column, create, stage, table
@@ -44,7 +44,7 @@ def lake(tmp_path: Path) -> Iterator[Shop]:
 
 
 def held(shop: Shop, shard: str = "") -> DeltaTableState:
-    to: Any = shop.base.part(shard) if shard else shop.base
+    to: Any = shop.base.sharing.part(shard) if shard else shop.base
     found = find(to.warehouse, REF)
     assert found is not None
     return found
@@ -87,25 +87,25 @@ def test_a_reload_of_one_shard_leaves_the_files_of_others(lake: Shop) -> None:
 
 def ids(shop: Shop, shard: str) -> list[int]:
     """As the shard reads its own rows, those that are marked as deleted included."""
-    return sorted(shop[shard].context.destination.read(REF, ["id"]).read_all().column("id").to_pylist())
+    return sorted(shop[shard].context.destination.write.read(REF, ["id"]).read_all().column("id").to_pylist())
 
 
 def test_a_commit_comes_on_top_of_those_of_other_shards(lake: Shop) -> None:
     loaded(lake)
-    a, b = (lake.base.part(name) for name in "ab")
+    a, b = (lake.base.sharing.part(name) for name in "ab")
     early = DeltaCommit(held(lake, "a"), held(lake, "a").record.after_load(Commit("early", 7, "c"), 2, new=0))
     twice = DeltaCommit(held(lake, "a"), held(lake, "a").record.after_load(Commit("twice", 7, "c"), 2, new=0))
     for number in range(3):
-        b.append(REF, [], Commit(f"b{number}", 9))
+        b.write.append(REF, [], Commit(f"b{number}", 9))
     early.land("WRITE", Commit("early", 7, "c"), a.warehouse)
-    assert [s.run for s in (a.state(REF), b.state(REF))] == ["early", "b2"]
+    assert [s.run for s in (a.schema.state(REF), b.schema.state(REF))] == ["early", "b2"]
     with pytest.raises(Conflict):
         twice.land("WRITE", Commit("twice", 7, "c"), a.warehouse)
     stale = DeltaCommit(held(lake, "a"), held(lake, "a").record.after_load(Commit("stale", 7), 2, new=0))
-    a.claim(REF, 8)
+    a.write.claim(REF, 8)
     with pytest.raises(Fenced):
         stale.land("WRITE", Commit("stale", 7), a.warehouse)
-    assert b.state(REF).run == "b2"
+    assert b.schema.state(REF).run == "b2"
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_commit_from_before_a_change_of_schema_is_made_anew(lake: Shop) -> Non
     lake["b"].run("ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (3, 'z', 3, 4)")
     lake["b"].sync()
     with pytest.raises(Conflict):
-        late.land("WRITE", Commit("late", 9), lake.base.part("a").warehouse)
+        late.land("WRITE", Commit("late", 9), lake.base.sharing.part("a").warehouse)
     lake.sync()
     assert (len(lake.rows("id", "more")), lake.differing()) == (7, {})
 
@@ -156,10 +156,10 @@ def test_a_writer_that_stands_by_keeps_its_files(lake: Shop) -> None:
     foreign = Path(str(held(lake).folder / held(lake, "b").area / "dead-00000-0-0-x.parquet"))
     for path in (aside, foreign):
         path.write_text("x")
-    lake["a"].context.destination.remove_uncommitted_files(REF, {"dead": 1})
+    lake["a"].context.destination.lifecycle.remove_uncommitted_files(REF, {"dead": 1})
     assert (aside.exists(), foreign.exists()) == (True, True)
     os.utime(aside, (1, 1))
-    lake["b"].context.destination.remove_uncommitted_files(REF, {"dead": 1})
+    lake["b"].context.destination.lifecycle.remove_uncommitted_files(REF, {"dead": 1})
     assert (aside.exists(), foreign.exists()) == (False, False)
 
 
@@ -180,7 +180,7 @@ def test_loads_beside_each_other_lose_no_row(tmp_path: Path) -> None:
         assert shop.differing() == {}
 
 
-def part(folder: str, shard: str) -> Sharded:
+def part(folder: str, shard: str) -> Any:
     return sharded(DeltaDestination(DeltaConfig("lake", folder)), shard, PREFIX)
 
 
@@ -190,13 +190,13 @@ def at_once(folder: str, shard: str) -> None:
     create(to, wanted, Commit(f"{shard}-1", 1))
     for n in range(8):
         commit = Commit(f"{shard}-{n}", n + 2, "", "x")
-        to.claim(OF, commit.fence)
+        to.write.claim(OF, commit.fence)
         rows = [{SHARD: shard, "id": n, "v": shard}, {SHARD: shard, "id": 100, "v": str(n)}]
         if n == 4:
             rows += [{SHARD: shard, "id": i, "v": shard} for i in range(4)]
-            to.overwrite(OF, [stage(to, OF, rows)], commit)
+            to.write.overwrite(OF, [stage(to, OF, rows)], commit)
         else:
-            to.merge(None, OF, [stage(to, OF, rows)], Merge(("id",)), commit)
+            to.write.merge(None, OF, [stage(to, OF, rows)], Merge(("id",)), commit)
 
 
 @pytest.mark.slow
@@ -205,11 +205,11 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
     with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
         for done in [pool.submit(at_once, folder, name) for name in names]:
             done.result()
-    read = part(folder, "eu").base.read(OF).read_all().to_pylist()
+    read = part(folder, "eu").base.write.read(OF).read_all().to_pylist()
     expected = {(s, n, s) for s in names for n in range(8)} | {(s, 100, "7") for s in names}
     assert {(r[SHARD], r["id"], r["v"]) for r in read} == expected
     assert len(read) == len(expected)
-    states = [part(folder, s).state(OF) for s in names]
+    states = [part(folder, s).schema.state(OF) for s in names]
     assert [(s.run, s.fence, s.rows) for s in states if s] == [(f"{s}-7", 9, 9) for s in names]
 
 
@@ -221,10 +221,10 @@ def test_a_type_that_another_shard_widens_while_files_are_written(tmp_path: Path
         create(to, narrow, Commit("r1", 1))
     early = [stage(eu, OF, [{SHARD: "eu", "id": n, "n": n}]) for n in range(3)]
     widened = ColumnWidened(OF, narrow.by_name["n"], wide.by_name["n"])
-    us.execute(OF, [step(OF, widened)], wide, Commit("r2", 2))
-    eu.overwrite(OF, early[:1], Commit("r3", 3))
-    eu.append(OF, early[1:2], Commit("r4", 4))
-    eu.merge(None, OF, early[2:], Merge(("id",)), Commit("r5", 5))
-    eu.merge(None, OF, [stage(eu, OF, [{SHARD: "eu", "id": 0, "n": 2**40}])], Merge(("id",)), Commit("r6", 6))
-    rows = eu.read(OF, ["id", "n"]).read_all().to_pylist()
+    us.schema.execute(OF, [step(OF, widened)], wide, Commit("r2", 2))
+    eu.write.overwrite(OF, early[:1], Commit("r3", 3))
+    eu.write.append(OF, early[1:2], Commit("r4", 4))
+    eu.write.merge(None, OF, early[2:], Merge(("id",)), Commit("r5", 5))
+    eu.write.merge(None, OF, [stage(eu, OF, [{SHARD: "eu", "id": 0, "n": 2**40}])], Merge(("id",)), Commit("r6", 6))
+    rows = eu.write.read(OF, ["id", "n"]).read_all().to_pylist()
     assert sorted((r["id"], r["n"]) for r in rows) == [(0, 2**40), (1, 1), (2, 2)]

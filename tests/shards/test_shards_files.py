@@ -17,18 +17,17 @@ from pyiceberg.expressions.literals import literal
 from shard_world import REF, SHARD, Shop, opened
 
 from contract import destinations
-from instep.destinations.base import Commit, Merge
-from instep.destinations.facets import Maintained, Maintains, Upkeep
+from instep.destinations.base import Commit, Maintained, Merge, Upkeep
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.maintain.expire import plain
 from instep.destinations.iceberg.write import merge as merge_
 from instep.destinations.iceberg.write import upsert
-from instep.destinations.sharded import Sharded, sharded
 from instep.errors import DestinationError, InstepError
 from instep.model import TableSettings
 from instep.schema.changes.describe import ColumnWidened
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step
+from instep.sharding.destination import sharded
 from instep.sync.operations.restore import savepoints
 from instep.sync.schema_changes.shards import unable
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
@@ -67,8 +66,8 @@ def loaded(shop: Shop) -> Any:
 
 def maintained(shop: Shop, shard: str, **more: Any) -> Maintained:
     to = shop[shard].context.destination
-    assert isinstance(to, Maintains)
-    return to.maintain(REF, Upkeep(EAGER, "m", to.held_by(REF), **more))
+    assert to.maintenance is not None
+    return to.maintenance.maintain(REF, Upkeep(EAGER, "m", to.maintenance.held_by(REF), **more))
 
 
 def test_a_full_load_leaves_the_files_of_others_alone(shop: Shop) -> None:
@@ -82,7 +81,7 @@ def test_a_full_load_leaves_the_files_of_others_alone(shop: Shop) -> None:
     assert (now["a"], now["c"]) == (before["a"], before["c"])
     assert not now["b"] & before["b"]
     assert shop.differing() == {}
-    state = shop["b"].context.destination.state(REF)
+    state = shop["b"].context.destination.schema.state(REF)
     assert state is not None
     assert (state.rows, state.files) == (3, len(now["b"]))
 
@@ -105,7 +104,7 @@ def test_compaction_and_expiry_of_one_shard(shop: Shop) -> None:
         maintained(shop, shard)
     assert [len(files(shop, s)) for s in "abc"] == [1, 1, 1]
     assert shop.differing() == {}
-    assert [shop[s].context.destination.state(REF).rows for s in "abc"] == [10, 10, 10]
+    assert [shop[s].context.destination.schema.state(REF).rows for s in "abc"] == [10, 10, 10]
     shop["c"].run("INSERT INTO t VALUES (30, 'c', 30)")
     report = shop["c"].sync()
     assert [(t.read, t.inserted) for t in report.tables] == [(3, 1)], "the cursor goes on where it was"
@@ -131,7 +130,7 @@ def test_what_was_dropped_comes_back_after_maintenance(shop: Shop) -> None:
 
 @pytest.mark.slow
 def test_orphans_of_others_are_left(shop: Shop, tmp_path: Path) -> None:
-    places = {s: Path(shop[s].context.destination.target(REF).location.removeprefix("file://")) for s in "ab"}
+    places = {s: Path(shop[s].context.destination.write.target(REF).location.removeprefix("file://")) for s in "ab"}
     for place in places.values():
         place.mkdir(parents=True, exist_ok=True)
         (place / "left.parquet").write_bytes(b"x")
@@ -157,7 +156,7 @@ def test_a_table_that_was_put_back_by_hand_is_read_again(shop: Shop) -> None:
     shop.sync()
     assert shop.differing() == {}
     assert len(shop.rows("id")) == 9
-    states = [shop[name].context.destination.state(REF) for name in "abc"]
+    states = [shop[name].context.destination.schema.state(REF) for name in "abc"]
     assert [(s.rows, s.files) for s in states if s] == [(3, len(files(shop, name))) for name in "abc"]
 
 
@@ -170,7 +169,7 @@ def test_without_its_partition_nothing_is_loaded(shop: Shop) -> None:
     assert table.status == "failed"
     assert "not partitioned by _instep_shard any more" in table.error
     with pytest.raises(DestinationError, match="cannot be told apart"):
-        shop["b"].context.destination.append(REF, [], Commit("r", 9))
+        shop["b"].context.destination.write.append(REF, [], Commit("r", 9))
 
 
 def busy(shop: Shop, name: str) -> list[str]:
@@ -211,18 +210,18 @@ def at_once(folder: str, shard: str) -> None:
     create(to, wanted, Commit(f"{shard}-1", 1))
     for n in range(8):
         commit = Commit(f"{shard}-{n}", n + 2, "", "x")
-        to.claim(REF_OF, commit.fence)
+        to.write.claim(REF_OF, commit.fence)
         rows = [{SHARD: shard, "id": n, "v": shard}, {SHARD: shard, "id": 100, "v": str(n)}]
         files = [stage(to, REF_OF, rows)]
         if n % 2:
-            to.append(REF_OF, files[:0], commit)
-        to.merge(None, REF_OF, files, Merge(("id",)), commit)
+            to.write.append(REF_OF, files[:0], commit)
+        to.write.merge(None, REF_OF, files, Merge(("id",)), commit)
 
 
 REF_OF = table(ID).ref
 
 
-def part(folder: str, shard: str) -> Sharded:
+def part(folder: str, shard: str) -> Any:
     return sharded(IcebergDestination(IcebergConfig("lake", folder)), shard, PREFIX)
 
 
@@ -232,7 +231,7 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
     with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
         for done in [pool.submit(at_once, str(tmp_path / "lake"), name) for name in names]:
             done.result()
-    read = part(str(tmp_path / "lake"), "eu").base.read(REF_OF).read_all().to_pylist()
+    read = part(str(tmp_path / "lake"), "eu").base.write.read(REF_OF).read_all().to_pylist()
     expected = {(s, n, s) for s in names for n in range(8)} | {(s, 100, "7") for s in names}
     assert {(r[SHARD], r["id"], r["v"]) for r in read} == expected
     assert len(read) == len(expected)
@@ -249,10 +248,12 @@ def test_a_type_that_another_shard_widens_while_files_are_written(tmp_path: Path
     us.execute(
         REF_OF, [step(REF_OF, ColumnWidened(REF_OF, narrow.by_name["n"], wide.by_name["n"]))], wide, Commit("r2", 2)
     )
-    eu.append(REF_OF, early[:1], Commit("r3", 3))
-    eu.merge(None, REF_OF, early[1:], Merge(("id",)), Commit("r4", 4))
-    eu.merge(None, REF_OF, [stage(eu, REF_OF, [{SHARD: "eu", "id": 0, "n": 2**40}])], Merge(("id",)), Commit("r5", 5))
-    assert sorted(eu.read(REF_OF, ["id", "n"]).read_all().to_pylist(), key=str) == [
+    eu.write.append(REF_OF, early[:1], Commit("r3", 3))
+    eu.write.merge(None, REF_OF, early[1:], Merge(("id",)), Commit("r4", 4))
+    eu.write.merge(
+        None, REF_OF, [stage(eu, REF_OF, [{SHARD: "eu", "id": 0, "n": 2**40}])], Merge(("id",)), Commit("r5", 5)
+    )
+    assert sorted(eu.write.read(REF_OF, ["id", "n"]).read_all().to_pylist(), key=str) == [
         {"id": 0, "n": 2**40}, {"id": 1, "n": 1}
     ]  # fmt: skip
 
@@ -263,23 +264,23 @@ def test_what_others_commit_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytes
     eu, us = (part(str(tmp_path / "lake"), name) for name in ("eu", "us"))
     for to in (eu, us):
         create(to, table(ID, column("v", "string")), Commit("r1", 1))
-        to.append(REF_OF, [stage(to, REF_OF, [{SHARD: to.shard, "id": 1, "v": "old"}])], Commit("r2", 2))
+        to.write.append(REF_OF, [stage(to, REF_OF, [{SHARD: to.shard, "id": 1, "v": "old"}])], Commit("r2", 2))
     found = list[int]()
 
     def find_upsert(*args: Any) -> Any:
         found.append(1)
-        us.append(REF_OF, [stage(us, REF_OF, [{SHARD: "us", "id": 10, "v": "x"}])], Commit("r3", 3))
+        us.write.append(REF_OF, [stage(us, REF_OF, [{SHARD: "us", "id": 10, "v": "x"}])], Commit("r3", 3))
         return upsert.find_upsert(*args)
 
     monkeypatch.setattr(merge_, "find_upsert", find_upsert)
     files = [stage(eu, REF_OF, [{SHARD: "eu", "id": 1, "v": "new"}, {SHARD: "eu", "id": 2, "v": "new"}])]
-    done = eu.merge(None, REF_OF, files, Merge(("id",)), Commit("r3", 3))
+    done = eu.write.merge(None, REF_OF, files, Merge(("id",)), Commit("r3", 3))
     assert (done.inserted, done.updated, found) == (1, 1, [1])
-    rows = eu.base.read(REF_OF).read_all().to_pylist()
+    rows = eu.base.write.read(REF_OF).read_all().to_pylist()
     assert sorted((r[SHARD], r["id"], r["v"]) for r in rows) == [
         ("eu", 1, "new"), ("eu", 2, "new"), ("us", 1, "old"), ("us", 10, "x"),
     ]  # fmt: skip
-    assert [to.state(REF_OF).rows for to in (eu, us)] == [2, 2]
+    assert [to.schema.state(REF_OF).rows for to in (eu, us)] == [2, 2]
 
 
 @with_spark
@@ -302,7 +303,7 @@ def test_merges_of_spark_and_its_readers(tmp_path: Path, spark: Any) -> None:
         shop["b"].sync()
         assert shop.rows("id", "v") == [("a", 2, "n"), ("b", 1, "x"), ("b", 5, "b")]
         assert shop.differing() == {}
-        for key, value in base.spark_catalog().items():
+        for key, value in base.lifecycle.spark_catalog().items():
             spark.conf.set(key, value)
         _while_spark_merges(shop, spark)
         read = spark.sql(f"SELECT DISTINCT _file FROM lake.shop.t WHERE {SHARD} = 'b'").collect()
@@ -393,6 +394,6 @@ def test_partitions_of_users_follow_the_shard(shop: Shop) -> None:
 def test_a_rest_catalog_shares_no_tables(tmp_path: Path) -> None:
     with opened(tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path), catalog="rest")), "a") as shop:
         context = shop["a"].context
-        assert not isinstance(context.destination, Sharded)
+        assert context.destination.shard is None
         (why,) = unable(context, [REF]).values()
         assert why.startswith("a lake with a REST catalog cannot hold the rows of several connections in one table: ")

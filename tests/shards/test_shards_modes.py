@@ -13,8 +13,7 @@ from shard_world import REF, Shop, opened
 
 from contract import destinations
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.base import Commit
-from instep.destinations.facets import Maintains, Upkeep
+from instep.destinations.base import Commit, Upkeep
 from instep.errors import Fenced, InstepError
 from instep.model import TableSettings
 from instep.schema.maintenance import Maintenance
@@ -141,11 +140,11 @@ def test_dropping_and_renaming_a_table_needs_all_of_them(warehouse: Shop) -> Non
 def test_a_late_run_of_one_shard_is_refused_and_others_go_on(warehouse: Shop) -> None:
     loaded(warehouse)
     late, other = warehouse["a"].context.destination, warehouse["b"].context.destination
-    late.claim(REF, 50)
+    late.write.claim(REF, 50)
     with pytest.raises(Fenced):
-        late.append(REF, [], Commit("late", 49))
-    other.append(REF, [], Commit("other", 40))
-    assert [warehouse[s].context.destination.state(REF).fence for s in "ab"] == [1, 40]
+        late.write.append(REF, [], Commit("late", 49))
+    other.write.append(REF, [], Commit("other", 40))
+    assert [warehouse[s].context.destination.schema.state(REF).fence for s in "ab"] == [1, 40]
 
 
 KILLS = [
@@ -191,7 +190,7 @@ def test_all_at_once(shop: Shop) -> None:
 
 def test_what_is_held_of_one_shard_is_not_that_of_others(warehouse: Shop) -> None:
     loaded(warehouse)
-    targets = [warehouse[shard].context.destination.target(REF) for shard in "abc"]
+    targets = [warehouse[shard].context.destination.write.target(REF) for shard in "abc"]
     assert len({t.quarantine for t in targets} | {t.location for t in targets}) == 6
 
 
@@ -218,9 +217,9 @@ def test_the_table_is_the_union_of_its_sources(tmp_path: Path, kind: str, seed: 
 def tended(shop: Shop, name: str) -> None:
     """Small files of one shard are put together, where the destination does that, and old snapshots go."""
     to = shop[name].context.destination
-    if isinstance(to, Maintains) and to.tables():
+    if to.maintenance is not None and to.schema.tables():
         how = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0)
-        to.maintain(REF, Upkeep(how, "m", to.held_by(REF), moving=True))
+        to.maintenance.maintain(REF, Upkeep(how, "m", to.maintenance.held_by(REF), moving=True))
 
 
 def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: int) -> None:

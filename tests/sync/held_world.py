@@ -54,12 +54,12 @@ class HeldWorld:
         """More rows, by destination column."""
         run, fence = self.run_done()
         destination = self.world.destination
-        destination.claim(self.ref, fence)
-        destination.append(self.ref, [stage(destination, self.ref, rows)], Commit(run, fence, cursor='{"at":1}'))
+        destination.write.claim(self.ref, fence)
+        destination.write.append(self.ref, [stage(destination, self.ref, rows)], Commit(run, fence, cursor='{"at":1}'))
 
     def hold(self, *held: QuarantinedValue, day: int = 0, holds: Any = None, run: str = "") -> None:
         """Values held by a run on a day after START."""
-        table, target = self.world.accepted(self.name), self.world.destination.target(self.ref)
+        table, target = self.world.accepted(self.name), self.world.destination.write.target(self.ref)
         columns = tuple(StageColumn(c.alias, c.type, c.type, c.name, key=c.key) for c in table.columns)
         spec = StageSpec(
             "0", columns, SystemColumns(), target.schema, target.location, target.quarantine,

@@ -34,7 +34,7 @@ def tables(world: World) -> None:
 
 def current(world: World) -> dict[str, list[tuple[Any, ...]]]:
     flag = "_instep_current"
-    read = {n: world.destination.read(("shop", n)).read_all().to_pylist() for n in SETTINGS}
+    read = {n: world.destination.write.read(("shop", n)).read_all().to_pylist() for n in SETTINGS}
     return {
         n: sorted((r["id"], r["u"], r["v"]) for r in rows if not r.get("_instep_deleted") and r.get(flag, True))
         for n, rows in read.items()

@@ -93,7 +93,7 @@ def committed(world: World) -> set[str]:
 
 
 def loaded(world: World, name: str) -> bool:
-    state = world.destination.state(("shop", name))
+    state = world.destination.schema.state(("shop", name))
     return state is not None and state.rows == 2
 
 

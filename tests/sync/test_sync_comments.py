@@ -21,7 +21,7 @@ DESTINATIONS: dict[str, Callable[[str], Any]] = {
 
 def comments(world: World) -> list[str | None]:
     """The table's, then its columns'."""
-    [table] = world.destination.inspect([("shop", "t")]).tables
+    [table] = world.destination.schema.inspect([("shop", "t")]).tables
     return [table.comment, *(c.comment for c in table.columns if c.alias)]
 
 

@@ -176,11 +176,11 @@ def test_a_dropped_table_comes_back_for_its_time(world: World) -> None:
     world.run(*SETUP)
     world.sync()
     ref, source = ("shop", "keyless"), world.accepted("keyless").id
-    (there,) = world.destination.inspect([ref]).tables
-    world.destination.claim(ref, 10)
-    world.destination.execute(ref, [step(ref, TableRemoved(there))], None, Commit("run", 10))
-    assert world.destination.foreign([ref]) == {}
-    assert world.destination.forget([ref], 10) == []
-    assert world.destination.dropped(ref, source)
-    world.destination.undrop_table(ref, there, Commit("run", 10))
+    (there,) = world.destination.schema.inspect([ref]).tables
+    world.destination.write.claim(ref, 10)
+    world.destination.schema.execute(ref, [step(ref, TableRemoved(there))], None, Commit("run", 10))
+    assert world.destination.schema.foreign([ref]) == {}
+    assert world.destination.lifecycle.purge_expired([ref], 10) == []
+    assert world.destination.lifecycle.dropped(ref, source)
+    world.destination.schema.undrop_table(ref, there, Commit("run", 10))
     assert world.rows("keyless", "v") == [(1,), (1,), (None,)]

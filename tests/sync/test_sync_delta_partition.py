@@ -247,7 +247,7 @@ def test_a_restored_version_keeps_its_partitions(served: World) -> None:
     synced(served)
     served.settings["t"] = TableSettings(partition=("note",))
     synced(served, full=True)
-    points = served.destination.savepoints(("shop", "t"))
+    points = served.destination.lifecycle.savepoints.savepoints(("shop", "t"))
     assert {p.why_not for p in points if not p.current} == {
         "its files lie in other partitions: load the table whole instead"
     }
@@ -327,7 +327,7 @@ def test_the_steps_as_sql(world: World) -> None:
     world.run(TABLE)
     steps = world.preview().plan.steps
     assert [step_from_dict(step_to_dict(s)) for s in steps] == list(steps)
-    [made] = world.destination.ddl(steps)
+    [made] = world.destination.schema.render_ddl(steps)
     assert made.endswith("\n) USING delta\nPARTITIONED BY (`region`, `at`);")
 
 

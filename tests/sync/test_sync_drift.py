@@ -122,7 +122,7 @@ def test_a_table_that_was_dropped_is_made_anew(left: World) -> None:
     left.destination.lake.catalog.drop_table(("shop", "t"))
     left.evolve()
     assert "the table is gone" in drift(left)[0]
-    assert not left.destination.inspect([("shop", "t")]).tables
+    assert not left.destination.schema.inspect([("shop", "t")]).tables
     left.answer("approved", "destination.drifted")
     left.evolve()
     assert columns(left) == WAS

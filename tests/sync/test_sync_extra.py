@@ -37,7 +37,7 @@ def names(world: World) -> tuple[str, ...] | None:
 
 def there(world: World) -> bool:
     """Whether the lake's table has the column."""
-    [table] = world.destination.inspect([("shop", "t")]).tables
+    [table] = world.destination.schema.inspect([("shop", "t")]).tables
     return EXTRA in table.by_name
 
 

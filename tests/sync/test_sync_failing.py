@@ -26,14 +26,15 @@ CHANGES = [
 
 def broken(world: World, monkeypatch: pytest.MonkeyPatch, *names: str, what: str = "execute") -> None:
     """Let the destination fail to change these tables, until it is undone."""
-    real = getattr(type(world.destination), what)
+    facet = type(world.destination.write if what == "claim" else world.destination.schema)
+    real = getattr(facet, what)
 
     def failing(self: Any, ref: tuple[str, str], *rest: Any) -> Any:
         if ref[1] in names:
             raise DestinationError(f"{ref[1]} cannot be written: the disk has holes", hint="mend it, then sync again")
         return real(self, ref, *rest)
 
-    monkeypatch.setattr(type(world.destination), what, failing)
+    monkeypatch.setattr(facet, what, failing)
 
 
 @pytest.mark.sampled

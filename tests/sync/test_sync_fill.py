@@ -81,7 +81,7 @@ def test_a_failure_leaves_the_load_and_the_wish(make_world: MakeWorld, monkeypat
     def fails(*_: object) -> None:
         raise InstepError("the disk is gone")
 
-    monkeypatch.setattr(iceberg_fill, "fill", fails)
+    monkeypatch.setattr(iceberg_fill.IcebergFills, "fill", fails)
     report = world.sync()
     assert report.status == "failed"
     assert "filling size: the disk is gone" in report.tables[0].error

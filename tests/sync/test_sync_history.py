@@ -67,7 +67,7 @@ def test_what_is_kept_of_the_destination_is_what_is_there(world: World) -> None:
         world.evolve()
         known = catalog_of(world.store, version_at(world.store, "shop", "destination"))
         accepted = world.store.accepted.catalog("shop")
-        there = world.destination.inspect([destination_ref(t, world.context.naming) for t in accepted.tables])
+        there = world.destination.schema.inspect([destination_ref(t, world.context.naming) for t in accepted.tables])
         assert {t.ref: [(c.name, str(c.type)) for c in t.columns] for t in known.tables} == {
             t.ref: [(c.name, str(c.type)) for c in t.columns] for t in there.tables
         }

@@ -82,10 +82,10 @@ COME_TRUE = [
 @pytest.mark.parametrize(("change", "gone", "come"), [case[1:] for case in COME_TRUE], ids=[c[0] for c in COME_TRUE])
 def test_what_was_told_comes_true(world: World, change: str, gone: set[str], come: set[str]) -> None:
     prepared(world, DROP, change)
-    before = {c.name for c in world.destination.inspect([("shop", "item")]).tables[0].columns}
+    before = {c.name for c in world.destination.schema.inspect([("shop", "item")]).tables[0].columns}
     told = {v.model.name: v.level for v in judged(world).verdicts}
     world.evolve(allowed=("*",))
-    after = {c.name for c in world.destination.inspect([("shop", "item")]).tables[0].columns}
+    after = {c.name for c in world.destination.schema.inspect([("shop", "item")]).tables[0].columns}
     assert (before - after, after - before) == (gone, come)
     assert told["star"] == "silent"
     assert (told["named"] == "breaks") == (bool(gone) or ";" in change)

@@ -8,7 +8,7 @@ import pytest
 
 from instep import crash
 from instep.crash import Crashed
-from instep.destinations.iceberg.destination import IcebergDestination
+from instep.destinations.iceberg.destination import IcebergSchema
 from instep.errors import DestinationError, InstepError
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import World
@@ -109,7 +109,7 @@ def test_the_next_run_says_what_became_of_each_step(
 
 
 def test_a_step_that_fails_is_told_with_its_reason(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = IcebergDestination.execute
+    real = IcebergSchema.execute
 
     def full(self: Any, ref: Any, *rest: Any) -> None:
         if ref[1] == "b":
@@ -117,7 +117,7 @@ def test_a_step_that_fails_is_told_with_its_reason(made: World, monkeypatch: pyt
         real(self, ref, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(IcebergDestination, "execute", full)
+        patched.setattr(IcebergSchema, "execute", full)
         with pytest.raises(DestinationError, match="the disk is full"):
             made.evolve()
     assert story(made)[-1] == ("failed", [(RENAME, "done"), (NOTE, "failed")])

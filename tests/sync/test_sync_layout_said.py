@@ -147,7 +147,7 @@ def test_maintenance_sorts_what_it_puts_together(world: World) -> None:
     context = replace(world.context, maintenance=Maintenance(min_files=3))
     [done] = maintain(context, "", Silent(), lambda: None).tables
     assert (done.done.files_before, done.done.files) == (3, 1)
-    assert world.destination.read(("shop", "t"), ["at"]).read_all().column("at").to_pylist() == [50, 40, 3, 2, 1]
+    assert world.destination.write.read(("shop", "t"), ["at"]).read_all().column("at").to_pylist() == [50, 40, 3, 2, 1]
 
 
 def test_another_destination_says_that_it_has_none(world: World, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_step_is_written_down_and_read_again(world: World) -> None:
     world.settings["t"] = SAID
     [one] = world.preview().plan.steps
     assert step_from_dict(step_to_dict(one)) == one
-    assert world.destination.ddl([one]) == [
+    assert world.destination.schema.render_ddl([one]) == [
         "ALTER TABLE `shop`.`t` SET TBLPROPERTIES ('history.expire.min-snapshots-to-keep'='5', 'owner'='sales');",
         "ALTER TABLE `shop`.`t` WRITE LOCALLY ORDERED BY `at` DESC, `id` ASC;",
     ]

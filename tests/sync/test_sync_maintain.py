@@ -120,7 +120,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     for number, more in enumerate(OFF, 3):
         change(grown, number)
         assert sync(eager(grown, **more), engine=Inline()).notes == ()
-    assert grown.destination.layout(("shop", "t")).files == 6
+    assert grown.destination.maintenance.layout(("shop", "t")).files == 6
 
     def broken(*_: Any) -> Any:
         raise DestinationError("no more disk")
@@ -137,7 +137,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     assert note.endswith(" → 1")
     assert grown.events("table.maintained") == ["table.maintained"]
     assert grown.differing() == {}
-    assert grown.destination.layout(("shop", "t")).deletes == 0
+    assert grown.destination.maintenance.layout(("shop", "t")).deletes == 0
 
 
 @pytest.mark.sampled

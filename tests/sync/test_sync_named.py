@@ -20,7 +20,7 @@ def test_a_wrong_name_is_refused_before_anything_is_accepted(make_world: MakeWor
             world.sync(tables=frozenset({name, "main.orders"}), **wanted)
         assert hint in error.value.hint
         assert (world.store.accepted.latest("shop"), world.reviews()) == (None, {})
-        assert world.destination.inspect([("shop", "orders")]) == Catalog()
+        assert world.destination.schema.inspect([("shop", "orders")]) == Catalog()
     assert [r.status for r in world.store.runs.history("shop")] == ["failed", "failed"]
     assert world.statuses(world.sync(tables=frozenset({"main.orders"}))) == {"orders": "done"}
 

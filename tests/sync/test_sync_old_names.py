@@ -113,7 +113,7 @@ def test_a_name_that_is_used_wins(world: World) -> None:
     assert "old name total leaves shop.t__compat: another column is called so" in world.preview().old_names
     world.sync()
     assert alive(world) == {}
-    assert world.destination.views() == {}
+    assert world.destination.views.all() == {}
     world.run("ALTER TABLE t RENAME TO u")
     world.sync()
     assert alive(world) == {"t": "shop.t"}
@@ -140,7 +140,7 @@ def test_its_time_ends(world: World) -> None:
     for name in world.store.old_names.of("shop"):
         world.store.old_names.extend(name.number, name.at)
     world.sync()
-    assert (alive(world), dict(world.destination.views())) == ({}, {})
+    assert (alive(world), dict(world.destination.views.all())) == ({}, {})
     ended = [e.event.data()["why"] for e in world.store.events.after(0) if e.event.type == "old_name.ended"]
     assert ended == ["its time is over"] * 2
 
@@ -160,7 +160,7 @@ def test_a_dropped_table_takes_its_views_along(world: World) -> None:
     world.sync()
     world.run("DROP TABLE t")
     world.sync()
-    assert (world.tables(), alive(world), dict(world.destination.views())) == ({}, {}, {})
+    assert (world.tables(), alive(world), dict(world.destination.views.all())) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("world", [duckdb], indirect=True)
@@ -184,8 +184,8 @@ def test_a_view_of_somebody_else_stays(world: World) -> None:
 
 def test_a_catalog_without_views_says_so() -> None:
     lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", catalog="glue"))
-    assert (lake.capabilities.views, lake.views()) == (False, {})
-    assert lake.why_no_views == "views are kept in the catalog file of a local lake, and lake has a glue catalog"
+    assert (lake.capabilities.views, lake.views.all()) == (False, {})
+    assert lake.views.why_none == "views are kept in the catalog file of a local lake, and lake has a glue catalog"
 
 
 def test_without_the_setting_there_is_none(world: World) -> None:
@@ -193,7 +193,7 @@ def test_without_the_setting_there_is_none(world: World) -> None:
     world.run("ALTER TABLE t RENAME COLUMN total TO amount")
     assert world.preview().old_names == ()
     world.sync()
-    assert (alive(world), dict(world.destination.views())) == ({}, {})
+    assert (alive(world), dict(world.destination.views.all())) == ({}, {})
 
 
 def test_names_that_are_swapped_are_in_use(world: World) -> None:
@@ -243,7 +243,7 @@ def test_after_a_crash_the_next_run_makes_it(world: World, point: str, monkeypat
 def test_spark_reads_the_view(world: World) -> None:
     assert world.start is not None
     spark = world.start().newSession()
-    for name, value in world.destination.spark_catalog().items():
+    for name, value in world.destination.lifecycle.spark_catalog().items():
         spark.conf.set(name, value)
     world.run("ALTER TABLE t RENAME COLUMN total TO amount", "ALTER TABLE t ADD COLUMN l int[] DEFAULT '{1,2}'")
     world.sync()

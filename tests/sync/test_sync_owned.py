@@ -56,7 +56,7 @@ def test_a_loaded_connection_keeps_its_namespace(make_world: MakeWorld) -> None:
         with pytest.raises(Blocked, match="already loaded into namespace 'shop', which stays") as refused:
             attempt()
         assert "write `namespace: shop`" in refused.value.hint
-    assert world.destination.tables() == [("shop", "t")]
+    assert world.destination.schema.tables() == [("shop", "t")]
     assert world.sync().status == "done"
 
 
@@ -65,7 +65,7 @@ def test_before_its_first_load_it_may_move(make_world: MakeWorld) -> None:
     world.run(TABLE, ROWS)
     world.preview()
     sync(moved(world, "other"), RunScope(), engine=Inline())
-    assert world.destination.tables() == [("other", "t")]
+    assert world.destination.schema.tables() == [("other", "t")]
 
 
 def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
@@ -85,4 +85,4 @@ def test_the_same_name_in_another_lake_is_no_conflict(make_world: MakeWorld) -> 
     lake = IcebergDestination(IcebergConfig("second", str(world.folder / "second")))
     there = replace(world.context, name="other", destination=lake, destination_name="second")
     assert sync(there, RunScope(), engine=Inline()).status == "done"
-    assert lake.read(("shop", "t")).read_all().num_rows == 1
+    assert lake.write.read(("shop", "t")).read_all().num_rows == 1

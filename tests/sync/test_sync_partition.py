@@ -254,7 +254,7 @@ def test_the_steps_as_sql(world: World) -> None:
     world.settings["t"] = TableSettings(partition=("bucket(8, id)", "region"))
     [one] = world.preview().plan.steps
     assert step_from_dict(step_to_dict(one)) == one
-    assert world.destination.ddl([one]) == [
+    assert world.destination.schema.render_ddl([one]) == [
         "ALTER TABLE `shop`.`t` DROP PARTITION FIELD day(`at`);",
         "ALTER TABLE `shop`.`t` ADD PARTITION FIELD bucket(8, `id`);",
     ]
@@ -266,14 +266,14 @@ def test_an_earlier_spec_goes_with_its_last_snapshot_and_its_columns_are_free(wo
     world.settings["t"] = TableSettings()
     synced(world)
     context = replace(world.context, maintenance=Maintenance(max_snapshot_age=0, keep_snapshots=1))
-    assert "an earlier partition spec (region)" in str(world.destination.guards([("shop", "t")]))
+    assert "an earlier partition spec (region)" in str(world.destination.schema.guards([("shop", "t")]))
     [done] = maintain(context, "", Silent(), lambda: None).tables
     assert (done.done.files_before, done.done.rewritten, done.done.files) == (4, 4, 4)
     assert {f.spec_id for f in entries(table(world))} == {0}
     changed(world, "UPDATE t SET note = 'n'")
     [done] = maintain(context, "", Silent(), lambda: None).tables
     assert (done.error, done.done.snapshots > 0, table(world).specs().keys()) == ("", True, {0})
-    assert world.destination.guards([("shop", "t")]) == {}
+    assert world.destination.schema.guards([("shop", "t")]) == {}
     world.policy = preset("allow_all", removed="drop")
     changed(world, "ALTER TABLE t DROP COLUMN region")
     assert "region" not in table(world).schema().column_names

@@ -47,7 +47,7 @@ SPECS = [
 def session(world: World) -> Any:
     assert world.start is not None
     started = world.start().newSession()
-    for name, value in world.destination.spark_catalog().items():
+    for name, value in world.destination.lifecycle.spark_catalog().items():
         started.conf.set(name, value)
     return started
 

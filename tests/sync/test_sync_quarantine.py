@@ -95,7 +95,7 @@ def test_a_refused_row(held: HeldWorld, row: Any, after: Any, inserted: int) -> 
     assert held.rows() == after
     assert held.replay().inserted == 0
     assert held.world.rows("t", "_instep_deleted", deleted=True) == [(False,)] * len(after)
-    state = held.world.destination.state(held.ref)
+    state = held.world.destination.schema.state(held.ref)
     assert state is not None
     assert (state.rows, state.cursor) == (len(after), '{"at":1}'), "the cursor stays where the data is"
 

@@ -51,7 +51,7 @@ def test_the_destination_knows_the_key(paused: World) -> None:
     """Values of a dropped column come back by the key that tells rows apart today."""
     set_key(paused, "id", "v")
     ref = ("shop", "t")
-    assert paused.destination.inspect([ref]).by_ref[ref].key == ("id", "v")
+    assert paused.destination.schema.inspect([ref]).by_ref[ref].key == ("id", "v")
     paused.sync()
     paused.policy = preset("allow_all", removed="drop")
     paused.run("ALTER TABLE t DROP COLUMN w")

@@ -161,7 +161,7 @@ def test_a_wide_table_with_rows_far_apart(make_world: MakeWorld, request: pytest
 def state(world: World) -> Any:
     """What a sync goes on from."""
     ref = destination_ref(world.accepted("t"), world.context.naming)
-    found = world.destination.state(ref)
+    found = world.destination.schema.state(ref)
     assert found is not None
     return found.cursor, found.accepted, world.store.cursors.of("shop"), world.store.accepted.latest("shop")
 

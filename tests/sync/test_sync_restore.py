@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from instep.destinations.facets import Savepoint
+from instep.destinations.base import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
 from instep.model import TableSettings
 from instep.sync.operations.restore import RestorePreview, prepare, restore, savepoints

@@ -322,13 +322,13 @@ def stale_destination(world: World, tables: dict) -> None:  # type: ignore[type-
 
     for name, accepted in tables.items():
         ref = ("shop", name)
-        found = world.destination.inspect([ref]).by_ref[ref]
+        found = world.destination.schema.inspect([ref]).by_ref[ref]
         ids = {c.alias: c.id for c in accepted.columns}
         after = replace(found, id=accepted.id, columns=tuple(replace(c, id=ids.get(c.alias)) for c in found.columns))
         steps = [
             step(ref, RecordIdentity(ref, a, b)) for a, b in zip(found.columns, after.columns, strict=True) if a != b
         ]
-        world.destination.execute(ref, steps, after, Commit("r", 1))
+        world.destination.schema.execute(ref, steps, after, Commit("r", 1))
 
 
 def test_what_failed_runs_staged_is_removed(world: World) -> None:

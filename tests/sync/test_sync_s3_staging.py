@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from instep.destinations.base import Destination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.facets import Destination
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresServerConfig
 from instep.errors import ConnectError
@@ -67,7 +67,7 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_checks_pass_and_leave_nothing(bucket: Bucket, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     for make in (duckdb, postgres):
-        assert [c.detail for c in make(tmp_path, bucket, request).test() if not c.ok] == []
+        assert [c.detail for c in make(tmp_path, bucket, request).lifecycle.test() if not c.ok] == []
         assert bucket.names() == []
 
 
@@ -79,11 +79,11 @@ def test_a_load_that_fails_keeps_its_files(bucket: Bucket, tmp_path: Path, reque
     to = duckdb(tmp_path, bucket, request)
     create(to)
     file = stage(to, REF, [{"id": 1}])
-    to.claim(REF, 5)
+    to.write.claim(REF, 5)
     with pytest.raises(InstepError):
-        to.append(REF, [file], Commit("r1", 4))
+        to.write.append(REF, [file], Commit("r1", 4))
     assert len(bucket.names()) == 1
-    assert to.append(REF, [file], Commit("r1", 5)).inserted == 1
+    assert to.write.append(REF, [file], Commit("r1", 5)).inserted == 1
     assert bucket.names() == []
-    assert to.append(REF, [file], Commit("r1", 5)).inserted == 0, "it is known, though its file is gone"
+    assert to.write.append(REF, [file], Commit("r1", 5)).inserted == 0, "it is known, though its file is gone"
     assert rows_of(to, REF, ["id"]) == [(1,)]

@@ -52,7 +52,7 @@ def test_tables_change_their_names(world: World) -> None:
     assert counts(report, "a") == (1, 0, 0, 0, 0)
     assert [world.rows(t) for t in ("a", "b", "e")] == [[(1, 2)], [(1, 1)], [(1, 3), (2, 5)]]
     assert world.rows_at(("shop", "other__d"), "id", "v") == [(1, 4)]
-    assert sorted(world.destination.tables()) == [("shop", t) for t in ("a", "b", "e", "other__d")]
+    assert sorted(world.destination.schema.tables()) == [("shop", t) for t in ("a", "b", "e", "other__d")]
     assert world.differing() == {}
 
 

@@ -62,7 +62,7 @@ def test_it_goes_when_its_time_is_over(dropped: World, monkeypatch: pytest.Monke
 def test_a_late_run_lets_nothing_go(dropped: World, monkeypatch: pytest.MonkeyPatch) -> None:
     later = now_ms() + 8 * DAY_MS
     monkeypatch.setattr(iceberg_undo, "now_ms", lambda: later)
-    dropped.destination.claim(("shop", "t"), last(dropped).fence + 1)
+    dropped.destination.write.claim(("shop", "t"), last(dropped).fence + 1)
     forget_dropped(dropped.context, replace(last(dropped), started=last(dropped).started + timedelta(days=1)))
     assert len(refs(dropped)) == 1
 

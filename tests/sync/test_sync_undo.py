@@ -163,7 +163,7 @@ def test_a_widening_goes_back_while_every_value_fits(world: World) -> None:
     world.run("ALTER TABLE t ALTER COLUMN a TYPE bigint", "INSERT INTO t VALUES (3, 12, 22)")
     world.sync()
     undone(world, "column public.t.a widened from int32 to int64")
-    assert str(world.destination.inspect([("shop", "t")]).tables[0].by_name["a"].type) == "int32"
+    assert str(world.destination.schema.inspect([("shop", "t")]).tables[0].by_name["a"].type) == "int32"
     assert world.rows("t") == [(1, 10, 20), (2, 11, 21), (3, 12, 22)]
     world.run("INSERT INTO t VALUES (4, 5000000000, 23)", "UPDATE t SET b = 0 WHERE id = 1")
     for _ in range(2):

@@ -53,7 +53,7 @@ def test_others_differ_by_them(make_world: MakeWorld) -> None:
 def twin(world: World, *rows: dict[str, object]) -> None:
     """Adds rows at the destination, as somebody else would."""
     ref = destination_ref(world.accepted("t"), world.context.naming)
-    world.destination.append(ref, [stage(world.destination, ref, rows)], Commit("twin", 100))
+    world.destination.write.append(ref, [stage(world.destination, ref, rows)], Commit("twin", 100))
 
 
 TWINS = "in more rows on one side than on the other"

@@ -57,8 +57,8 @@ def _differences(world: World, cases: Sequence[Case], shown: Shown, at: str) -> 
     """Each cell that is neither equal, nor held as its case says."""
     table = world.accepted("t")
     ref = destination_ref(table, world.context.naming)
-    rows = {row["id"]: row for row in world.destination.read(ref).read_all().to_pylist()}
-    target = world.destination.target(ref)
+    rows = {row["id"]: row for row in world.destination.write.read(ref).read_all().to_pylist()}
+    target = world.destination.write.target(ref)
     held = {(json.loads(e.key)["id"], e.column): e for e in read_entries(target.quarantine, target.io).entries}
     wrong = []
     for (row, number), text in shown.items():

@@ -29,7 +29,7 @@ def test_versions_of_every_type(connect: Connect, source: str, destination: str)
         world.run(*statements)
         assert [(t.status, t.error) for t in world.sync().tables] == [("done", "")]
     names = [c.alias for c in world.accepted("t").columns if c.name != "v"]
-    found = world.destination.read(("shop", "t")).read_all().to_pylist()
+    found = world.destination.write.read(("shop", "t")).read_all().to_pylist()
     by_key: dict[int, list[list[str]]] = {}
     for row in found:
         by_key.setdefault(row["id"], []).append([repr(row[n]) for n in names])

@@ -57,8 +57,8 @@ def _wrong(world: World, server: psycopg.Connection) -> list[str]:
     rows = server.execute(query.encode()).fetchall()
     table = world.accepted("t")
     ref = destination_ref(table, world.context.naming)
-    there = {row["id"]: row for row in world.destination.read(ref).read_all().to_pylist()}
-    target = world.destination.target(ref)
+    there = {row["id"]: row for row in world.destination.write.read(ref).read_all().to_pylist()}
+    target = world.destination.write.target(ref)
     held = {(json.loads(e.key)["id"], e.column): e for e in read_entries(target.quarantine, target.io).entries}
     kinds = [table.by_name[f"c{n}"].type for n in range(len(CASES))]
     cells = [(row, n, text) for row, *texts in rows for n, text in enumerate(texts)]

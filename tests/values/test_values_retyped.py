@@ -90,9 +90,9 @@ class Matrix:
     def _wrong(self, name: str, old: str, news: tuple[str, ...]) -> Iterator[str]:
         table = self.world.accepted(name)
         ref = destination_ref(table, self.world.context.naming)
-        [stored] = self.world.destination.inspect([ref]).tables
-        rows = {r["id"]: r for r in self.world.destination.read(ref).read_all().to_pylist()}
-        target = self.world.destination.target(ref)
+        [stored] = self.world.destination.schema.inspect([ref]).tables
+        rows = {r["id"]: r for r in self.world.destination.write.read(ref).read_all().to_pylist()}
+        target = self.world.destination.write.target(ref)
         held: dict[tuple[int, str], list[str]] = {}
         for entry in read_entries(target.quarantine, target.io).entries:
             held.setdefault((int(json.loads(entry.key)["id"]), entry.column), []).append(entry.original or "")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from instep.control.identity import Identity
     from instep.control.resources.resources import Resources
-    from instep.destinations.base import Destination
+    from instep.destinations.facets import Destination
     from instep.monitoring.lineage import Lineage
     from instep.monitoring.traces import TraceExporter
     from instep.notify.channel import Channel
@@ -367,7 +367,7 @@ class App:
             master=settings["master"],
             remote=settings["remote"] or None,
             driver_memory=settings["driver_memory"],
-            conf={**(destination.spark_catalog() if destination else {}), **settings["conf"]},
+            conf={**(destination.lifecycle.spark_catalog() if destination else {}), **settings["conf"]},
         )
 
     @property
@@ -381,7 +381,7 @@ class App:
 
         settings = self._spark(None)
         for name in self.project.model.destinations:
-            settings = replace(settings, conf={**self.destination(name).spark_catalog(), **settings.conf})
+            settings = replace(settings, conf={**self.destination(name).lifecycle.spark_catalog(), **settings.conf})
         return start_settings(settings)
 
     def engine(self, connection: str) -> Engine:

@@ -14,7 +14,7 @@ from instep.errors import ProjectError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.destinations.base import Destination
+    from instep.destinations.facets import Destination
     from instep.egress.guard import EgressGuard
     from instep.notify.channel import Channel
     from instep.project.project import Project, Settings
@@ -84,13 +84,12 @@ def source(
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:
     """Return the cluster that a connection's program runs on; None for this machine."""
-    from instep.destinations.base import SharesStorage
     from instep.sources.connector.cluster.runner import cluster_of
     from instep.stage.files.place import StorageFolder
 
     if not project.works_elsewhere:
         return None
-    room = into.room() if isinstance(into, SharesStorage) else None
+    room = into.lifecycle.shared_storage()
     own = room and StorageFolder(room.child(quote(connection, safe="")), room.io)
     return cluster_of(start, own, connection)
 

@@ -1,4 +1,4 @@
-"""What every destination can do. One contract suite (tests/contract/test_destination.py) runs over all.
+"""The records that go in and out of a destination. What it can do with them is said in `destinations.facets`.
 
 Destination tables are named by (namespace, name). A destination records beside each column the source id
 and source name that it came from, in the same commit as the schema, so that `inspect` pairs by identity and
@@ -7,20 +7,16 @@ an interrupted schema change is recognised as done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from instep.model import Check
-from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import DataType
-from instep.schema.planning.guard import Guards
-from instep.schema.planning.hazard import Capabilities
-from instep.schema.planning.plan import Step
-from instep.stage.files.place import StorageFolder
+from instep.schema.maintenance import Maintenance
 from instep.stage.partition import Partitioning
 from instep.stage.spec import StagedFile
 
@@ -226,205 +222,87 @@ class Filled:
     whole: bool = True
 
 
-@runtime_checkable
-class Fills(Protocol):
-    """A destination that can bring values into rows that it has, without taking them out."""
+@dataclass(frozen=True)
+class Layout:
+    """A table's files, from metadata alone: data files and their bytes, delete files, snapshots that are kept, when it
+    was maintained last. None: the destination does not tell."""
 
-    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-        """Return what filling these columns touches, from metadata alone."""
-        ...
-
-    def fill(
-        self,
-        session: SparkSession | None,
-        ref: Ref,
-        fill: Fill,
-        commit: Commit,
-        told: Callable[[int, int], None],
-        go_on: Callable[[], bool],
-    ) -> Filled:
-        """Rows with NULL in a column get its value; a value that is there is never replaced. In several commits:
-        `told` hears rows and bytes written so far, `go_on` is asked after each that
-        changed something. Without a session it is done in this process. Cursor and accepted fingerprint stay."""
-        ...
+    files: int | None = None
+    bytes: int | None = None
+    deletes: int | None = None
+    snapshots: int | None = None
+    maintained: datetime | None = None
 
 
-class Destination(Protocol):
+@dataclass(frozen=True)
+class Maintained:
+    """What maintaining a table did, or would do: its files, delete files, bytes and manifests before and after.
+    `rewritten`: data files that were put together; `bytes_rewritten`: of them. `snapshots` that were expired,
+    `removed` files that went with them, `orphans` and their bytes. `notes` say what was left and why."""
+
+    files_before: int = 0
+    files: int = 0
+    bytes_before: int = 0
+    bytes: int = 0
+    deletes_before: int = 0
+    deletes: int = 0
+    manifests_before: int = 0
+    manifests: int = 0
+    rewritten: int = 0
+    bytes_rewritten: int = 0
+    snapshots: int = 0
+    removed: int = 0
+    orphans: int = 0
+    orphan_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
     @property
-    def kind(self) -> str: ...
-
-    @property
-    def quarantine_days(self) -> int:
-        """How long held values are kept after they were held last; 0: for ever."""
-        ...
-
-    @property
-    def capabilities(self) -> Capabilities: ...
-
-    def spark_catalog(self) -> Mapping[str, str]:
-        """Return the Spark configuration under which Spark reaches it; without credentials."""
-        ...
-
-    def test(self) -> list[Check]:
-        """Creates, writes, alters and drops a scratch table."""
-        ...
-
-    def tables(self) -> list[Ref]:
-        """Return all tables that are ours."""
-        ...
-
-    def inspect(self, refs: Iterable[Ref]) -> Catalog:
-        """Return the tables among `refs` that exist, as they are; `Column.id` and `Table.id` are the recorded source
-        ids, `Column.alias` the recorded source name. A table that is not ours raises DestinationError."""
-        ...
-
-    def foreign(self, refs: Iterable[Ref]) -> Mapping[Ref, str]:
-        """Return the tables among `refs` that exist and are not ours, and what to tell people about them."""
-        ...
-
-    def claim(self, ref: Ref, fence: int) -> None:
-        """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
-        ...
-
-    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        """Deletes what these runs (their fences by id), which are over, wrote for a claimed table and never
-        committed."""
-        ...
-
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-        """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
-        drop."""
-        ...
-
-    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
-        """A dropped table comes back under its name, with its rows; nothing if it is back already."""
-        ...
-
-    def dropped(self, ref: Ref, source_id: str | None) -> bool:
-        """Return whether the table of this name and source id was dropped and is still kept, or is back."""
-        ...
-
-    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """What of a dropped column can come back."""
-        ...
-
-    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
-        """Rows that lack a value of a column that came back get it by key, as it was before the drop; returns how
-        many. Nothing for a table without a key."""
-        ...
-
-    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-        """The values of a column that do not fit `kind`; reads that column."""
-        ...
-
-    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
-        """Casts the values of a column in the first `rows` rows to `kind` and back; reads that column and the key
-        columns only, and no more files than hold these rows."""
-        ...
-
-    def target(self, ref: Ref) -> StagingTarget: ...
-
-    def state(self, ref: Ref) -> LoadState | None: ...
-
-    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
-        """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""
-        ...
-
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome: ...
-
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-        """Readers see the old rows or the new ones."""
-        ...
-
-    def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> LoadOutcome:
-        """Without `spark`, a merge that only Spark can do raises DestinationError."""
-        ...
-
-    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
-        """Return the rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted
-        ones included. Raises DestinationError for a table that holds no rows yet."""
-        ...
-
-    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
-        ...
-
-    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """Return the table's rows as Arrow; soft-deleted rows included."""
-        ...
-
-    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
-        """Return at most so many rows as `read` has them, in no order; no more is read and held than they take."""
-        ...
+    def something(self) -> bool:
+        """Whether anything was done."""
+        merged = self.manifests < self.manifests_before
+        return bool(self.rewritten or self.snapshots or self.removed or self.orphans or merged)
 
 
-@runtime_checkable
-class OnDisk(Protocol):
-    """A destination of files that this machine may have no right to write."""
-
-    def check_writable(self) -> None:
-        """Raise ConnectError that names the place and the cause if it may not be written; write nothing."""
-        ...
+def _no_session() -> None:
+    return None
 
 
-@runtime_checkable
-class Opens(Protocol):
-    """A destination that is open only while something is done with it."""
-
-    def kept_open(self) -> AbstractContextManager[None]:
-        """Opened once for all that is done until the end; others may have to wait for it."""
-        ...
+def _always() -> bool:
+    return True
 
 
-@runtime_checkable
-class DefersCreate(Protocol):
-    """A destination whose new tables can appear together with their first rows."""
+@dataclass(frozen=True)
+class Upkeep:
+    """One table's maintenance. `run` names whose it is, commits are made under `fence`. `live`: when the oldest run
+    that is alive began (milliseconds since 1970, None: there is none); no file that is younger is an orphan. `deep`:
+    orphans are looked for. `moving`: files under an earlier partition spec are written again. `session` is asked for
+    when there is much to write; `go_on` between commits."""
 
-    def born_with_rows(self) -> AbstractContextManager[None]:
-        """Within it a table that is made is known to this process alone until rows are committed to it; at its end
-        those that got none are made as they are. Nothing of them is there if it ends in an error."""
-        ...
-
-
-@runtime_checkable
-class Guarded(Protocol):
-    """A destination whose tables have a layout of their own that stands on columns."""
-
-    def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
-        """Return the columns of those of `refs` that exist on which something stands, from metadata alone."""
-        ...
-
-
-@runtime_checkable
-class RendersDdl(Protocol):
-    """A destination whose steps can be written as SQL."""
-
-    def ddl(self, steps: Sequence[Step]) -> Sequence[str]:
-        """Statements that a person would write for these steps, in order; to read, never executed."""
-        ...
+    how: Maintenance
+    run: str
+    fence: int
+    live: int | None = None
+    deep: bool = True
+    dry_run: bool = False
+    moving: bool = False
+    session: Callable[[], SparkSession | None] = field(default=_no_session, repr=False)
+    told: Callable[[int, int], None] = field(default=lambda rows, size: None, repr=False)
+    go_on: Callable[[], bool] = field(default=_always, repr=False)
 
 
-@runtime_checkable
-class SharesStorage(Protocol):
-    """A destination with room for files that belong to a connection and to no table."""
+@dataclass(frozen=True)
+class Savepoint:
+    """The table as it was from `at` on, known by its snapshot's `id`. `run` made it ("" if it was not one of ours), and
+    `cursor` is what it recorded ("" for none: the whole table is read). `rows`: about how many. `later`: the table's
+    columns that came after it, which have no value in it. `why_not`: why the table cannot be put back to it. `made`:
+    when its rows were written, which was before `at` if the table was put back to it."""
 
-    def room(self) -> StorageFolder | None:
-        """A folder that machines which write tables' files reach as well; it may not be there yet. None where only
-        the tables' own places are known."""
-        ...
-
-
-@runtime_checkable
-class Keeps(Protocol):
-    """A destination that can keep a table as it is under another name, without writing its rows again."""
-
-    def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
-        """A claimed table's rows stay readable at `place` as they are now, whatever becomes of the table; returns how
-        many, None (and no copy) if there are none. Nothing if that copy is there; Conflict if the name is taken."""
-        ...
-
-    def purge(self, place: Ref, fence: int) -> None:
-        """Deletes a copy that `keep` made; nothing if it is gone. DestinationError for any other table."""
-        ...
+    id: int
+    at: datetime
+    run: str
+    rows: int
+    cursor: str
+    current: bool = False
+    later: tuple[str, ...] = ()
+    why_not: str = ""
+    made: datetime | None = None

@@ -1,99 +1,339 @@
-"""Keeping tables fast and small; for destinations that do not do it by themselves."""
+"""What every destination can do, facet by facet. One contract suite (tests/contract/test_destination.py) runs over all.
+
+A facet that a destination does not have is None.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
-from instep.destinations.base import Commit, Ref
+import pyarrow as pa
+
+from instep.destinations.base import (
+    CastSample,
+    Commit,
+    Fill,
+    Filled,
+    FillSize,
+    InvalidValueCount,
+    Layout,
+    LoadOutcome,
+    LoadState,
+    Maintained,
+    Merge,
+    Ref,
+    RowLookup,
+    RowUpdate,
+    Savepoint,
+    StagingTarget,
+    TableSize,
+    UndropReport,
+    Upkeep,
+)
+from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.shared import SharedTable
+from instep.model import Check
+from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.layout import TableLayout
 from instep.schema.catalog.partition import PartitionTerm
 from instep.schema.catalog.types import DataType
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.aliases import View
+from instep.schema.planning.guard import Guards
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.plan import Step
+from instep.stage.files.place import StorageFolder
+from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A table's files, from metadata alone: data files and their bytes, delete files, snapshots that are kept, when it
-    was maintained last. None: the destination does not tell."""
-
-    files: int | None = None
-    bytes: int | None = None
-    deletes: int | None = None
-    snapshots: int | None = None
-    maintained: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Maintained:
-    """What maintaining a table did, or would do: its files, delete files, bytes and manifests before and after.
-    `rewritten`: data files that were put together; `bytes_rewritten`: of them. `snapshots` that were expired,
-    `removed` files that went with them, `orphans` and their bytes. `notes` say what was left and why."""
-
-    files_before: int = 0
-    files: int = 0
-    bytes_before: int = 0
-    bytes: int = 0
-    deletes_before: int = 0
-    deletes: int = 0
-    manifests_before: int = 0
-    manifests: int = 0
-    rewritten: int = 0
-    bytes_rewritten: int = 0
-    snapshots: int = 0
-    removed: int = 0
-    orphans: int = 0
-    orphan_bytes: int = 0
-    notes: tuple[str, ...] = ()
+class Destination(Protocol):
+    """A destination as one connection has it."""
 
     @property
-    def something(self) -> bool:
-        """Whether anything was done."""
-        merged = self.manifests < self.manifests_before
-        return bool(self.rewritten or self.snapshots or self.removed or self.orphans or merged)
-
-
-def _no_session() -> None:
-    return None
-
-
-def _always() -> bool:
-    return True
-
-
-@dataclass(frozen=True)
-class Upkeep:
-    """One table's maintenance. `run` names whose it is, commits are made under `fence`. `live`: when the oldest run
-    that is alive began (milliseconds since 1970, None: there is none); no file that is younger is an orphan. `deep`:
-    orphans are looked for. `moving`: files under an earlier partition spec are written again. `session` is asked for
-    when there is much to write; `go_on` between commits."""
-
-    how: Maintenance
-    run: str
-    fence: int
-    live: int | None = None
-    deep: bool = True
-    dry_run: bool = False
-    moving: bool = False
-    session: Callable[[], SparkSession | None] = field(default=_no_session, repr=False)
-    told: Callable[[int, int], None] = field(default=lambda rows, size: None, repr=False)
-    go_on: Callable[[], bool] = field(default=_always, repr=False)
-
-
-@runtime_checkable
-class Maintains(Protocol):
-    """A destination whose tables need maintenance."""
+    def kind(self) -> str: ...
 
     @property
-    def maintenance(self) -> tuple[str, ...]:
-        """What it consists of, for people."""
+    def quarantine_days(self) -> int:
+        """How long held values are kept after they were held last; 0: for ever."""
         ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def schema(self) -> SchemaFacet: ...
+
+    @property
+    def write(self) -> WriteFacet: ...
+
+    @property
+    def lifecycle(self) -> LifecycleFacet: ...
+
+    @property
+    def maintenance(self) -> MaintenanceFacet | None:
+        """None: its tables need none, or look after themselves."""
+        ...
+
+    @property
+    def views(self) -> ViewsFacet | None: ...
+
+    @property
+    def sharing(self) -> SharingFacet | None:
+        """None: its tables have the rows of one connection each, or it is a shard's already."""
+        ...
+
+    @property
+    def shard(self) -> ShardFacet | None:
+        """None: the connection has its tables for itself."""
+        ...
+
+
+class SchemaFacet(Protocol):
+    """Tables as their metadata describes them, and what changes them."""
+
+    @property
+    def layouts(self) -> LayoutsFacet | None:
+        """None: settings cannot say how its tables are laid out."""
+        ...
+
+    def tables(self) -> list[Ref]:
+        """Return all tables that are ours."""
+        ...
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        """Return the tables among `refs` that exist, as they are; `Column.id` and `Table.id` are the recorded source
+        ids, `Column.alias` the recorded source name. A table that is not ours raises DestinationError."""
+        ...
+
+    def foreign(self, refs: Iterable[Ref]) -> Mapping[Ref, str]:
+        """Return the tables among `refs` that exist and are not ours, and what to tell people about them."""
+        ...
+
+    def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
+        """Return the columns of those of `refs` that exist on which something stands, from metadata alone."""
+        ...
+
+    def state(self, ref: Ref) -> LoadState | None: ...
+
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""
+        ...
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
+        drop."""
+        ...
+
+    def render_ddl(self, steps: Sequence[Step]) -> Sequence[str]:
+        """Return statements that a person would write for these steps, in order; to read, never executed. None where
+        a step is not what becomes of the table."""
+        ...
+
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """A dropped table comes back under its name, with its rows; nothing if it is back already."""
+        ...
+
+
+class LayoutsFacet(Protocol):
+    """Partitions that settings may say. Other ones are given to a table that has rows when it is loaded whole."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether settings may say properties and an order of rows as well, all of which can change at any time."""
+        ...
+
+    def recorded(self, refs: Iterable[Ref]) -> Mapping[Ref, TableLayout]:
+        """Of those of `refs` that exist and wait for no new generation, what was set by settings and is there, or comes
+        with the next whole load."""
+        ...
+
+    def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
+        """Why a column of this type cannot be partitioned so; "" if it can."""
+        ...
+
+    def property_fault(self, name: str) -> str:
+        """Why settings cannot set a property; "" if they can."""
+        ...
+
+
+class WriteFacet(Protocol):
+    """Rows: those of runs, and those of people who put something right."""
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
+        ...
+
+    def target(self, ref: Ref) -> StagingTarget: ...
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome: ...
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """Readers see the old rows or the new ones."""
+        ...
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    ) -> LoadOutcome:
+        """Without `spark`, a merge that only Spark can do raises DestinationError."""
+        ...
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        """Return what filling these columns touches, from metadata alone."""
+        ...
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        work: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """Rows with NULL in a column get its value; a value that is there is never replaced. In several commits:
+        `told` hears rows and bytes written so far, `go_on` is asked after each that
+        changed something. Without a session it is done in this process. Cursor and accepted fingerprint stay."""
+        ...
+
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        """Rows with NULL in one of these columns (by destination name) get the value that their object in the column
+        `extra` has, which leaves the object; a value that is there stays, and so does the object then. Soft-deleted
+        rows too. In commits of their own, cursor and accepted fingerprint stay; Conflict if the table moves meanwhile:
+        what is committed by then stays."""
+        ...
+
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+        """Rows that lack a value of a column that came back get it by key, as it was before the drop; returns how
+        many. Nothing for a table without a key, and where a dropped column keeps its values in the table."""
+        ...
+
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        """Return the rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted
+        ones included. Raises DestinationError for a table that holds no rows yet."""
+        ...
+
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since,
+        Fenced if a later run has claimed it."""
+        ...
+
+    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """Return the table's rows as Arrow; soft-deleted rows included."""
+        ...
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        """Return at most so many rows as `read` has them, in no order; no more is read and held than they take."""
+        ...
+
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        """The values of a column that do not fit `kind`; reads that column."""
+        ...
+
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        """Casts the values of a column in the first rows to `kind` and back; reads that column and the key columns
+        only, and no more files than hold these rows."""
+        ...
+
+
+class LifecycleFacet(Protocol):
+    """The destination itself, and what it keeps beside the tables: by runs that are over, of what was dropped."""
+
+    @property
+    def session(self) -> Callable[[], AbstractContextManager[None]] | None:
+        """Opens it once for all that is done until the end; others may have to wait for it. None: it is always open."""
+        ...
+
+    @property
+    def vacuum(self) -> Callable[[bool], tuple[int, int]] | None:
+        """Gives back space that can be given back; bytes before and after (dry run: twice the same). None: it does not
+        keep the space of what was deleted."""
+        ...
+
+    @property
+    def clones(self) -> ClonesFacet | None: ...
+
+    @property
+    def savepoints(self) -> SavepointsFacet | None: ...
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """Return the Spark configuration under which Spark reaches it; without credentials. Empty: Spark only writes
+        the staged files."""
+        ...
+
+    def test(self) -> list[Check]:
+        """Creates, writes, alters and drops a scratch table."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raise ConnectError that names the place and the cause if this machine may not write it; write nothing."""
+        ...
+
+    def deferred_create(self) -> AbstractContextManager[None]:
+        """Within it a table that is made is known to this process alone until rows are committed to it, where the
+        destination can do that; at its end those that got none are made as they are. Nothing of them is there if it
+        ends in an error."""
+        ...
+
+    def shared_storage(self) -> StorageFolder | None:
+        """A folder, for files of a connection that belong to no table, that machines which write tables' files reach as
+        well; it may not be there yet. None where only the tables' own places are known."""
+        ...
+
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        """Deletes what these runs (their fences by id), which are over, wrote for a claimed table and never
+        committed."""
+        ...
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        """Return whether the table of this name and source id was dropped and is still kept, or is back."""
+        ...
+
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        """What of a dropped column can come back."""
+        ...
+
+    def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        """Lets go of what these tables keep, and of all dropped tables, whose time is over; answers their names."""
+        ...
+
+
+class ClonesFacet(Protocol):
+    """Tables as they are, kept under another name without the source."""
+
+    def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        """A claimed table's rows stay readable at `place` as they are now, whatever becomes of the table; returns how
+        many, None (and no copy) if there are none. Nothing if that copy is there; Conflict if the name is taken."""
+        ...
+
+    def purge_clone(self, place: Ref, fence: int) -> None:
+        """Deletes a copy that `clone_table` made; nothing if it is gone. DestinationError for any other table."""
+        ...
+
+
+class SavepointsFacet(Protocol):
+    """Tables that can be put back."""
+
+    def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
+        """Newest first. Raises DestinationError for a table that is not there or not ours."""
+        ...
+
+    def rows_at(self, ref: Ref, snapshot: int) -> int:
+        """Exact number of rows of a savepoint; soft-deleted ones included. DestinationError if its files are gone."""
+        ...
+
+    def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
+        """Puts the rows back to a savepoint that has `rows`, in one commit; columns stay as they are, the snapshot
+        before stays readable for undoing. Conflict if the table stands on another snapshot than `base`."""
+        ...
+
+
+class MaintenanceFacet(Protocol):
+    """Keeping tables fast and small."""
 
     def layout(self, ref: Ref) -> Layout:
         """DestinationError for a table that is not there or not ours."""
@@ -113,103 +353,62 @@ class Maintains(Protocol):
         ...
 
 
-@runtime_checkable
-class Vacuums(Protocol):
-    """A destination that is one file, which keeps the space of what was deleted."""
-
-    def vacuum(self, *, dry_run: bool) -> tuple[int, int]:
-        """Gives back what can be given back; bytes before and after (dry run: twice the same)."""
-        ...
-
-
-@dataclass(frozen=True)
-class Savepoint:
-    """The table as it was from `at` on, known by its snapshot's `id`. `run` made it ("" if it was not one of ours), and
-    `cursor` is what it recorded ("" for none: the whole table is read). `rows`: about how many. `later`: the table's
-    columns that came after it, which have no value in it. `why_not`: why the table cannot be put back to it. `made`:
-    when its rows were written, which was before `at` if the table was put back to it."""
-
-    id: int
-    at: datetime
-    run: str
-    rows: int
-    cursor: str
-    current: bool = False
-    later: tuple[str, ...] = ()
-    why_not: str = ""
-    made: datetime | None = None
-
-
-@runtime_checkable
-class HasSavepoints(Protocol):
-    """A destination whose tables can be put back."""
-
-    def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
-        """Newest first. Raises DestinationError for a table that is not there or not ours."""
-        ...
-
-    def rows_at(self, ref: Ref, snapshot: int) -> int:
-        """Exact number of rows of a savepoint; soft-deleted ones included. DestinationError if its files are gone."""
-        ...
-
-    def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        """Puts the rows back to a savepoint that has `rows`, in one commit; columns stay as they are, the snapshot
-        before stays readable for undoing. Conflict if the table stands on another snapshot than `base`."""
-        ...
-
-
-@runtime_checkable
-class KeepsDropped(Protocol):
-    """A destination that keeps for some time what was dropped, so that it can be taken back."""
-
-    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Lets go of what these tables keep, and of all dropped tables, whose time is over; answers their names."""
-        ...
-
-
-@runtime_checkable
-class HoldsViews(Protocol):
-    """A destination with views of ours. What alters a table there changes its views in step."""
+class ViewsFacet(Protocol):
+    """Views of ours. What alters a table changes its views in step."""
 
     @property
-    def why_no_views(self) -> str:
+    def why_none(self) -> str:
         """Why this destination's catalog cannot hold views; "" if it can."""
         ...
 
-    def views(self) -> Mapping[Ref, View]:
+    def all(self) -> Mapping[Ref, View]:
         """Return all that are ours."""
         ...
 
-    def put_view(self, view: View, fence: int) -> None:
+    def put(self, view: View, fence: int) -> None:
         """Makes a view of a claimed table, or changes it where it differs, by the table's columns as they are now;
         those that the table has not are left out. Conflict if the name is taken by what is not ours, Fenced if a later
         run has claimed the table."""
         ...
 
-    def drop_view(self, ref: Ref) -> None:
+    def drop(self, ref: Ref) -> None:
         """Nothing if there is no view of ours of this name."""
         ...
 
 
-@runtime_checkable
-class Partitions(Protocol):
-    """A destination whose tables have partitions that settings may say. One that is no more than that gives other ones
-    to a table that has rows when it is loaded whole."""
+class SharingFacet(Protocol):
+    """Several connections' rows in one table."""
 
-    def layouts(self, refs: Iterable[Ref]) -> Mapping[Ref, TableLayout]:
-        """Of those of `refs` that exist and wait for no new generation, what was set by settings and is there, or comes
-        with the next whole load."""
+    @property
+    def why_none(self) -> str:
+        """What of its settings is in the way, in a sentence for people; "" if nothing is."""
         ...
 
-    def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
-        """Why a column of this type cannot be partitioned so; "" if it can."""
+    @property
+    def layouts(self) -> bool:
+        """Whether shared tables have properties, an order and partitions: those that one of their shards said last."""
+        ...
+
+    def part(self, shard: str) -> Destination:
+        """Return the same destination, as one shard loads and reads it: only rows and columns of its own, and what is
+        recorded of them. Tables that the shard does not have are not there."""
+        ...
+
+    def whole(self, ref: Ref) -> SharedTable | None:
+        """A table with its shards (none: it is not shared); None if it is not there."""
         ...
 
 
-@runtime_checkable
-class LaidOut(Partitions, Protocol):
-    """One whose tables have properties and an order of rows as well, all of which can change at any time."""
+class ShardFacet(Protocol):
+    """What a connection has to know of the others that share its tables."""
 
-    def property_fault(self, name: str) -> str:
-        """Why settings cannot set a property; "" if they can."""
+    @property
+    def name(self) -> str: ...
+
+    def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
+        """Why these steps cannot be taken while others share the table; "" if they can."""
+        ...
+
+    def remarks(self, steps: Sequence[Step]) -> list[str]:
+        """Return which of the columns that these steps name the other shards lack, in sentences for people."""
         ...

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from instep.destinations.base import Commit, Ref
 from instep.destinations.sql.arrow import plain_type
 from instep.schema.catalog.types import DataType
 from instep.stage.conform import digest, hashed
@@ -57,15 +56,3 @@ class Promoted:
 
     rows: int = 0
     invalid_values: int = 0
-
-
-@runtime_checkable
-class Promotes(Protocol):
-    """A destination that can bring kept values into columns."""
-
-    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
-        """Rows with NULL in one of these columns (by destination name) get the value that their object in the column
-        `extra` has, which leaves the object; a value that is there stays, and so does the object then. Soft-deleted
-        rows too. In commits of their own, cursor and accepted fingerprint stay; Conflict if the table moves meanwhile:
-        what is committed by then stays."""
-        ...

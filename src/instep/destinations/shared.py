@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TypeVar
 
 import pyarrow as pa
 
-from instep.destinations.base import Destination, LoadState, Ref
-from instep.errors import Conflict, DestinationError
+from instep.destinations.base import LoadState, Ref
+from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.catalog.catalog import Table
-from instep.schema.planning.step import Step
 from instep.stage.field_metadata import with_value
+
+TRIES = 20
+"""How often a commit is made again because another shard was faster."""
+
+T = TypeVar("T")
 
 
 class Reshaped(Conflict):
@@ -61,49 +67,27 @@ class SharedTable:
     shape: int
 
 
-@runtime_checkable
-class Shares(Protocol):
-    """A destination that can hold several connections' rows in one table."""
-
-    def part(self, shard: str) -> Destination:
-        """Return the same destination, as one shard loads and reads it: only rows and columns of its own, and what is
-        recorded of them. Tables that the shard does not have are not there."""
-        ...
-
-    def whole(self, ref: Ref) -> SharedTable | None:
-        """A table with its shards (none: it is not shared); None if it is not there."""
-        ...
-
-
-@runtime_checkable
-class SharesSome(Protocol):
-    """A destination that shares tables in some of its settings only."""
-
-    @property
-    def why_no_shards(self) -> str:
-        """What is in the way, in a sentence for people; "" if nothing is."""
-        ...
+def landed(attempt: Callable[[], T]) -> T:
+    """A commit that other shards were in the way of is made again: none of them touches its rows. What another schema
+    was planned from is not."""
+    for number in range(1, TRIES + 1):
+        try:
+            return attempt()
+        except Conflict as error:
+            if number == TRIES or isinstance(error, Fenced | Reshaped):
+                raise
+        wait(number)
+    raise AssertionError("the last attempt answers or raises")
 
 
-@runtime_checkable
-class SharesLayouts(Protocol):
-    """One whose shared tables have properties, an order and partitions: those that one of their shards said last."""
-
-    @property
-    def shares_layouts(self) -> bool: ...
+def wait(number: int) -> None:
+    """Lets others commit, who may be many: up to a second, the longer the more often one was too late."""
+    time.sleep(random.uniform(0, min(2**number / 200, 1.0)))
 
 
-@runtime_checkable
-class Shared(Protocol):
-    """A destination as one connection has it that shares its tables with others."""
-
-    @property
-    def shard(self) -> str: ...
-
-    def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
-        """Why these steps cannot be taken while others share the table; "" if they can."""
-        ...
-
-    def remarks(self, steps: Sequence[Step]) -> list[str]:
-        """Return which of the columns that these steps name the other shards lack, in sentences for people."""
-        ...
+def alone(ref: Ref) -> DestinationError:
+    """What is said of a table that one connection has for itself."""
+    return DestinationError(
+        f"table {'.'.join(ref)} belongs to one connection alone and is not shared",
+        hint="choose another namespace for the connections with a `shard`",
+    )

@@ -186,7 +186,7 @@ def reached(app: App, connection: str | None = None) -> Iterator[Finding]:
     for source in dict.fromkeys(app.project.source_of(name) for name in names):
         yield from _tests(f"source {source}", lambda source=source: app.source(source).test())  # type: ignore[misc]
     for destination in dict.fromkeys(app.project.destination_of(name) for name in names):
-        look = lambda destination=destination: app.destination(destination).test()  # noqa: E731
+        look = lambda destination=destination: app.destination(destination).lifecycle.test()  # noqa: E731
         yield from _tests(f"destination {destination}", look)
 
 

@@ -23,10 +23,9 @@ DdlLine = tuple[str, str]
 
 def ddl_of(app: App, connection: str, found: PlanPreview) -> list[str]:
     """Return the statements of a plan; none for a destination without SQL."""
-    from instep.destinations.base import RendersDdl
 
     destination = app.destination(app.project.destination_of(connection))
-    return list(destination.ddl(found.plan.steps)) if isinstance(destination, RendersDdl) else []
+    return list(destination.schema.render_ddl(found.plan.steps))
 
 
 def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:

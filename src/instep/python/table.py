@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend, Ref
     from instep.control.backfills import Cancelled
     from instep.control.object_history import HistoryEntry
-    from instep.destinations.facets import Savepoint
+    from instep.destinations.base import Savepoint
     from instep.operations.spec import Request
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from instep.crash import crashpoint
-from instep.destinations.facets import HoldsViews
+from instep.destinations.facets import ViewsFacet
 from instep.errors import DestinationError, Fenced, InstepError
 from instep.events import Event, OldNameEnded, OldNameKept
 from instep.model import Run
@@ -25,8 +25,8 @@ NONE: Mapping[int, str] = {}
 
 def why_none(context: SyncContext) -> str:
     """Why the destination can show no old names; "" if it can."""
-    if isinstance(context.destination, HoldsViews):
-        return context.destination.why_no_views
+    if (shown := context.destination.views) is not None:
+        return shown.why_none
     return f"no views are kept in a {context.destination.kind} destination"
 
 
@@ -57,13 +57,14 @@ def _until(context: SyncContext, table: Table, now: datetime) -> datetime:
 
 def make_room(context: SyncContext, made: Plan) -> None:
     """Before a plan is carried out: a name that a table is to have is not kept for an old one."""
-    if not isinstance(context.destination, HoldsViews) or not context.store.old_names.of(context.name):
+    shown = context.destination.views
+    if shown is None or not context.store.old_names.of(context.name):
         return
     fold = context.naming.fold
     used = {(t.schema, fold(t.name)) for t in desired(made.after, context.naming).tables}
-    for ref, view in context.destination.views().items():
+    for ref, view in shown.all().items():
         if view.owner == context.name and (ref[0], fold(ref[1])) in used:
-            context.destination.drop_view(ref)
+            shown.drop(ref)
     crashpoint("old_names.room")
 
 
@@ -72,14 +73,14 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
     cannot be shown says so; it never fails a run. `last`: all renames of the run are through, so that one that has not
     come about never will. `ended`: why some, by number, end before their time."""
     names = context.store.old_names.of(context.name)
-    if not names or not isinstance(context.destination, HoldsViews):
+    if not names or (shown := context.destination.views) is None:
         return
     there, fold = desired(context.store.accepted.catalog(context.name), context.naming), context.naming.fold
     standing, now = settled(names, there, fold), context.store.old_names.now()
     over = {n.number: why for n in standing if (why := ended.get(n.number) or why_over(n, there, now, fold))}
     alive = [n for n in standing if n.number not in over]
     with suppress(Fenced):
-        trouble = _show(context, views(alive, there, context.name), there, run)
+        trouble = _show(context, shown, views(alive, there, context.name), there, run)
         crashpoint("old_names.shown")
         alive = [_told(n, trouble) for n in alive]
         undecided = [n for n in names if n.batch and not last and not is_there(n, there)]
@@ -88,23 +89,24 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
             context.store.events.add(*_events(context, names, alive, over))
 
 
-def _show(context: SyncContext, wanted: Mapping[Ref, View], there: Catalog, run: Run) -> dict[Ref, str]:
+def _show(
+    context: SyncContext, shown: ViewsFacet, wanted: Mapping[Ref, View], there: Catalog, run: Run
+) -> dict[Ref, str]:
     """Return what keeps each of the views from being there. Those of the connection that are not wanted any more go."""
-    assert isinstance(context.destination, HoldsViews), "asked before"
     fold, trouble = context.naming.fold, dict[Ref, str]()
     tables = {(t.schema, fold(t.name)) for t in there.tables}
     longest = context.destination.capabilities.max_name_bytes
     free = {ref: view for ref, view in wanted.items() if (ref[0], fold(ref[1])) not in tables}
     trouble |= {ref: f"{'.'.join(ref)} is a table itself" for ref in wanted if ref not in free}
     with _noting(trouble, *free):
-        for ref, view in context.destination.views().items():
+        for ref, view in shown.all().items():
             if view.owner == context.name and ref not in free:
-                context.destination.drop_view(ref)
+                shown.drop(ref)
     for ref, view in free.items():
         with _noting(trouble, ref):
             if len(ref[1].encode()) > longest:
                 raise DestinationError(f"{'.'.join(ref)} is longer than {longest} bytes")
-            context.destination.put_view(view, run.fence)
+            shown.put(view, run.fence)
     return trouble
 
 
@@ -184,7 +186,7 @@ def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
     found = settled([*known, *_renamed(context, made, "planned")], there, fold)
     ends = [(n, why_over(n, there, now, fold)) for n in found]
     fresh = [n for n, why in ends if n.number == 0 and not why]
-    foreign = context.destination.foreign(sorted({n.view for n in fresh}))
+    foreign = context.destination.schema.foreign(sorted({n.view for n in fresh}))
     lines = [f"old name {n.old} of {'.'.join(n.table)}: {_stays(n, foreign)}" for n in fresh]
     return (*lines, *(f"old name {n.old} leaves {n.shown}: {why}" for n, why in ends if n.shown and why))
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.crash import crashpoint
-from instep.destinations.base import OnDisk
 from instep.errors import Blocked, is_unreachable
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
@@ -34,8 +33,8 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
         context.store.events.add(RunStarted(context.name, run.id, kind))
         try:
             with Heartbeat(context.store.runs, run):
-                if kind != "delete" and isinstance(context.destination, OnDisk):
-                    context.destination.check_writable()
+                if kind != "delete":
+                    context.destination.lifecycle.check_writable()
                 yield run
         except BaseException as error:
             text = str(error) or type(error).__name__

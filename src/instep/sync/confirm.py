@@ -15,7 +15,7 @@ def confirm(context: SyncContext, made: Plan) -> None:
     """Raises DestinationError if a table is not as the plan leaves it. Names that tables only pass through are not
     looked at; of a table that is replaced the old generation is seen until the next load."""
     led: dict[Ref, StepGroup] = {ref: group for group in made.groups() for ref in refs_of(group)}
-    there = context.destination.inspect(sorted(led)) if led else Catalog()
+    there = context.destination.schema.inspect(sorted(led)) if led else Catalog()
     for ref, group in led.items():
         if any(isinstance(s.change, TableReplaced) for s in group.steps):
             continue

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import DefersCreate, Destination, Opens
+from instep.destinations.facets import Destination
 from instep.model import LogNames, Run, TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.limits import BackfillLimits
@@ -90,11 +90,12 @@ class SyncContext:
 
     def destination_open(self) -> AbstractContextManager[None]:
         """For many operations in a row: a destination that has to be opened for each is opened once."""
-        return self.destination.kept_open() if isinstance(self.destination, Opens) else nullcontext()
+        session = self.destination.lifecycle.session
+        return session() if session else nullcontext()
 
     def tables_born(self) -> AbstractContextManager[None]:
         """For a whole run: tables that it makes appear with their first rows where the destination can do that."""
-        return self.destination.born_with_rows() if isinstance(self.destination, DefersCreate) else nullcontext()
+        return self.destination.lifecycle.deferred_create()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from instep.destinations.facets import KeepsDropped
 from instep.errors import InstepError
 from instep.model import Run
 from instep.schema.planning.naming import destination_ref
@@ -29,9 +28,11 @@ def forget_old_names(context: SyncContext, run: Run) -> None:
 def forget_dropped(context: SyncContext, run: Run) -> list[str]:
     """Lets go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
     cannot be let go now is tried again the next day."""
-    if not isinstance(context.destination, KeepsDropped) or not is_first_today(context, run):
+    if not is_first_today(context, run):
         return []
     tables = context.store.accepted.catalog(context.name).tables
     with suppress(InstepError):
-        return context.destination.forget([destination_ref(t, context.naming) for t in tables if t.alias], run.fence)
+        return context.destination.lifecycle.purge_expired(
+            [destination_ref(t, context.naming) for t in tables if t.alias], run.fence
+        )
     return []

@@ -95,14 +95,14 @@ def measures(context: SyncContext, *, nulls: bool) -> dict[str, Measure]:
 
 def _measure(context: SyncContext, table: Table, nulls: bool) -> Measure | None:
     ref = destination_ref(table, context.naming)
-    state = context.destination.state(ref)
+    state = context.destination.schema.state(ref)
     if state is None:
         return None
     return Measure(state.rows, _nulls(context, ref) if nulls and state.rows <= COUNTED_ROWS else {})
 
 
 def _nulls(context: SyncContext, ref: tuple[str, str]) -> dict[str, int]:
-    rows = context.destination.read(ref)
+    rows = context.destination.write.read(ref)
     counts = {name: 0 for name in rows.schema.names if not name.startswith(context.naming.prefix)}
     for batch in rows:
         for name in counts:

@@ -106,7 +106,7 @@ def _open(context: SyncContext, run: Run, made: Plan, id: str) -> str:
 
 
 def _planned(context: SyncContext, step: Step) -> PlannedStep:
-    state = context.destination.state(step.table) if isinstance(step.change, RewriteColumn) else None
+    state = context.destination.schema.state(step.table) if isinstance(step.change, RewriteColumn) else None
     rows = state.rows if state else 0
     return PlannedStep(step.id, ".".join(filter(None, step.table)), step.change.kind, step.text, rows)
 
@@ -135,7 +135,7 @@ def _done(context: SyncContext, plan: StoredPlan) -> set[str]:
 
 def _there(context: SyncContext, refs: Iterable[Ref]) -> Catalog:
     try:
-        return context.destination.inspect(sorted(refs))
+        return context.destination.schema.inspect(sorted(refs))
     except DestinationError:
         return Catalog()
 

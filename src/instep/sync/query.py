@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from instep.destinations.base import Destination, Ref
-from instep.destinations.facets import HoldsViews
+from instep.destinations.base import Ref
+from instep.destinations.facets import Destination
 from instep.errors import DestinationError, InstepError
 from instep.schema.planning.aliases import View
 from instep.schema.planning.naming import quote
@@ -69,7 +69,7 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T])
 
 def first_rows(destination: Destination, ref: Ref, limit: int) -> tuple[QueryAnswer, pa.Table]:
     """Return the first rows of a table, with the values that `ask` and `ask_arrow` answer."""
-    rows = destination.first_rows(ref, limit)
+    rows = destination.write.first_rows(ref, limit)
     with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
         connection.execute("set timezone = 'UTC'")
         relation = connection.from_arrow(rows)
@@ -117,7 +117,7 @@ def _hint(error: str, destination: Destination) -> str:
     missing = _MISSING.search(error)
     if missing is None:
         return 'names that are reserved words or have capitals need quotes: shop."order"'
-    known = sorted(".".join(ref) for ref in destination.tables())
+    known = sorted(".".join(ref) for ref in destination.schema.tables())
     listed = (
         f"the destination has {', '.join(known[:8])}{' and others' * (len(known) > 8)}"
         if known
@@ -128,7 +128,7 @@ def _hint(error: str, destination: Destination) -> str:
 
 def _views_of(destination: Destination) -> Mapping[Ref, View]:
     """The views that show tables with old names."""
-    return destination.views() if isinstance(destination, HoldsViews) else {}
+    return destination.views.all() if destination.views else {}
 
 
 def _wanted(
@@ -143,7 +143,7 @@ def _wanted(
     tree = json.loads(text)
     if tree.get("error"):
         raise InstepError(f"the query cannot be run: {tree.get('error_message')}", hint="it must be one SELECT")
-    known = [*destination.tables(), *views]
+    known = [*destination.schema.tables(), *views]
     found: dict[Ref, Ref] = {}
     for schema, name in _tables(tree):
         fits = [r for r in known if _same(r[1], name) and (not schema or _same(r[0], schema))]
@@ -172,8 +172,8 @@ def _tables(node: Any) -> Iterator[Ref]:
 def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> pa.Table:
     """Return the rows of a table, or of a view as it shows them."""
     if (view := views.get(ref)) is None:
-        return destination.read(ref).read_all()
-    table = destination.read(view.table).read_all()
+        return destination.write.read(ref).read_all()
+    table = destination.write.read(view.table).read_all()
     shown = [(name, column) for name, column in view.columns if column in table.column_names]
     return pa.Table.from_arrays([table[column] for _, column in shown], [name for name, _ in shown])
 

@@ -28,7 +28,7 @@ def discard(context: SyncContext, loads: Iterable[Load]) -> None:
     """Removes the staged files of loads that will not be committed."""
     for load in loads:
         with suppress(InstepError):
-            target = context.destination.target(load.ref)
+            target = context.destination.write.target(load.ref)
             remove(f"{target.location}/{load.folder}", target.io)
 
 
@@ -45,7 +45,7 @@ def remove_uncommitted_files(context: SyncContext, dead: Iterable[Run], ref: Ref
     itself may have died before it cleared what it had staged.
     """
     if left := uncommitted(dead, state):
-        context.destination.remove_uncommitted_files(ref, left)
+        context.destination.lifecycle.remove_uncommitted_files(ref, left)
 
 
 def uncommitted(dead: Iterable[Run], state: LoadState | None) -> dict[str, int]:

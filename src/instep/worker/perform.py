@@ -240,7 +240,7 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
 def _reached(app: App, destination: str) -> list[Check]:
     """Return what its test finds; one that cannot be opened is on record as such."""
     try:
-        return list(app.destination(destination).test())
+        return list(app.destination(destination).lifecycle.test())
     except Exception as error:
         app.store.setups.reached(destination, _text(error))
         raise

@@ -74,7 +74,7 @@ def meanwhile_of(review: Review) -> str:
     if review.action == "apply" or review.status not in ("open", "rejected"):
         return ""
     change, modifiers = change_from_dict(review.change), Modifiers(**review.modifiers)
-    action = cast(Action, review.action)
+    action = cast("Action", review.action)
     return meanwhile(Decision(change, action, review.rule, review.why, modifiers))
 
 

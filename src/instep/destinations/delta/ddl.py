@@ -25,10 +25,9 @@ from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.partition import fault, guards, terms
 from instep.destinations.delta.rewrite import again
 from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
-from instep.destinations.delta.warehouse import Folders, Warehouse, now_ms
+from instep.destinations.delta.warehouse import DeltaFacet, Folders, Warehouse, now_ms
 from instep.destinations.iceberg.evolve import spark_sql
-from instep.destinations.sharded import landed
-from instep.destinations.shared import Reshaped
+from instep.destinations.shared import Reshaped, landed
 from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve
 from instep.destinations.sql.records import Parked, Record
 from instep.destinations.types import DELTA_PROMOTIONS
@@ -49,15 +48,6 @@ CAPABILITIES = Capabilities(
     keys=True,
     max_name_bytes=240,
 )
-
-
-def execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-    """All steps of one table; what is done already (a run before this one crashed) is not done again. Those of a shard
-    are tried again as long as others only load their rows meanwhile."""
-    if commit.part:
-        landed(lambda: _execute(warehouse, ref, steps, after, commit))
-    else:
-        _execute(warehouse, ref, steps, after, commit)
 
 
 def _execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -146,29 +136,6 @@ def _replace(warehouse: Warehouse, held: DeltaTableState, table: Table, steps: S
     made = replace(held.record, pending=_plain(table), by=by)
     record = made.after_changes(commit, [s.id for s in steps])
     DeltaCommit(held, record).land("REPLACE TABLE", commit, warehouse)
-
-
-def undrop_table(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None:
-    """A dropped table comes back under its name with its rows; nothing if it is back already."""
-    with warehouse.moving():
-        if (there := find(warehouse, ref)) is not None:
-            if there.record.table.id != table.id:
-                hint = "rename or drop that one first"
-                raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
-            return
-        old = warehouse.parked(ref, table.id)
-        if old is None:
-            hint = "its time for undoing is over: restore a backup"
-            raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
-        if warehouse.is_taken(ref):
-            raise not_ours(ref)
-        if isinstance(warehouse, ObjectWarehouse):
-            _called(warehouse, held_in(old.folder, ref), ref, commit)
-        elif isinstance(warehouse, Folders):
-            warehouse.undrop(old)
-    held = require(warehouse, ref)
-    if held.record.fence < commit.fence:
-        DeltaCommit(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, warehouse)
 
 
 def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -327,3 +294,37 @@ def statements(steps: Sequence[Step]) -> list[str]:
 
 def _sql_columns(change: SetLayout) -> str:
     return ", ".join(quote(term.column, "spark") for term in change.after.partition)
+
+
+class DeltaDdl(DeltaFacet):
+    """What changes tables."""
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """All steps of one table; what is done already (a run before this one crashed) is not done again. Those of a
+        shard are tried again as long as others only load their rows meanwhile."""
+        if commit.part:
+            landed(lambda: _execute(self.warehouse, ref, steps, after, commit))
+        else:
+            _execute(self.warehouse, ref, steps, after, commit)
+
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """A dropped table comes back under its name with its rows; nothing if it is back already."""
+        with self.warehouse.moving():
+            if (there := find(self.warehouse, ref)) is not None:
+                if there.record.table.id != table.id:
+                    hint = "rename or drop that one first"
+                    raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+                return
+            old = self.warehouse.parked(ref, table.id)
+            if old is None:
+                hint = "its time for undoing is over: restore a backup"
+                raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+            if self.warehouse.is_taken(ref):
+                raise not_ours(ref)
+            if isinstance(self.warehouse, ObjectWarehouse):
+                _called(self.warehouse, held_in(old.folder, ref), ref, commit)
+            elif isinstance(self.warehouse, Folders):
+                self.warehouse.undrop(old)
+        held = require(self.warehouse, ref)
+        if held.record.fence < commit.fence:
+            DeltaCommit(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, self.warehouse)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,25 +18,13 @@ from instep.destinations.delta.engine import as_table, engine, fields_by_name, r
 from instep.destinations.delta.held import DeltaTableState, find, named, require
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.rewrite import RowEdit, edited
-from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.notes import merged
 from instep.destinations.sql.records import KEPT
 from instep.errors import DestinationError
 
-
-def size(warehouse: Warehouse, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-    """Return the files whose statistics allow for a NULL in one of the columns; none once all backfills were
-    through."""
-    held = find(warehouse, ref)
-    if held is None or held.state() is None:
-        return FillSize(why_not="it has not been loaded yet")
-    known = {f.name: f.physical for f in held.fields}
-    if gone := sorted(columns.keys() - known.keys()):
-        return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
-    left = [known[c] for c, number in columns.items() if number not in held.record.fills]
-    found = [f for f in held.files if any(_may_lack(f, c) for c in left)]
-    rows, weight = sum(rows_of(f) for f in found), sum(int(f["size"]) for f in found)
-    return FillSize(len(found), rows, weight, len(held.files))
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _may_lack(file: Action, column: str) -> bool:
@@ -44,27 +33,6 @@ def _may_lack(file: Action, column: str) -> bool:
         return not place[column]
     stats = json.loads(file.get("stats") or "{}")
     return bool(stats.get("numRecords", 1) and stats.get("nullCount", {}).get(column) != 0)
-
-
-def fill(warehouse: Warehouse, ref: Ref, work: Fill, commit: Commit) -> Filled:
-    """Rows with NULL in a column get its value; a value that is there is never replaced. Cursor and accepted
-    fingerprint stay."""
-    held = require(warehouse, ref)
-    held.record.check(commit.fence)
-    if (state := held.state()) is None:
-        why = f"table {named(ref)} cannot be filled: it has not been loaded yet"
-        raise DestinationError(why, hint="load the whole table again")
-    change = DeltaCommit(held, held.record)
-    edit, filled = _found(held, work)
-    if len(edit.at):
-        edited(change, [edit], (), commit)
-    crashpoint("fill.rewritten")
-    own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-    fills = tuple(dict.fromkeys((*held.record.fills, *work.columns.values())))[-KEPT:]
-    change.record = replace(held.record.after_load(own, held.rows, new=0), fills=fills)
-    change.land("UPDATE", own, warehouse)
-    crashpoint("fill.committed")
-    return Filled(filled, len(change.remove), sum(int(f["size"]) for f in change.add))
 
 
 def _found(held: DeltaTableState, work: Fill) -> tuple[RowEdit, int]:
@@ -105,3 +73,51 @@ def _edit(held: DeltaTableState, work: Fill, columns: Sequence[str], rows: pa.Ta
     meta = pa.array([notes[i] for i in keep], pa.large_string())
     values = kept.select(range(5, 5 + len(columns))).rename_columns(list(columns)).append_column(work.meta, meta)
     return RowEdit(at, values), len(keep)
+
+
+class DeltaFills(DeltaFacet):
+    """Values for rows that lack them, in one commit."""
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        """Return the files whose statistics allow for a NULL in one of the columns; none once all backfills were
+        through."""
+        held = find(self.warehouse, ref)
+        if held is None or held.state() is None:
+            return FillSize(why_not="it has not been loaded yet")
+        known = {f.name: f.physical for f in held.fields}
+        if gone := sorted(columns.keys() - known.keys()):
+            return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
+        left = [known[c] for c, number in columns.items() if number not in held.record.fills]
+        found = [f for f in held.files if any(_may_lack(f, c) for c in left)]
+        rows, weight = sum(rows_of(f) for f in found), sum(int(f["size"]) for f in found)
+        return FillSize(len(found), rows, weight, len(held.files))
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        work: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """Rows with NULL in a column get its value; a value that is there is never replaced. In one commit,
+        so that nothing is asked in between. Cursor and accepted fingerprint stay."""
+        held = require(self.warehouse, ref)
+        held.record.check(commit.fence)
+        if (state := held.state()) is None:
+            why = f"table {named(ref)} cannot be filled: it has not been loaded yet"
+            raise DestinationError(why, hint="load the whole table again")
+        change = DeltaCommit(held, held.record)
+        edit, filled = _found(held, work)
+        if len(edit.at):
+            edited(change, [edit], (), commit)
+        crashpoint("fill.rewritten")
+        own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+        fills = tuple(dict.fromkeys((*held.record.fills, *work.columns.values())))[-KEPT:]
+        change.record = replace(held.record.after_load(own, held.rows, new=0), fills=fills)
+        change.land("UPDATE", own, self.warehouse)
+        crashpoint("fill.committed")
+        weight = sum(int(f["size"]) for f in change.add)
+        told(filled, weight)
+        return Filled(filled, len(change.remove), weight)

@@ -11,7 +11,7 @@ from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import adopted, copied, path_of, remove_files, staged_path
 from instep.destinations.delta.held import DeltaTableState, find, named, require, with_stored
 from instep.destinations.delta.log import Action, rows_of
-from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.delta.warehouse import DeltaFacet, Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.stage.spec import StagedFile
 
@@ -32,13 +32,6 @@ def again(attempt: Callable[[], T]) -> T:
     raise AssertionError("the last try returns or raises")
 
 
-def claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
-    """From now on a lower fence is refused. A table that is not there is fine."""
-    if find(warehouse, ref) is not None:
-        with warehouse.moving():
-            again(lambda: _claim(warehouse, ref, fence))
-
-
 def _claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
     held = find(warehouse, ref)
     if held is None or held.record.fence == fence:
@@ -49,11 +42,6 @@ def _claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
 
 def replaced(ref: Ref) -> DestinationError:
     return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
-
-
-def append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """The rows are added; files that the table has already are not brought again."""
-    return again(lambda: _append(warehouse, ref, files, commit))
 
 
 def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
@@ -78,14 +66,6 @@ def _clear(held: DeltaTableState, files: Sequence[StagedFile], added: Sequence[A
     remove_files(held, (f for f in files if staged_path(held, f) not in kept))
 
 
-def overwrite(
-    warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool = False
-) -> LoadOutcome:
-    """Return the staged rows in the place of all that were, with the generation that waits, if one does. `copy`: the
-    files stay the caller's."""
-    return again(lambda: _overwrite(warehouse, ref, files, commit, copy=copy))
-
-
 def _overwrite(
     warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool
 ) -> LoadOutcome:
@@ -106,3 +86,22 @@ def _overwrite(
     if not copy:
         _clear(held, files, added)
     return LoadOutcome(inserted=rows, deleted=before)
+
+
+class DeltaLoads(DeltaFacet):
+    """Loads of whole files."""
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        """From now on a lower fence is refused. A table that is not there is fine."""
+        if find(self.warehouse, ref) is not None:
+            with self.warehouse.moving():
+                again(lambda: _claim(self.warehouse, ref, fence))
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """The rows are added; files that the table has already are not brought again."""
+        return again(lambda: _append(self.warehouse, ref, files, commit))
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool = False) -> LoadOutcome:
+        """Return the staged rows in the place of all that were, with the generation that waits, if one does. `copy`:
+        the files stay the caller's."""
+        return again(lambda: _overwrite(self.warehouse, ref, files, commit, copy=copy))

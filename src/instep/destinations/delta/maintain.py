@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import Commit, Layout, Maintained, Ref, Upkeep
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import path_of, rows_in, write
 from instep.destinations.delta.held import DeltaTableState, find, missing, named, require
@@ -18,14 +18,12 @@ from instep.destinations.delta.load import again
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.partition import place
 from instep.destinations.delta.restore import changes
-from instep.destinations.delta.warehouse import Warehouse, now_ms
-from instep.destinations.facets import Layout, Maintained, Upkeep
+from instep.destinations.delta.warehouse import DeltaFacet, Warehouse, now_ms
 from instep.errors import DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
 from instep.stage.files.object_store import AnyPath, files_below
 
 DOMAIN = "instep.maintained"
-WHAT = ("small files", "files and commits of old versions", "orphaned files")
 EXPIRE_BATCH = 10
 """Versions that a sync leaves, so that it does not expire one each time."""
 
@@ -38,40 +36,6 @@ def _domain(held: DeltaTableState) -> str:
 def _said(held: DeltaTableState) -> Mapping[str, int]:
     found: dict[str, int] = json.loads(held.snapshot.domains.get(_domain(held)) or "{}")
     return found
-
-
-def layout(warehouse: Warehouse, ref: Ref) -> Layout:
-    """See `destinations.maintained.Maintains`. There are no delete files."""
-    held = find(warehouse, ref)
-    if held is None:
-        raise missing(ref)
-    said = _said(held)
-    at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
-    return Layout(len(held.files), held.bytes, 0, len(held.log.versions()), at)
-
-
-def due(warehouse: Warehouse, ref: Ref, how: Maintenance) -> bool:
-    """See `destinations.maintained.Maintains`."""
-    held = find(warehouse, ref)
-    if held is None or held.state() is None:
-        return False
-    grown = len(held.files) - _said(held).get("files", 0)
-    return grown + 1 >= how.min_files or len(_expired(warehouse, held, how).versions) >= EXPIRE_BATCH
-
-
-def maintain(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
-    """See `destinations.maintained.Maintains`."""
-    held = require(warehouse, ref)
-    held.record.check(work.fence)
-    done = again(lambda: _files(warehouse, ref, work))
-    if work.go_on():
-        done = _expire(warehouse, ref, work, done)
-    if work.deep and work.go_on():
-        lost = _orphans(require(warehouse, ref), work)
-        done = replace(done, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
-        if not work.dry_run:
-            _delete(path for path, _ in lost)
-    return done
 
 
 def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
@@ -188,3 +152,43 @@ def _delete(paths: Iterable[AnyPath]) -> None:
         with suppress(OSError, InstepError):
             path.unlink(missing_ok=True)
             path.parent.rmdir()
+
+
+class DeltaMaintenance(DeltaFacet):
+    """Small files, old versions and orphans."""
+
+    def held_by(self, ref: Ref) -> int:
+        """Return the fence of the table's latest claim."""
+        held = find(self.warehouse, ref)
+        return held.record.fence if held else 0
+
+    def layout(self, ref: Ref) -> Layout:
+        """Return the table's files. There are no delete files."""
+        held = find(self.warehouse, ref)
+        if held is None:
+            raise missing(ref)
+        said = _said(held)
+        at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
+        return Layout(len(held.files), held.bytes, 0, len(held.log.versions()), at)
+
+    def due(self, ref: Ref, how: Maintenance) -> bool:
+        """Return whether to look closer, by the log."""
+        held = find(self.warehouse, ref)
+        if held is None or held.state() is None:
+            return False
+        grown = len(held.files) - _said(held).get("files", 0)
+        return grown + 1 >= how.min_files or len(_expired(self.warehouse, held, how).versions) >= EXPIRE_BATCH
+
+    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+        """Maintain one table; rows and values stay as they are."""
+        held = require(self.warehouse, ref)
+        held.record.check(work.fence)
+        done = again(lambda: _files(self.warehouse, ref, work))
+        if work.go_on():
+            done = _expire(self.warehouse, ref, work, done)
+        if work.deep and work.go_on():
+            lost = _orphans(require(self.warehouse, ref), work)
+            done = replace(done, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
+            if not work.dry_run:
+                _delete(path for path, _ in lost)
+        return done

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -27,15 +27,17 @@ from instep.destinations.delta.engine import (
 )
 from instep.destinations.delta.files import check_ids, read_footer
 from instep.destinations.delta.held import DeltaTableState, named, require
-from instep.destinations.delta.load import overwrite, replaced
+from instep.destinations.delta.load import DeltaLoads, replaced
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.shape import arrow_type
-from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.types import duckdb_primitive
 from instep.errors import DestinationError, StageError
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import Uuid
 from instep.stage.spec import StagedFile, SystemColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -117,33 +119,6 @@ class _DeltaMerge:
         keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
         met = "SELECT count(*) FILTER (known OR what = 'inserted') FROM met"
         return f"SELECT greatest(count(*) - ({met}), 0) FROM (SELECT DISTINCT {keys} FROM k)"
-
-
-def merge(
-    warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
-) -> LoadOutcome:
-    """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
-    held = require(warehouse, ref)
-    held.record.check(commit.fence)
-    if held.record.pending is not None:
-        if not how.complete:
-            raise replaced(ref)
-        return overwrite(warehouse, ref, files, commit, copy=True)
-    if not how.key and how.since is None:
-        raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
-    change = DeltaCommit(held, held.record)
-    for file in files:
-        check_ids(held, file, read_footer(file), held.fields)
-    outcome = _since(change, files, how, commit) if how.since else _upsert(change, files, how, commit, prefix)
-    marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
-    deleted = marks and bool(SystemColumns.of(held.record.table, prefix).deleted)
-    before = held.rows
-    gone = 0 if marks and deleted else outcome.deleted
-    rows = before + outcome.inserted - gone
-    record = held.record if change.by is None else replace(held.record, by=None)
-    change.record = record.after_load(commit, rows, files, new=outcome.inserted, deleted=deleted)
-    change.land("MERGE", commit, warehouse)
-    return outcome
 
 
 def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
@@ -247,3 +222,33 @@ def _marks(
     said = {work.system.synced: now, work.system.deleted: True}
     kinds = {f.name: arrow_type(f.type) for f in fields_by_name(held, stamps)}
     return pa.table({n: pa.repeat(pa.scalar(said[n], kinds[n]), rows) for n in stamps})
+
+
+class DeltaMerges(DeltaLoads):
+    """Loads that change single rows."""
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    ) -> LoadOutcome:
+        """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
+        held = require(self.warehouse, ref)
+        held.record.check(commit.fence)
+        if held.record.pending is not None:
+            if not how.complete:
+                raise replaced(ref)
+            return self.overwrite(ref, files, commit, copy=True)
+        if not how.key and how.since is None:
+            raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+        change = DeltaCommit(held, held.record)
+        for file in files:
+            check_ids(held, file, read_footer(file), held.fields)
+        outcome = _since(change, files, how, commit) if how.since else _upsert(change, files, how, commit, self.prefix)
+        marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
+        deleted = marks and bool(SystemColumns.of(held.record.table, self.prefix).deleted)
+        before = held.rows
+        gone = 0 if marks and deleted else outcome.deleted
+        rows = before + outcome.inserted - gone
+        record = held.record if change.by is None else replace(held.record, by=None)
+        change.record = record.after_load(commit, rows, files, new=outcome.inserted, deleted=deleted)
+        change.land("MERGE", commit, self.warehouse)
+        return outcome

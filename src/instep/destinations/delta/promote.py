@@ -20,30 +20,11 @@ from instep.destinations.delta.held import DeltaTableState, require
 from instep.destinations.delta.keep import version_before
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.shape import BEFORE, arrow_type
-from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.stage.conform import compact_json
 from instep.stage.field_metadata import limited
 from instep.stage.overflow import from_texts
-
-
-def promote(
-    warehouse: Warehouse, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit
-) -> Promoted:
-    """See `destinations.kept.Promotes`."""
-    held = require(warehouse, ref)
-    held.record.check(commit.fence)
-    state = held.state()
-    if state is None or extra not in held.record.table.by_name:
-        return Promoted()
-    edit, invalid_values = _found(held, columns, extra)
-    if len(edit.at):
-        own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-        change = DeltaCommit(held, held.record.after_load(own, held.rows, new=0))
-        edited(change, [edit], (), commit)
-        change.land("UPDATE", own, warehouse)
-    crashpoint("promote.committed")
-    return Promoted(len(edit.at), invalid_values)
 
 
 def _found(held: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: str) -> tuple[RowEdit, int]:
@@ -76,26 +57,6 @@ def _found(held: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: 
     return RowEdit(at, pa.table(values).take(keep)), invalid_values
 
 
-def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
-    """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are read."""
-    held = require(warehouse, ref)
-    held.record.check(commit.fence)
-    key, state = held.record.table.key, held.state()
-    made = next(f for f in held.columns if f.name == column)
-    before = version_before(held, int(made.facts[BEFORE])) if BEFORE in made.facts else None
-    names = _names_then(held, before, (*key, column)) if before else None
-    if not key or before is None or names is None or state is None:
-        return 0
-    edit = _lost(held, before, (*key, column), names)
-    if not len(edit.at):
-        return 0
-    own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-    change = DeltaCommit(held, held.record.after_load(own, held.rows, new=0))
-    edited(change, [edit], (), commit)
-    change.land("UPDATE", own, warehouse)
-    return len(edit.at)
-
-
 def _names_then(held: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> list[str] | None:
     """Return what columns were called in an older version; None if one was not there."""
     then = {f.physical: f.name for f in before.columns}
@@ -115,3 +76,43 @@ def _lost(held: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]
         rows = as_table(db, f"SELECT t.f, t.p, o.c{last} FROM t JOIN o ON {same} WHERE t.c{last} IS NULL")
     at = np.stack([rows.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
     return RowEdit(at, rows.select([2]).rename_columns([names[last]]))
+
+
+class DeltaRestoredValues(DeltaFacet):
+    """Values that were kept aside come back into their columns."""
+
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        """Bring kept values into columns, in one commit."""
+        held = require(self.warehouse, ref)
+        held.record.check(commit.fence)
+        state = held.state()
+        if state is None or extra not in held.record.table.by_name:
+            return Promoted()
+        edit, invalid_values = _found(held, columns, extra)
+        if len(edit.at):
+            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+            change = DeltaCommit(held, held.record.after_load(own, held.rows, new=0))
+            edited(change, [edit], (), commit)
+            change.land("UPDATE", own, self.warehouse)
+        crashpoint("promote.committed")
+        return Promoted(len(edit.at), invalid_values)
+
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+        """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are
+        read."""
+        held = require(self.warehouse, ref)
+        held.record.check(commit.fence)
+        key, state = held.record.table.key, held.state()
+        made = next(f for f in held.columns if f.name == column)
+        before = version_before(held, int(made.facts[BEFORE])) if BEFORE in made.facts else None
+        names = _names_then(held, before, (*key, column)) if before else None
+        if not key or before is None or names is None or state is None:
+            return 0
+        edit = _lost(held, before, (*key, column), names)
+        if not len(edit.at):
+            return 0
+        own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+        change = DeltaCommit(held, held.record.after_load(own, held.rows, new=0))
+        edited(change, [edit], (), commit)
+        change.land("UPDATE", own, self.warehouse)
+        return len(edit.at)

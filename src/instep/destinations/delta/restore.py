@@ -10,29 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import Commit, Ref, Savepoint
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.held import DeltaTableState, held_at, loaded, named, require
 from instep.destinations.delta.log import DeltaLog, DeltaSnapshot, rows_of
-from instep.destinations.delta.warehouse import Warehouse
-from instep.destinations.facets import Savepoint
+from instep.destinations.delta.warehouse import DeltaFacet
 from instep.errors import Conflict, DestinationError
-
-
-def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
-    """Return the versions that changed rows and can be read, newest first. Those whose files are gone are not looked
-    for here: `rows_at` does."""
-    held = require(warehouse, ref)
-    found = [*changes(held.log)]
-    last = max((v for v, _ in found), default=-1)
-    points, made = list[Savepoint](), dict[frozenset[str], datetime]()
-    for version, info in found:
-        then = held.log.snapshot(version)
-        if then is not None:
-            point = _savepoint(held, then, info, current=version == last)
-            points.append(replace(point, made=made.setdefault(frozenset(then.files), point.at)))
-    return points[::-1]
 
 
 def changes(log: DeltaLog) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -97,25 +81,41 @@ def _at(held: DeltaTableState, version: int) -> DeltaTableState:
     return before
 
 
-def rows_at(warehouse: Warehouse, ref: Ref, version: int) -> int:
-    """Looks for each of the version's files first."""
-    return _at(require(warehouse, ref), version).rows
+class DeltaSavepoints(DeltaFacet):
+    """Versions that a table can be put back to."""
 
+    def savepoints(self, ref: Ref) -> list[Savepoint]:
+        """Return the versions that changed rows and can be read, newest first. Those whose files are gone are not
+        looked for here: `rows_at` does."""
+        held = require(self.warehouse, ref)
+        found = [*changes(held.log)]
+        last = max((v for v, _ in found), default=-1)
+        points, made = list[Savepoint](), dict[frozenset[str], datetime]()
+        for version, info in found:
+            then = held.log.snapshot(version)
+            if then is not None:
+                point = _savepoint(held, then, info, current=version == last)
+                points.append(replace(point, made=made.setdefault(frozenset(then.files), point.at)))
+        return points[::-1]
 
-def restore(warehouse: Warehouse, ref: Ref, version: int, base: int, rows: int, commit: Commit) -> None:
-    """One commit with the files of that version in the place of today's."""
-    held, state = loaded(warehouse, ref)
-    held.record.check(commit.fence)
-    now = max((v for v, _ in changes(held.log)), default=-1)
-    if version == now or (state.run == commit.run and _at(held, version).files == held.files):
-        return
-    if now != base:
-        raise Conflict(f"table {named(ref)} has changed since it was shown", hint="look again, then restore")
-    before = _at(held, version)
-    then, today = before.snapshot.files, held.snapshot.files
-    record = held.record.after_load(commit, rows, new=0, deleted=True)
-    assert record.loaded is not None, "a load was just recorded"
-    change = DeltaCommit(held, replace(record, loaded=replace(record.loaded, last=())))
-    change.remove = sorted(today.keys() - then.keys())
-    change.add = [{**then[p], "dataChange": True} for p in sorted(then.keys() - today.keys())]
-    change.land("RESTORE", commit, warehouse)
+    def rows_at(self, ref: Ref, version: int) -> int:
+        """Looks for each of the version's files first."""
+        return _at(require(self.warehouse, ref), version).rows
+
+    def restore(self, ref: Ref, version: int, base: int, rows: int, commit: Commit) -> None:
+        """One commit with the files of that version in the place of today's."""
+        held, state = loaded(self.warehouse, ref)
+        held.record.check(commit.fence)
+        now = max((v for v, _ in changes(held.log)), default=-1)
+        if version == now or (state.run == commit.run and _at(held, version).files == held.files):
+            return
+        if now != base:
+            raise Conflict(f"table {named(ref)} has changed since it was shown", hint="look again, then restore")
+        before = _at(held, version)
+        then, today = before.snapshot.files, held.snapshot.files
+        record = held.record.after_load(commit, rows, new=0, deleted=True)
+        assert record.loaded is not None, "a load was just recorded"
+        change = DeltaCommit(held, replace(record, loaded=replace(record.loaded, last=())))
+        change.remove = sorted(today.keys() - then.keys())
+        change.add = [{**then[p], "dataChange": True} for p in sorted(then.keys() - today.keys())]
+        change.land("RESTORE", commit, self.warehouse)

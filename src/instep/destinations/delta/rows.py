@@ -17,7 +17,8 @@ from instep.destinations.delta.files import rows_in
 from instep.destinations.delta.held import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.rewrite import Places, RowEdit, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
-from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.delta.warehouse import DeltaFacet
+from instep.destinations.first_rows import first_rows
 from instep.errors import Conflict, DestinationError
 from instep.schema.catalog.types import DataType
 
@@ -25,11 +26,6 @@ from instep.schema.catalog.types import DataType
 def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
     """Columns as they are read."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
-
-
-def read(warehouse: Warehouse, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-    """Return the rows of the newest version; DestinationError for a column that is not there."""
-    return read_held(readable(warehouse, ref), names)
 
 
 def read_held(held: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBatchReader:
@@ -71,59 +67,66 @@ class _FoundRows:
     at: Places
 
 
-def lookup_rows(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
-    """Return the rows that have one of the keys (columns by name; no two alike)."""
-    held, _ = loaded(warehouse, ref)
-    fields = fields_by_name(held, keys.column_names)
-    wanted = [keys.column(i).cast(arrow_type(f.type)) for i, f in enumerate(fields)]
-    names = [*(f"c{i}" for i in range(len(fields))), "n"]
-    same = " AND ".join(f"t.{name} = k.{name}" for name in names[:-1])
-    with engine() as db:
-        db.register("k", pa.table([*wanted, pa.array(range(len(keys)), pa.int64())], names=names))
-        db.register("t", table_rows(held, keys.column_names))
-        found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
-    at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
-    rows = take(held, at, held.fields).cast(_plain(held.fields))
-    return RowLookup(rows, [int(n) for n in found["n"]], _FoundRows(held.record.version, frozenset(held.paths), at))
+class DeltaRows(DeltaFacet):
+    """Rows that are read, and put right one by one."""
 
+    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """Return the rows of the newest version; DestinationError for a column that is not there."""
+        return read_held(readable(self.warehouse, ref), names)
 
-def update_rows(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
-    seen = met.places
-    assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
-    held, _ = loaded(warehouse, ref)
-    held.record.check(commit.fence)
-    if held.record.version != seen.version or frozenset(held.paths) != seen.files:
-        raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
-    rows = held.rows + len(change.inserted)
-    work = DeltaCommit(held, held.record.after_load(commit, rows, new=len(change.inserted)))
-    at = seen.at[np.array(change.rows, dtype=np.int64)]
-    edits = [RowEdit(at, change.updated)] if len(at) else []
-    edited(work, edits, change.inserted.to_batches(), commit)
-    work.land("UPDATE", commit, warehouse)
-    return LoadOutcome(len(change.inserted), len(change.rows), 0)
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        """Return the rows that have one of the keys (columns by name; no two alike)."""
+        held, _ = loaded(self.warehouse, ref)
+        fields = fields_by_name(held, keys.column_names)
+        wanted = [keys.column(i).cast(arrow_type(f.type)) for i, f in enumerate(fields)]
+        names = [*(f"c{i}" for i in range(len(fields))), "n"]
+        same = " AND ".join(f"t.{name} = k.{name}" for name in names[:-1])
+        with engine() as db:
+            db.register("k", pa.table([*wanted, pa.array(range(len(keys)), pa.int64())], names=names))
+            db.register("t", table_rows(held, keys.column_names))
+            found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
+        at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+        rows = take(held, at, held.fields).cast(_plain(held.fields))
+        return RowLookup(rows, [int(n) for n in found["n"]], _FoundRows(held.record.version, frozenset(held.paths), at))
 
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+        seen = met.places
+        assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
+        held, _ = loaded(self.warehouse, ref)
+        held.record.check(commit.fence)
+        if held.record.version != seen.version or frozenset(held.paths) != seen.files:
+            raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
+        rows = held.rows + len(change.inserted)
+        work = DeltaCommit(held, held.record.after_load(commit, rows, new=len(change.inserted)))
+        at = seen.at[np.array(change.rows, dtype=np.int64)]
+        edits = [RowEdit(at, change.updated)] if len(at) else []
+        edited(work, edits, change.inserted.to_batches(), commit)
+        work.land("UPDATE", commit, self.warehouse)
+        return LoadOutcome(len(change.inserted), len(change.rows), 0)
 
-def sample_cast(
-    warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
-) -> CastSample:
-    """Casts the values of the first rows there and back."""
-    held = readable(warehouse, ref)
-    names = [column, *(k for k in key if k != column)]
-    reader, parts, rows = read_held(held, names), list[pa.RecordBatch](), 0
-    for batch in reader:
-        parts.append(batch)
-        rows += len(batch)
-        if rows >= limit:
-            break
-    sample = pa.Table.from_batches(parts, reader.schema).slice(0, limit).combine_chunks()
-    return tried(sample, column, key, held.table().by_name[column].type, kind, arrow_of(kind))
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        """Casts the values of the first rows there and back."""
+        held = readable(self.warehouse, ref)
+        names = [column, *(k for k in key if k != column)]
+        reader, parts, rows = read_held(held, names), list[pa.RecordBatch](), 0
+        for batch in reader:
+            parts.append(batch)
+            rows += len(batch)
+            if rows >= limit:
+                break
+        sample = pa.Table.from_batches(parts, reader.schema).slice(0, limit).combine_chunks()
+        return tried(sample, column, key, held.table().by_name[column].type, kind, arrow_of(kind))
 
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        """Return how many values of a column do not fit a type, and one of them; reads that column only."""
+        held = find(self.warehouse, ref)
+        if held is None:
+            return InvalidValueCount()
+        parts = (batch.column(0) for batch in read_held(held, [column]))
+        return invalid_values_in(parts, held.table().by_name[column].type, kind, arrow_of(kind))
 
-def count_invalid_values(warehouse: Warehouse, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
-    held = find(warehouse, ref)
-    if held is None:
-        return InvalidValueCount()
-    parts = (batch.column(0) for batch in read_held(held, [column]))
-    return invalid_values_in(parts, held.table().by_name[column].type, kind, arrow_of(kind))
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        """Return at most so many rows, all columns of them."""
+        reader = self.read(ref)
+        return first_rows(reader, limit, reader.schema)

@@ -136,6 +136,13 @@ class Warehouse(ABC):
         return {}
 
 
+class DeltaFacet:
+    """What a facet of the destination stands on. `prefix` begins system columns."""
+
+    def __init__(self, warehouse: Warehouse, prefix: str) -> None:
+        self.warehouse, self.prefix = warehouse, prefix
+
+
 @dataclass(frozen=True)
 class Folders(Warehouse):
     """`root` is made when it is first written to."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, Ref
 from instep.destinations.casts import cast_all
-from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
+from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.records import (
     PARKED,
     DuckDbDropped,
@@ -84,28 +84,6 @@ MOVING = "_instep_moving_"
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def execute(file: DatabaseFile, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
-    with file.writing() as session:
-        prepare(session)
-        record = find(session, ref)
-        if record is not None and after is not None and table_as_it_is(session, record) == after:
-            if commit.part:
-                put(session, taken_along(session, record.after_changes(commit, [s.id for s in steps]), commit))
-            return
-        put_back = apart(session, ref)
-        match steps[0].change:
-            case TableAdded(after=table):
-                create(session, after or table, [s.id for s in steps], commit)
-            case TableRemoved():
-                _park(session, ref, commit)
-            case TableReplaced(after=table):
-                _replace(session, require(session, ref), after or table, steps, commit)
-            case _:
-                _alter(session, ref, steps, after, commit)
-        put_back(steps)
 
 
 def table_as_it_is(session: DuckDbSession, record: Record) -> Table:
@@ -181,26 +159,6 @@ def swap_in(session: DuckDbSession, record: Record) -> Record:
     made = make(session, record.waiting)
     put_back(())
     return made
-
-
-def undrop_table(file: DatabaseFile, ref: Ref, table: Table, commit: Commit) -> None:
-    """A dropped table comes back under its name with its rows; nothing if it is back already."""
-    with file.writing() as session:
-        prepare(session)
-        if (there := find(session, ref)) is not None:
-            if there.table.id != table.id:
-                hint = "rename or drop that one first"
-                raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
-            return
-        old = parked(session, ref, table.id)
-        if old is None:
-            hint = "its time for undoing is over: restore a backup"
-            raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
-        if is_taken(session, ref):
-            raise not_ours(ref)
-        session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")
-        remove_dropped(session, old)
-        put(session, load(ref, commit.fence, old.text))
 
 
 def parked(session: DuckDbSession, ref: Ref, source_id: str | None) -> DuckDbDropped | None:
@@ -324,3 +282,47 @@ def _move(session: DuckDbSession, record: Record, new: Ref) -> Record:
     session.run(f"INSERT INTO {session.name(*new)} ({names}) SELECT {names} FROM {old}")
     session.run(f"DROP TABLE {old}")
     return with_types(session, made)
+
+
+class DuckDbDdl(DuckDbFacet):
+    """What changes tables."""
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+        with self.file.writing() as session:
+            prepare(session)
+            record = find(session, ref)
+            if record is not None and after is not None and table_as_it_is(session, record) == after:
+                if commit.part:
+                    put(session, taken_along(session, record.after_changes(commit, [s.id for s in steps]), commit))
+                return
+            put_back = apart(session, ref)
+            match steps[0].change:
+                case TableAdded(after=table):
+                    create(session, after or table, [s.id for s in steps], commit)
+                case TableRemoved():
+                    _park(session, ref, commit)
+                case TableReplaced(after=table):
+                    _replace(session, require(session, ref), after or table, steps, commit)
+                case _:
+                    _alter(session, ref, steps, after, commit)
+            put_back(steps)
+
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """A dropped table comes back under its name with its rows; nothing if it is back already."""
+        with self.file.writing() as session:
+            prepare(session)
+            if (there := find(session, ref)) is not None:
+                if there.table.id != table.id:
+                    hint = "rename or drop that one first"
+                    raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+                return
+            old = parked(session, ref, table.id)
+            if old is None:
+                hint = "its time for undoing is over: restore a backup"
+                raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+            if is_taken(session, ref):
+                raise not_ours(ref)
+            session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")
+            remove_dropped(session, old)
+            put(session, load(ref, commit.fence, old.text))

@@ -9,17 +9,21 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from instep.destinations.base import Commit
 from instep.destinations.sql.merge import q
+from instep.destinations.sql.staged import Files, StagingArea
 from instep.errors import Conflict, ConnectError, DestinationError
+from instep.stage.spec import StagedFile
 
 _LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
 _WILD = re.compile(r"([*?\[])")
@@ -282,3 +286,43 @@ def _rollback(session: DuckDbSession) -> None:
         session.db.rollback()
     except duckdb.Error:  # a commit that failed has ended the transaction
         return
+
+
+@dataclass(frozen=True)
+class DuckDbConfig:
+    """`path` of the file; what is staged for it and held in quarantine goes into `<path>.files`, or where `staging`
+    says: a folder, or a place in S3 that `properties` reach (which may hold credentials). One who finds the
+    file held by another process waits `lock_timeout` seconds. `undo_days`: how long what was dropped is kept."""
+
+    name: str
+    path: str
+    prefix: str = "_instep_"
+    lock_timeout: float = 10
+    quarantine_days: int = 30
+    undo_days: float = 7
+    staging: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class DuckDbFacet:
+    """What a facet of the destination stands on: the file as a connection has it."""
+
+    def __init__(self, config: DuckDbConfig, file: DatabaseFile) -> None:
+        self.config, self.file = config, file
+
+    @property
+    def beside(self) -> Path:
+        """The folder of what belongs to the file."""
+        return Path(f"{Path(self.config.path).absolute()}.files")
+
+    @cached_property
+    def area(self) -> StagingArea:
+        """Where tasks write."""
+        if not self.config.staging:
+            return StagingArea(self.beside.as_uri())
+        made = StagingArea.of(self.config.staging, self.config.properties)
+        return replace(made, uri=f"{made.uri}/{self.config.name}")
+
+    def here(self, commit: Commit, *groups: Sequence[StagedFile]) -> AbstractContextManager[list[Files]]:
+        """Staged files where DuckDB reads them without an extension."""
+        return self.area.here(self.beside / f"staged-{commit.fence}", *groups)

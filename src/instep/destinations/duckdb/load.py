@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.destinations.duckdb.ddl import swap_in
-from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession, exactly
+from instep.destinations.duckdb.file import DatabaseFile, DuckDbFacet, DuckDbSession, exactly
 from instep.destinations.duckdb.records import find, named, prepare, put, require
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.duckdb.wide import WideRows, frugal, is_wide
@@ -21,6 +22,10 @@ from instep.destinations.sql.staged import ORDER, consume, filled
 from instep.errors import DestinationError, StageError
 from instep.stage.files.place import local
 from instep.stage.spec import StagedFile, SystemColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
 
@@ -34,33 +39,6 @@ def loading(file: DatabaseFile, ref: Ref, commit: Commit) -> Iterator[tuple[Duck
         record.check(commit.fence)
         yield session, record
         crashpoint("duckdb.commit.before")
-
-
-def append(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """The rows are added; files that the last commit has brought are not brought again."""
-    with loading(file, ref, commit) as (session, record):
-        if record.pending is not None:
-            raise _replaced(ref)
-        if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
-            return LoadOutcome()
-        added = insert(session, record, files)
-        put(session, record.after_load(commit, rows(session, record), files, new=added))
-    consume(files)
-    return LoadOutcome(inserted=added)
-
-
-def overwrite(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
-    with loading(file, ref, commit) as (session, record):
-        before = record.loaded.rows if record.loaded else 0
-        if record.pending is not None:
-            record = swap_in(session, record)
-            added = new = insert(session, record, files)
-        else:
-            added, new = _exchange(session, record, files)
-        put(session, record.after_load(commit, added, files, new=new, anew=True))
-    consume(files)
-    return LoadOutcome(inserted=added, deleted=before)
 
 
 def _exchange(session: DuckDbSession, record: Record, files: Sequence[StagedFile]) -> tuple[int, int]:
@@ -103,27 +81,6 @@ def _scan() -> str:
 
 def rows(session: DuckDbSession, record: Record) -> int:
     return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {within(record.within)}")
-
-
-def merge(
-    file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
-) -> LoadOutcome:
-    """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
-    with file.reading() as session:
-        waits = session is not None and require(session, ref).pending is not None
-    if waits and not how.complete:
-        raise _replaced(ref)
-    if waits:
-        return overwrite(file, ref, files, commit)
-    if not how.key and how.since is None:
-        raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
-    with loading(file, ref, commit) as (session, record):
-        outcome = _since(session, record, files, how) if how.since else _upsert(session, record, files, how, prefix)
-        marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
-        deleted = marks and bool(SystemColumns.of(record.table, prefix).deleted)
-        after = record.after_load(commit, rows(session, record), files, new=outcome.inserted, deleted=deleted)
-        put(session, after)
-    return outcome
 
 
 def _since(session: DuckDbSession, record: Record, files: Sequence[StagedFile], how: Merge) -> LoadOutcome:
@@ -216,13 +173,72 @@ def _now(session: DuckDbSession, synced: str) -> str:
     return f"make_timestamptz({int(at)})"
 
 
-def claim(file: DatabaseFile, ref: Ref, fence: int) -> None:
-    """From now on a lower fence is refused. A table that is not there is fine."""
-    with file.reading() as session:
-        record = find(session, ref) if session else None
-    if record is None or record.fence == fence:
-        return
-    with file.writing() as session:
-        record = require(session, ref)
-        record.check(fence)
-        put(session, replace(record, fence=fence))
+class DuckDbLoads(DuckDbFacet):
+    """Loads."""
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        """From now on a lower fence is refused. A table that is not there is fine."""
+        with self.file.reading() as session:
+            record = find(session, ref) if session else None
+        if record is None or record.fence == fence:
+            return
+        with self.file.writing() as session:
+            record = require(session, ref)
+            record.check(fence)
+            put(session, replace(record, fence=fence))
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """The rows are added; files that the last commit has brought are not brought again."""
+        with self.here(commit, files) as (here,):
+            with loading(self.file, ref, commit) as (session, record):
+                if record.pending is not None:
+                    raise _replaced(ref)
+                if here and record.loaded and record.loaded.last == tuple(sorted(f.path for f in here)):
+                    return LoadOutcome()
+                added = insert(session, record, here)
+                put(session, record.after_load(commit, rows(session, record), here, new=added))
+            consume(here)
+        return LoadOutcome(inserted=added)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by
+        key."""
+        with self.here(commit, files) as (here,):
+            return self._overwrite(ref, here, commit)
+
+    def _overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        with loading(self.file, ref, commit) as (session, record):
+            before = record.loaded.rows if record.loaded else 0
+            if record.pending is not None:
+                record = swap_in(session, record)
+                added = new = insert(session, record, files)
+            else:
+                added, new = _exchange(session, record, files)
+            put(session, record.after_load(commit, added, files, new=new, anew=True))
+        consume(files)
+        return LoadOutcome(inserted=added, deleted=before)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    ) -> LoadOutcome:
+        """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
+        with self.here(commit, files, how.keys, how.asked) as (here, keys, asked):
+            return self._merge(ref, here, replace(how, keys=tuple(keys), asked=tuple(asked)), commit)
+
+    def _merge(self, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
+        prefix = self.config.prefix
+        with self.file.reading() as session:
+            waits = session is not None and require(session, ref).pending is not None
+        if waits and not how.complete:
+            raise _replaced(ref)
+        if waits:
+            return self._overwrite(ref, files, commit)
+        if not how.key and how.since is None:
+            raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+        with loading(self.file, ref, commit) as (session, record):
+            outcome = _since(session, record, files, how) if how.since else _upsert(session, record, files, how, prefix)
+            marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
+            deleted = marks and bool(SystemColumns.of(record.table, prefix).deleted)
+            after = record.after_load(commit, rows(session, record), files, new=outcome.inserted, deleted=deleted)
+            put(session, after)
+        return outcome

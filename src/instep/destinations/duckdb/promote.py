@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
+from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows, stage
 from instep.destinations.duckdb.records import put, require
 from instep.destinations.duckdb.shape import arrow_type
@@ -25,6 +25,10 @@ from instep.errors import DestinationError
 from instep.stage.conform import compact_json
 from instep.stage.overflow import from_texts
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
 BATCH = 100_000
 _NEW = "_instep_promoted"
 
@@ -36,27 +40,6 @@ class _DuckDbPromotedRows:
     schema: pa.Schema
     batches: list[pa.RecordBatch] = field(default_factory=list)
     invalid_values: int = 0
-
-
-def promote(
-    file: DatabaseFile, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit
-) -> Promoted:
-    """See `destinations.kept.Promotes`."""
-    with loading(file, ref, commit) as (session, record):
-        state = record.state
-        if state is None or extra not in record.table.by_name:
-            return Promoted()
-        if any(c.name.casefold() == "rowid" for c in record.table.columns):
-            why = f"table {'.'.join(ref)} has a column called rowid, which hides the places of its rows"
-            raise DestinationError(why, hint="load the table again with `instep sync --full`")
-        found = _look(session, record, columns, extra)
-        done = sum(batch.num_rows for batch in found.batches)
-        if done:
-            _write(session, record, found, columns, extra)
-            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-            put(session, record.after_load(own, rows(session, record), new=0))
-    crashpoint("promote.committed")
-    return Promoted(done, found.invalid_values)
 
 
 def _look(
@@ -110,34 +93,72 @@ def _write(
 VALUES = "_instep_values"
 
 
-def size(file: DatabaseFile, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-    with file.reading() as session:
-        if session is None:
-            return FillSize(why_not=NOT_LOADED)
-        record = require(session, ref)
-        return fill_size(session, record, columns, rows(session, record))
-
-
-def fill(file: DatabaseFile, ref: Ref, work: Fill, commit: Commit) -> Filled:
-    """Rows with NULL in a column get its value; a value that is there is never replaced. Cursor and accepted
-    fingerprint stay."""
-    with loading(file, ref, commit) as (session, record):
-        check_loaded(record)
-        stage(session, record, VALUES, [*work.key, *work.columns, work.meta], work.values)
-        sql = FillSql(work, session.name(*ref), VALUES)
-        _note(session, sql.changed(session.run(sql.notes)))
-        crashpoint("fill.rewritten")
-        filled = session.count(sql.update)
-        for table in (VALUES, NOTES):
-            session.run(f"DROP TABLE {table}")
-        put(session, record.after_fill(commit, rows(session, record), work.columns.values()))
-    crashpoint("fill.committed")
-    consume(work.values)
-    return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
-
-
 def _note(session: DuckDbSession, notes: list[tuple[int, str | None]]) -> None:
     arrays = [pa.array([p for p, _ in notes], pa.int64()), pa.array([n for _, n in notes], pa.string())]
     session.db.register("_instep_new_notes", pa.table(arrays, names=[PLACE, NOTE]))
     session.run(f"CREATE TEMP TABLE {NOTES} AS SELECT * FROM _instep_new_notes")
     session.db.unregister("_instep_new_notes")
+
+
+class DuckDbFills(DuckDbFacet):
+    """Values for rows that lack them, each time in one transaction."""
+
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        """Bring kept values into columns, in one transaction."""
+        with loading(self.file, ref, commit) as (session, record):
+            state = record.state
+            if state is None or extra not in record.table.by_name:
+                return Promoted()
+            if any(c.name.casefold() == "rowid" for c in record.table.columns):
+                why = f"table {'.'.join(ref)} has a column called rowid, which hides the places of its rows"
+                raise DestinationError(why, hint="load the table again with `instep sync --full`")
+            found = _look(session, record, columns, extra)
+            done = sum(batch.num_rows for batch in found.batches)
+            if done:
+                _write(session, record, found, columns, extra)
+                own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+                put(session, record.after_load(own, rows(session, record), new=0))
+        crashpoint("promote.committed")
+        return Promoted(done, found.invalid_values)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        with self.file.reading() as session:
+            if session is None:
+                return FillSize(why_not=NOT_LOADED)
+            record = require(session, ref)
+            return fill_size(session, record, columns, rows(session, record))
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        work: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """Rows with NULL in a column get its value; a value that is there is never replaced. In one
+        transaction, so that nothing is asked in between. Cursor and accepted fingerprint stay."""
+        with self.here(commit, work.values) as (here,):
+            done = self._fill(ref, replace(work, values=tuple(here)), commit)
+        told(done.rows, done.bytes)
+        return done
+
+    def _fill(self, ref: Ref, work: Fill, commit: Commit) -> Filled:
+        with loading(self.file, ref, commit) as (session, record):
+            check_loaded(record)
+            stage(session, record, VALUES, [*work.key, *work.columns, work.meta], work.values)
+            sql = FillSql(work, session.name(*ref), VALUES)
+            _note(session, sql.changed(session.run(sql.notes)))
+            crashpoint("fill.rewritten")
+            filled = session.count(sql.update)
+            for table in (VALUES, NOTES):
+                session.run(f"DROP TABLE {table}")
+            put(session, record.after_fill(commit, rows(session, record), work.columns.values()))
+        crashpoint("fill.committed")
+        consume(work.values)
+        return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
+
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+        """Do nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
+        return 0

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
 from instep.destinations.casts import invalid_values_in, tried
-from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
+from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
 from instep.destinations.duckdb.shape import arrow_schema, arrow_type
@@ -38,22 +38,6 @@ def _present(session: DuckDbSession | None, ref: Ref) -> Record:
     return record
 
 
-def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
-    """Return the rows, as they are now, or the first ones; the file stays open until the last batch was taken."""
-    with ExitStack() as stack:
-        session = stack.enter_context(file.reading())
-        record = _present(session, ref)
-        assert session is not None, "a table that is there is in a file"
-        wanted = list(names) or [c.name for c in record.table.columns]
-        if odd := next((n for n in wanted if n not in record.table.by_name), None):
-            raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
-        sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t WHERE {within(record.within, 't')}"
-        reader = session.batches(sql if limit is None else f"{sql} LIMIT {limit:d}", BATCH)
-        schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
-        kept = stack.pop_all()
-    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, kept))
-
-
 def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, kept: ExitStack) -> Iterator[pa.RecordBatch]:
     with kept:
         for batch in reader:
@@ -70,75 +54,96 @@ def _table(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([as_read(b, schema) for b in reader], schema)
 
 
-def lookup_rows(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
-    """Return the rows that have one of the keys (columns by name; no two alike)."""
-    with file.reading() as session:
-        record = _present(session, ref)
-        if session is None or record.state is None:
-            raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
-        names = [c.name for c in record.table.columns]
-        session.db.register(
-            _KEYS,
-            keys.append_column("n", pa.array(range(len(keys)), pa.int64())).rename_columns(
-                [*(f"k{i}" for i in range(keys.num_columns)), "n"]
-            ),
-        )
-        same = " AND ".join(f"t.{q(name)} = k.k{i}" for i, name in enumerate(keys.column_names))
-        source = f"{session.name(*ref)} AS t JOIN {_KEYS} AS k ON {same}"
-        sql = f"SELECT k.n AS _instep_n, {shown(record, names)} FROM {source}"
-        found = session.arrow(sql)
-        numbers = found.column(0).to_pylist()
+class DuckDbRows(DuckDbFacet):
+    """Rows that are read, and put right one by one."""
+
+    def _read(self, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
+        """Return the rows, as they are now, or the first ones; the file stays open until the last batch was taken."""
+        with ExitStack() as stack:
+            session = stack.enter_context(self.file.reading())
+            record = _present(session, ref)
+            assert session is not None, "a table that is there is in a file"
+            wanted = list(names) or [c.name for c in record.table.columns]
+            if odd := next((n for n in wanted if n not in record.table.by_name), None):
+                raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
+            sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t WHERE {within(record.within, 't')}"
+            reader = session.batches(sql if limit is None else f"{sql} LIMIT {limit:d}", BATCH)
+            schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
+            kept = stack.pop_all()
+        return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, kept))
+
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        """Return the rows that have one of the keys (columns by name; no two alike)."""
+        with self.file.reading() as session:
+            record = _present(session, ref)
+            if session is None or record.state is None:
+                raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
+            names = [c.name for c in record.table.columns]
+            session.db.register(
+                _KEYS,
+                keys.append_column("n", pa.array(range(len(keys)), pa.int64())).rename_columns(
+                    [*(f"k{i}" for i in range(keys.num_columns)), "n"]
+                ),
+            )
+            same = " AND ".join(f"t.{q(name)} = k.k{i}" for i, name in enumerate(keys.column_names))
+            source = f"{session.name(*ref)} AS t JOIN {_KEYS} AS k ON {same}"
+            sql = f"SELECT k.n AS _instep_n, {shown(record, names)} FROM {source}"
+            found = session.arrow(sql)
+            numbers = found.column(0).to_pylist()
+            schema = arrow_schema(record)
+            met = _table(found.remove_column(0).to_reader(), schema)
+        return RowLookup(met, numbers, (record.version, rows_key(record, keys.column_names)))
+
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+        assert isinstance(met.places, tuple), "`lookup_rows` made it"
+        version, key = met.places
+        with loading(self.file, ref, commit) as (session, record):
+            if record.version != version or record.state is None:
+                raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
+            names, target = [c.name for c in record.table.columns], session.name(*ref)
+            if len(change.rows):
+                old = met.rows.take(pa.array(change.rows, pa.int64())).select(list(key))
+                values = [*old.columns, *change.updated.select(names).columns]
+                labels = [*(f"k{i}" for i in range(len(key))), *(f"v{i}" for i in range(len(names)))]
+                session.db.register(_NEW, pa.table(values, names=labels))
+                sets = ", ".join(f"{q(n)} = s.v{i}" for i, n in enumerate(names))
+                same = " AND ".join(f"t.{q(k)} = s.k{i}" for i, k in enumerate(key))
+                session.run(f"UPDATE {target} AS t SET {sets} FROM {_NEW} AS s WHERE {same}")
+                session.db.unregister(_NEW)
+            if len(change.inserted):
+                session.db.register(_NEW, change.inserted)
+                session.run(f"INSERT INTO {target} ({columns(names)}) SELECT {columns(names)} FROM {_NEW}")
+                session.db.unregister(_NEW)
+            put(session, record.after_load(commit, rows(session, record), new=len(change.inserted)))
+        return LoadOutcome(len(change.inserted), len(change.rows), 0)
+
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        """Casts the values of the first rows there and back."""
+        with self.file.reading() as session:
+            record = _present(session, ref)
+            assert session is not None, "a table that is there is in a file"
+            others = [k for k in key if k != column]
+            sql = f"SELECT {shown(record, [column, *others])} FROM {session.name(*ref)} AS t "
+            sql += f"WHERE {within(record.within, 't')} LIMIT {limit}"
+            sample = session.arrow(sql)
         schema = arrow_schema(record)
-        met = _table(found.remove_column(0).to_reader(), schema)
-    return RowLookup(met, numbers, (record.version, rows_key(record, keys.column_names)))
+        sample = _table(sample.to_reader(), pa.schema([schema.field(n) for n in (column, *others)])).combine_chunks()
+        return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
 
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        """Return how many values of a column do not fit a type, and one of them; reads that column only."""
+        with self.file.reading() as session:
+            record = find(session, ref) if session is not None else None
+        if record is None:
+            return InvalidValueCount()
+        parts = (batch.column(0) for batch in self.read(ref, [column]))
+        return invalid_values_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))
 
-def update_rows(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
-    assert isinstance(met.places, tuple), "`lookup_rows` made it"
-    version, key = met.places
-    with loading(file, ref, commit) as (session, record):
-        if record.version != version or record.state is None:
-            raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
-        names, target = [c.name for c in record.table.columns], session.name(*ref)
-        if len(change.rows):
-            old = met.rows.take(pa.array(change.rows, pa.int64())).select(list(key))
-            values = [*old.columns, *change.updated.select(names).columns]
-            labels = [*(f"k{i}" for i in range(len(key))), *(f"v{i}" for i in range(len(names)))]
-            session.db.register(_NEW, pa.table(values, names=labels))
-            sets = ", ".join(f"{q(n)} = s.v{i}" for i, n in enumerate(names))
-            same = " AND ".join(f"t.{q(k)} = s.k{i}" for i, k in enumerate(key))
-            session.run(f"UPDATE {target} AS t SET {sets} FROM {_NEW} AS s WHERE {same}")
-            session.db.unregister(_NEW)
-        if len(change.inserted):
-            session.db.register(_NEW, change.inserted)
-            session.run(f"INSERT INTO {target} ({columns(names)}) SELECT {columns(names)} FROM {_NEW}")
-            session.db.unregister(_NEW)
-        put(session, record.after_load(commit, rows(session, record), new=len(change.inserted)))
-    return LoadOutcome(len(change.inserted), len(change.rows), 0)
+    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """Return the rows as they are now."""
+        return self._read(ref, names)
 
-
-def sample_cast(
-    file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
-) -> CastSample:
-    """Casts the values of the first rows there and back."""
-    with file.reading() as session:
-        record = _present(session, ref)
-        assert session is not None, "a table that is there is in a file"
-        others = [k for k in key if k != column]
-        sql = f"SELECT {shown(record, [column, *others])} FROM {session.name(*ref)} AS t "
-        sql += f"WHERE {within(record.within, 't')} LIMIT {limit}"
-        sample = session.arrow(sql)
-    schema = arrow_schema(record)
-    sample = _table(sample.to_reader(), pa.schema([schema.field(n) for n in (column, *others)])).combine_chunks()
-    return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
-
-
-def count_invalid_values(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
-    with file.reading() as session:
-        record = find(session, ref) if session is not None else None
-    if record is None:
-        return InvalidValueCount()
-    parts = (batch.column(0) for batch in read(file, ref, [column]))
-    return invalid_values_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        """Return at most so many rows, all columns of them."""
+        return self._read(ref, limit=limit).read_all()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from instep.destinations.base import Ref
-from instep.destinations.duckdb.file import DatabaseFile, DuckDbSession
+from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.records import SCHEMA, begun, find, named, prepare
 from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.merge import q
@@ -62,29 +62,9 @@ def not_views(session: DuckDbSession) -> dict[Ref, tuple[Physical, ...]]:
     return {ref: columns for ref, columns in physical(session).items() if ref not in hidden}
 
 
-def put_view(file: DatabaseFile, view: View, fence: int) -> None:
-    """See `destinations.views.HoldsViews`."""
-    with file.writing() as session:
-        prepare(session)
-        record = find(session, view.table)
-        if record is None:
-            return
-        record.check(fence)
-        kept = _kept(session)
-        if view.ref not in kept and _is_taken(session, view.ref):
-            raise Conflict(f"{named(view.ref)} exists and is not ours", hint="rename it, or do without the old name")
-        _write(session, view, kept.get(view.ref))
-
-
 def _is_taken(session: DuckDbSession, ref: Ref) -> bool:
     wanted = (ref[0].casefold(), ref[1].casefold())
     return any((r[0].casefold(), r[1].casefold()) == wanted for r in physical(session))
-
-
-def drop_view(file: DatabaseFile, ref: Ref) -> None:
-    """Nothing if there is no view of ours of this name."""
-    with file.writing() as session:
-        _drop(session, [ref] if ref in _kept(session) else [])
 
 
 def _drop(session: DuckDbSession, refs: Iterable[Ref]) -> None:
@@ -123,3 +103,34 @@ def apart(session: DuckDbSession, table: Ref) -> Callable[[Sequence[Step]], None
                 _write(session, moved, None)
 
     return put_back
+
+
+class DuckDbViews(DuckDbFacet):
+    """Views of ours."""
+
+    why_none = ""
+
+    def all(self) -> dict[Ref, View]:
+        """Return all that are ours."""
+        with self.file.reading() as session:
+            return views(session) if session else {}
+
+    def put(self, view: View, fence: int) -> None:
+        """Make or change a view by its table's columns as they are now; Fenced if a later run has claimed the table."""
+        with self.file.writing() as session:
+            prepare(session)
+            record = find(session, view.table)
+            if record is None:
+                return
+            record.check(fence)
+            kept = _kept(session)
+            if view.ref not in kept and _is_taken(session, view.ref):
+                raise Conflict(
+                    f"{named(view.ref)} exists and is not ours", hint="rename it, or do without the old name"
+                )
+            _write(session, view, kept.get(view.ref))
+
+    def drop(self, ref: Ref) -> None:
+        """Nothing if there is no view of ours of this name."""
+        with self.file.writing() as session:
+            _drop(session, [ref] if ref in _kept(session) else [])

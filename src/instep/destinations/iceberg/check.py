@@ -12,7 +12,7 @@ from instep.destinations.connection_test import COMMIT, checks_of, scratch
 from instep.destinations.iceberg.evolve.ddl import execute
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema
-from instep.destinations.iceberg.write.load import append, load_ours
+from instep.destinations.iceberg.write.load import IcebergLoads, load_ours
 from instep.model import Check
 from instep.stage.spec import StagedFile
 
@@ -25,7 +25,7 @@ def check_lake(lake: Lake) -> list[Check]:
     attempts = [
         ("open the catalog", "see the catalog's settings", lambda: lake.catalog.list_namespaces()),
         ("create a table", grants, lambda: execute(lake, on.ref, [on.added], on.table, COMMIT)),
-        ("write a file", hint, lambda: append(lake, on.ref, [_scratch_file(lake, on.ref)], COMMIT)),
+        ("write a file", hint, lambda: IcebergLoads(lake).append(on.ref, [_scratch_file(lake, on.ref)], COMMIT)),
         ("alter the table", grants, lambda: execute(lake, on.ref, [on.widened], on.wider, COMMIT)),
         ("read it back", hint, lambda: load_ours(lake, on.ref)[0].scan().to_arrow()),
         ("drop the table", grants, lambda: lake.drop_table(on.ref)),

@@ -28,7 +28,7 @@ from instep.destinations.postgres.records import (
     require,
 )
 from instep.destinations.postgres.rewrite import converted, rewrite
-from instep.destinations.postgres.server import PostgresServer, PostgresSession, literal
+from instep.destinations.postgres.server import PostgresFacet, PostgresSession, literal
 from instep.destinations.postgres.shape import RESERVED, check_names, data_type, relations, sql_type
 from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve, moved_values
 from instep.destinations.sql.merge import q
@@ -59,26 +59,6 @@ MOVING = "_instep_moving_"
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def execute(server: PostgresServer, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
-    with server.writing() as session:
-        prepare(session)
-        record = find(session, ref, lock=True)
-        if record is not None and after is not None and table_as_it_is(session, record) == after:
-            if commit.part:
-                put(session, taken_along(session, record.after_changes(commit, [s.id for s in steps]), commit))
-            return
-        match steps[0].change:
-            case TableAdded(after=table):
-                create(session, after or table, [s.id for s in steps], commit)
-            case TableRemoved():
-                _park(session, ref, commit)
-            case TableReplaced(after=table):
-                _replace(session, require(session, ref), after or table, steps, commit)
-            case _:
-                _alter(session, ref, steps, after, commit)
 
 
 def table_as_it_is(session: PostgresSession, record: Record) -> Table:
@@ -156,26 +136,6 @@ def _replace(session: PostgresSession, record: Record, table: Table, steps: Sequ
 
 def _plain(table: Table) -> Table:
     return replace(table, comment=table.comment or None)
-
-
-def undrop_table(server: PostgresServer, ref: Ref, table: Table, commit: Commit) -> None:
-    """A dropped table comes back under its name with its rows; nothing if it is back already."""
-    with server.writing() as session:
-        prepare(session)
-        if (there := find(session, ref, lock=True)) is not None:
-            if there.table.id != table.id:
-                hint = "rename or drop that one first"
-                raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
-            return
-        old = parked(session, ref, table.id)
-        if old is None:
-            hint = "its time for undoing is over: restore a backup"
-            raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
-        if is_taken(session, ref):
-            raise not_ours(ref)
-        session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")
-        remove_dropped(session, old)
-        put(session, load(ref, commit.fence, old.text))
 
 
 def parked(session: PostgresSession, ref: Ref, source_id: str | None) -> PostgresDropped | None:
@@ -309,3 +269,45 @@ def _move(session: PostgresSession, record: Record, new: Ref) -> Record:
         old = (new[0], between)
     session.run(f"ALTER TABLE {session.name(*old)} RENAME TO {q(new[1])}")
     return replace(record, table=replace(record.table, schema=new[0], name=new[1]))
+
+
+class PostgresDdl(PostgresFacet):
+    """What changes tables."""
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+        with self.server.writing() as session:
+            prepare(session)
+            record = find(session, ref, lock=True)
+            if record is not None and after is not None and table_as_it_is(session, record) == after:
+                if commit.part:
+                    put(session, taken_along(session, record.after_changes(commit, [s.id for s in steps]), commit))
+                return
+            match steps[0].change:
+                case TableAdded(after=table):
+                    create(session, after or table, [s.id for s in steps], commit)
+                case TableRemoved():
+                    _park(session, ref, commit)
+                case TableReplaced(after=table):
+                    _replace(session, require(session, ref), after or table, steps, commit)
+                case _:
+                    _alter(session, ref, steps, after, commit)
+
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """A dropped table comes back under its name with its rows; nothing if it is back already."""
+        with self.server.writing() as session:
+            prepare(session)
+            if (there := find(session, ref, lock=True)) is not None:
+                if there.table.id != table.id:
+                    hint = "rename or drop that one first"
+                    raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+                return
+            old = parked(session, ref, table.id)
+            if old is None:
+                hint = "its time for undoing is over: restore a backup"
+                raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+            if is_taken(session, ref):
+                raise not_ours(ref)
+            session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")
+            remove_dropped(session, old)
+            put(session, load(ref, commit.fence, old.text))

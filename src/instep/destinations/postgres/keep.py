@@ -12,43 +12,11 @@ from instep.destinations.postgres.dependants import dependants
 from instep.destinations.postgres.index import index
 from instep.destinations.postgres.load import loading, rows
 from instep.destinations.postgres.records import dropped, find, named, prepare, put, remove, remove_dropped
-from instep.destinations.postgres.server import PostgresServer, PostgresSession
+from instep.destinations.postgres.server import PostgresFacet, PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import relations
 from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Parked, Record
-
-
-def is_kept(server: PostgresServer, ref: Ref, source_id: str | None) -> bool:
-    """Return whether the table of this name and source id was dropped and waits, or is back."""
-    with server.reading() as session:
-        return find(session, ref) is not None or parked(session, ref, source_id) is not None
-
-
-def undrop_report(server: PostgresServer, ref: Ref, column: str) -> UndropReport:
-    with server.reading() as session:
-        relation = relations(session, [ref]).get(ref)
-        return undrop_report_of(ref, find(session, ref), column, [p.name for p in relation.columns] if relation else [])
-
-
-def forget(server: PostgresServer, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
-    """Deletes the columns of these tables, and all tables, that were dropped more than `days` ago, unless somebody
-    made something that needs them since; their names."""
-    gone, limit = list[str](), now_ms() - days * DAY_MS
-    for ref in refs:
-        with server.reading() as session:
-            record = find(session, ref)
-        if record is not None and any(p.at < limit for p in record.parked):
-            gone += _forget_columns(server, ref, fence, limit)
-    with server.reading() as session:
-        waiting = [one for one in dropped(session) if one.at < limit]
-    for one in waiting:
-        with server.writing() as session:
-            if not dependants(session, (one.ref[0], one.place)):
-                session.run(f"DROP TABLE IF EXISTS {session.name(one.ref[0], one.place)}")
-                remove_dropped(session, one)
-                gone.append(named(one.ref))
-    return gone
 
 
 def _forget_columns(server: PostgresServer, ref: Ref, fence: int, limit: float) -> list[str]:
@@ -69,31 +37,68 @@ def _drop(session: PostgresSession, record: Record, old: list[Parked]) -> None:
     put(session, with_types(session, replace(record, parked=left, version=record.version + 1)))
 
 
-def keep(server: PostgresServer, ref: Ref, place: Ref, commit: Commit) -> int | None:
-    """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
-    with loading(server, ref, commit) as (session, record):
-        count = rows(session, record)
-        if record.state is None or not count:
-            return None
-        made = copy_of(record, place)
-        if is_made(made, find(session, place)):
-            return count
-        made = make(session, made, indexed=False)
-        names, target = columns([c.name for c in made.table.columns]), session.name(*place)
-        session.run(f"INSERT INTO {target} ({names}) SELECT {names} FROM {session.name(*ref)}")
-        if made.table.key:
-            index(session, target, made.table.key, record.place)
-        put(session, made)
-    return count
+class PostgresKept(PostgresFacet):
+    """What was dropped."""
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        """Return whether the table of this name and source id was dropped and waits, or is back."""
+        with self.server.reading() as session:
+            return find(session, ref) is not None or parked(session, ref, source_id) is not None
+
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        with self.server.reading() as session:
+            relation = relations(session, [ref]).get(ref)
+            return undrop_report_of(
+                ref, find(session, ref), column, [p.name for p in relation.columns] if relation else []
+            )
+
+    def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        """Deletes the columns of these tables, and all tables, that were dropped too long ago, unless somebody
+        made something that needs them since; their names."""
+        gone, limit = list[str](), now_ms() - self.server.config.undo_days * DAY_MS
+        for ref in refs:
+            with self.server.reading() as session:
+                record = find(session, ref)
+            if record is not None and any(p.at < limit for p in record.parked):
+                gone += _forget_columns(self.server, ref, fence, limit)
+        with self.server.reading() as session:
+            waiting = [one for one in dropped(session) if one.at < limit]
+        for one in waiting:
+            with self.server.writing() as session:
+                if not dependants(session, (one.ref[0], one.place)):
+                    session.run(f"DROP TABLE IF EXISTS {session.name(one.ref[0], one.place)}")
+                    remove_dropped(session, one)
+                    gone.append(named(one.ref))
+        return gone
 
 
-def purge(server: PostgresServer, place: Ref) -> None:
-    """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
-    with server.writing() as session:
-        prepare(session)
-        record = find(session, place, lock=True)
-        if record is None:
-            return
-        check_copy(record)
-        session.run(f"DROP TABLE {session.name(*place)}")
-        remove(session, place)
+class PostgresClones(PostgresFacet):
+    """Copies of tables."""
+
+    def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
+        with loading(self.server, ref, commit) as (session, record):
+            count = rows(session, record)
+            if record.state is None or not count:
+                return None
+            made = copy_of(record, place)
+            if is_made(made, find(session, place)):
+                return count
+            made = make(session, made, indexed=False)
+            names, target = columns([c.name for c in made.table.columns]), session.name(*place)
+            session.run(f"INSERT INTO {target} ({names}) SELECT {names} FROM {session.name(*ref)}")
+            if made.table.key:
+                index(session, target, made.table.key, record.place)
+            put(session, made)
+        return count
+
+    def purge_clone(self, place: Ref, fence: int) -> None:
+        """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+        with self.server.writing() as session:
+            prepare(session)
+            record = find(session, place, lock=True)
+            if record is None:
+                return
+            check_copy(record)
+            session.run(f"DROP TABLE {session.name(*place)}")
+            remove(session, place)

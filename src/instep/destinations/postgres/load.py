@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
@@ -20,13 +20,17 @@ from instep.destinations.postgres.dependants import copy_rights, is_plain
 from instep.destinations.postgres.index import INDEX, index, loosen, proves_unique
 from instep.destinations.postgres.ingest import Staging, plain_reader, rows_of, whole
 from instep.destinations.postgres.records import SCHEMA, find, named, prepare, put, require
-from instep.destinations.postgres.server import PostgresServer, PostgresSession, literal
+from instep.destinations.postgres.server import PostgresFacet, PostgresServer, PostgresSession, literal
 from instep.destinations.postgres.shape import as_document, sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, filled
 from instep.errors import Conflict, DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 _OLD = "_instep_old"
 
@@ -109,18 +113,6 @@ def known(server: PostgresServer, ref: Ref, commit: Commit) -> Record:
     return record
 
 
-def append(server: PostgresServer, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """The rows are added; files that the last commit has brought are not brought again."""
-    record = known(server, ref, commit)
-    if record.pending is not None:
-        raise _replaced(ref)
-    if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
-        return LoadOutcome()
-    done = fitting(server, ref, lambda: _append(server, record, files, commit))
-    server.area.consume(files)
-    return done
-
-
 def _append(server: PostgresServer, record: Record, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
     staging = Staging(server, record, commit)
     with staging.used("rows"):
@@ -162,23 +154,6 @@ def _left(session: PostgresSession, before: Record, new: int, removed: int = 0) 
     return rows(session, before) if known is None else known
 
 
-def overwrite(server: PostgresServer, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
-    record = known(server, ref, commit)
-    shape = record.waiting if record.pending is not None else record
-    staging, count = Staging(server, record, commit), rows_of(files)
-    with staging.used("next"):
-        next_generation(staging, shape, files)
-        with loading(server, ref, commit) as (session, found):
-            same(found, record)
-            whole(session, staging.name("next"), rows_of(files))
-            before = found.loaded.rows if found.loaded else 0
-            made, new = exchange(session, found, staging.name("next"), count)
-            put(session, made.after_load(commit, count, files, new=new, anew=True))
-    server.area.consume(files)
-    return LoadOutcome(inserted=count, deleted=before)
-
-
 def _replaced(ref: Ref) -> DestinationError:
     return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
 
@@ -191,20 +166,6 @@ def fitting(server: PostgresServer, ref: Ref, attempt: Callable[[], T]) -> T:
         if not loosen(server, ref, error.__cause__):
             raise
     return attempt()
-
-
-def merge(
-    server: PostgresServer, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
-) -> LoadOutcome:
-    """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
-    record = known(server, ref, commit)
-    if record.pending is not None and not how.complete:
-        raise _replaced(ref)
-    if record.pending is not None:
-        return overwrite(server, ref, files, commit)
-    if not how.key and how.since is None:
-        raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
-    return fitting(server, ref, lambda: _merge(server, record, files, how, commit, prefix))
 
 
 def _merge(
@@ -290,13 +251,59 @@ def _now(session: PostgresSession, staged: str, synced: str) -> str:
     return f"{at}::timestamptz"
 
 
-def claim(server: PostgresServer, ref: Ref, fence: int) -> None:
-    """From now on a lower fence is refused. A table that is not there is fine."""
-    with server.reading() as session:
-        record = find(session, ref)
-    if record is None or record.fence == fence:
-        return
-    with server.writing() as session:
-        record = require(session, ref, lock=True)
-        record.check(fence)
-        put(session, replace(record, fence=fence))
+class PostgresLoads(PostgresFacet):
+    """Loads."""
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        """From now on a lower fence is refused. A table that is not there is fine."""
+        with self.server.reading() as session:
+            record = find(session, ref)
+        if record is None or record.fence == fence:
+            return
+        with self.server.writing() as session:
+            record = require(session, ref, lock=True)
+            record.check(fence)
+            put(session, replace(record, fence=fence))
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """The rows are added; files that the last commit has brought are not brought again."""
+        record = known(self.server, ref, commit)
+        if record.pending is not None:
+            raise _replaced(ref)
+        if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
+            return LoadOutcome()
+        done = fitting(self.server, ref, lambda: _append(self.server, record, files, commit))
+        self.server.area.consume(files)
+        return done
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by
+        key."""
+        record = known(self.server, ref, commit)
+        shape = record.waiting if record.pending is not None else record
+        staging, count = Staging(self.server, record, commit), rows_of(files)
+        with staging.used("next"):
+            next_generation(staging, shape, files)
+            with loading(self.server, ref, commit) as (session, found):
+                same(found, record)
+                whole(session, staging.name("next"), rows_of(files))
+                before = found.loaded.rows if found.loaded else 0
+                made, new = exchange(session, found, staging.name("next"), count)
+                put(session, made.after_load(commit, count, files, new=new, anew=True))
+        self.server.area.consume(files)
+        return LoadOutcome(inserted=count, deleted=before)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    ) -> LoadOutcome:
+        """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
+        record = known(self.server, ref, commit)
+        if record.pending is not None and not how.complete:
+            raise _replaced(ref)
+        if record.pending is not None:
+            return self.overwrite(ref, files, commit)
+        if not how.key and how.since is None:
+            raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+        return fitting(
+            self.server, ref, lambda: _merge(self.server, record, files, how, commit, self.server.config.prefix)
+        )

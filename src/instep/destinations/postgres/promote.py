@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from instep.destinations.postgres.ingest import Staging, rows_of, whole
 from instep.destinations.postgres.load import known, loading, rows, same
 from instep.destinations.postgres.records import put, require
 from instep.destinations.postgres.rewrite import BATCH, copy_rows
-from instep.destinations.postgres.server import PostgresServer, PostgresSession
+from instep.destinations.postgres.server import PostgresFacet, PostgresSession
 from instep.destinations.postgres.shape import arrow_type, as_document, limits, sql_type
 from instep.destinations.sql.fill import NOTE, NOTES, PLACE, FillSql, check_loaded, fill_size
 from instep.destinations.sql.merge import q, within
@@ -26,35 +26,12 @@ from instep.stage.conform import compact_json
 from instep.stage.field_metadata import limited
 from instep.stage.overflow import from_texts
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
 _NEW = "_instep_promoted"
 Row = tuple[Any, ...]
-
-
-def promote(
-    server: PostgresServer, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit
-) -> Promoted:
-    """See `destinations.kept.Promotes`."""
-    with loading(server, ref, commit) as (session, record):
-        state = record.state
-        if state is None or extra not in record.table.by_name:
-            return Promoted()
-        kinds = [f"v{i} {sql_type(kept.type)}" for i, kept in enumerate(columns.values())]
-        session.run(f"CREATE TEMP TABLE {_NEW} (n tid, o json, {', '.join(kinds)}) ON COMMIT DROP")
-        done = invalid_values = 0
-        for found in _look(session, record, columns, extra):
-            made, odd = _of(found, columns)
-            copy_rows(session, _NEW, made)
-            done, invalid_values = done + len(made), invalid_values + odd
-        if done:
-            sets = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(columns)]
-            target = session.name(*ref)
-            session.run(
-                f"UPDATE {target} AS t SET {', '.join(sets)}, {q(extra)} = s.o FROM {_NEW} AS s WHERE t.ctid = s.n"
-            )
-            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-            put(session, record.after_load(own, rows(session, record), new=0))
-    crashpoint("promote.committed")
-    return Promoted(done, invalid_values)
 
 
 def _look(
@@ -90,31 +67,71 @@ def _of(found: Sequence[Row], columns: Mapping[str, OverflowColumn]) -> tuple[li
     return [row for row, names in zip(made, got, strict=True) if names], invalid_values
 
 
-def size(server: PostgresServer, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-    with server.reading() as session:
-        record = require(session, ref)
-        return fill_size(session, record, columns, rows(session, record))
+class PostgresFills(PostgresFacet):
+    """Values for rows that lack them, each time in one transaction."""
 
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        """Bring kept values into columns, in one transaction."""
+        with loading(self.server, ref, commit) as (session, record):
+            state = record.state
+            if state is None or extra not in record.table.by_name:
+                return Promoted()
+            kinds = [f"v{i} {sql_type(kept.type)}" for i, kept in enumerate(columns.values())]
+            session.run(f"CREATE TEMP TABLE {_NEW} (n tid, o json, {', '.join(kinds)}) ON COMMIT DROP")
+            done = invalid_values = 0
+            for found in _look(session, record, columns, extra):
+                made, odd = _of(found, columns)
+                copy_rows(session, _NEW, made)
+                done, invalid_values = done + len(made), invalid_values + odd
+            if done:
+                sets = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(columns)]
+                target = session.name(*ref)
+                session.run(
+                    f"UPDATE {target} AS t SET {', '.join(sets)}, {q(extra)} = s.o FROM {_NEW} AS s WHERE t.ctid = s.n"
+                )
+                own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+                put(session, record.after_load(own, rows(session, record), new=0))
+        crashpoint("promote.committed")
+        return Promoted(done, invalid_values)
 
-def fill(server: PostgresServer, ref: Ref, work: Fill, commit: Commit) -> Filled:
-    """Rows with NULL in a column get its value; a value that is there is never replaced. Cursor and accepted
-    fingerprint stay."""
-    record = known(server, ref, commit)
-    check_loaded(record)
-    staging = Staging(server, record, commit)
-    documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
-    with staging.used("fill"):
-        values = staging.files("fill", record.table, [*work.key, *work.columns, work.meta], work.values)
-        with loading(server, ref, commit) as (session, found):
-            same(found, record)
-            whole(session, values, rows_of(work.values))
-            sql = FillSql(work, session.name(*ref), values, documents)
-            notes = sql.changed(session.run(sql.notes))
-            session.run(f"CREATE TEMP TABLE {NOTES} ({PLACE} bigint, {NOTE} json) ON COMMIT DROP")
-            copy_rows(session, NOTES, notes)
-            crashpoint("fill.rewritten")
-            filled = session.count(sql.update)
-            put(session, found.after_fill(commit, rows(session, found), work.columns.values()))
-    crashpoint("fill.committed")
-    server.area.consume(work.values)
-    return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        with self.server.reading() as session:
+            record = require(session, ref)
+            return fill_size(session, record, columns, rows(session, record))
+
+    def fill(
+        self,
+        spark: SparkSession | None,
+        ref: Ref,
+        work: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """Rows with NULL in a column get its value; a value that is there is never replaced. In one
+        transaction, so that nothing is asked in between. Cursor and accepted fingerprint stay."""
+        record = known(self.server, ref, commit)
+        check_loaded(record)
+        staging = Staging(self.server, record, commit)
+        documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
+        with staging.used("fill"):
+            values = staging.files("fill", record.table, [*work.key, *work.columns, work.meta], work.values)
+            with loading(self.server, ref, commit) as (session, found):
+                same(found, record)
+                whole(session, values, rows_of(work.values))
+                sql = FillSql(work, session.name(*ref), values, documents)
+                notes = sql.changed(session.run(sql.notes))
+                session.run(f"CREATE TEMP TABLE {NOTES} ({PLACE} bigint, {NOTE} json) ON COMMIT DROP")
+                copy_rows(session, NOTES, notes)
+                crashpoint("fill.rewritten")
+                filled = session.count(sql.update)
+                put(session, found.after_fill(commit, rows(session, found), work.columns.values()))
+        crashpoint("fill.committed")
+        self.server.area.consume(work.values)
+        done = Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
+        told(done.rows, done.bytes)
+        return done
+
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+        """Do nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
+        return 0

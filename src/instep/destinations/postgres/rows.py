@@ -15,7 +15,7 @@ from instep.destinations.postgres.ingest import Staging, whole
 from instep.destinations.postgres.load import fitting, known, loading, rows
 from instep.destinations.postgres.records import find, is_taken, missing, named, not_ours, put
 from instep.destinations.postgres.rewrite import shown
-from instep.destinations.postgres.server import PostgresServer
+from instep.destinations.postgres.server import PostgresFacet, PostgresServer
 from instep.destinations.postgres.shape import arrow_schema, arrow_type, as_document, sql_type
 from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
@@ -38,18 +38,6 @@ def present(server: PostgresServer, ref: Ref) -> Record:
 def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
     """Columns as they are read."""
     return ", ".join(f"{shown(n, record.table.by_name[n].type, side)} AS {q(n)}" for n in names)
-
-
-def read(server: PostgresServer, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
-    """Return the rows, as they are now, or the first ones; a connection stays in use until the last batch was taken."""
-    record = present(server, ref)
-    wanted = list(names) or [c.name for c in record.table.columns]
-    if odd := next((n for n in wanted if n not in record.table.by_name), None):
-        raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
-    schema = _part(record, wanted)
-    sql = f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t WHERE {within(record.within, 't')}"
-    sql = sql if limit is None else f"{sql} LIMIT {limit:d}"
-    return pa.RecordBatchReader.from_batches(schema, _batches(server, record, sql, schema))
 
 
 def _part(record: Record, names: Sequence[str]) -> pa.Schema:
@@ -77,36 +65,11 @@ def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def lookup_rows(server: PostgresServer, ref: Ref, keys: pa.Table) -> RowLookup:
-    """Return the rows that have one of the keys (columns by name; no two alike)."""
-    record = present(server, ref)
-    if record.state is None:
-        raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
-    names, schema = [c.name for c in record.table.columns], arrow_schema(record)
-    asked = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
-    asked = asked.append_column("n", pa.array(range(len(keys)), pa.int64()))
-    documents = {c.name for c in record.table.columns if as_document(c.type)}
-    same = " AND ".join(
-        f"t.{q(k)}{'::text' if k in documents else ''} = k.k{i}" for i, k in enumerate(keys.column_names)
-    )
-    sql = f"SELECT k.n AS _instep_n, {listed(record, names)} FROM {_name(ref)} AS t JOIN {_KEYS} AS k ON {same}"
-    with server.arrow() as arrow:
-        found = arrow.call(lambda: _asked(arrow.connection, asked, sql)).combine_chunks()
-    numbers = found.column(0).to_pylist()
-    met = [as_read(b, record, schema) for b in found.remove_column(0).to_batches()]
-    return RowLookup(pa.Table.from_batches(met, schema), numbers, (record.version, rows_key(record, keys.column_names)))
-
-
 def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
     with connection.cursor() as cursor:
         cursor.adbc_ingest(_KEYS, keys, mode="create", temporary=True)
         cursor.execute(sql)
         return cursor.fetch_arrow_table()
-
-
-def update_rows(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
-    return fitting(server, ref, lambda: _amend(server, ref, met, change, commit))
 
 
 def _amend(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
@@ -142,24 +105,69 @@ def _text(kind: str) -> str:
     return "::text" if kind == "json" else ""
 
 
-def sample_cast(
-    server: PostgresServer, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
-) -> CastSample:
-    """Casts the values of the first rows there and back."""
-    record = present(server, ref)
-    others = [k for k in key if k != column]
-    schema = _part(record, [column, *others])
-    sql = f"SELECT {listed(record, [column, *others])} FROM {_name(ref)} AS t "
-    sql += f"WHERE {within(record.within, 't')} LIMIT {limit}"
-    sample = pa.Table.from_batches(list(_batches(server, record, sql, schema)), schema).combine_chunks()
-    return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
+class PostgresRows(PostgresFacet):
+    """Rows that are read, and put right one by one."""
 
+    def _read(self, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
+        """Return the rows, as they are now, or the first ones; a connection stays in use until the last batch was
+        taken."""
+        record = present(self.server, ref)
+        wanted = list(names) or [c.name for c in record.table.columns]
+        if odd := next((n for n in wanted if n not in record.table.by_name), None):
+            raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
+        schema = _part(record, wanted)
+        sql = f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t WHERE {within(record.within, 't')}"
+        sql = sql if limit is None else f"{sql} LIMIT {limit:d}"
+        return pa.RecordBatchReader.from_batches(schema, _batches(self.server, record, sql, schema))
 
-def count_invalid_values(server: PostgresServer, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
-    with server.reading() as session:
-        record = find(session, ref)
-    if record is None:
-        return InvalidValueCount()
-    parts = (batch.column(0) for batch in read(server, ref, [column]))
-    return invalid_values_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        """Return the rows that have one of the keys (columns by name; no two alike)."""
+        record = present(self.server, ref)
+        if record.state is None:
+            raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
+        names, schema = [c.name for c in record.table.columns], arrow_schema(record)
+        asked = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
+        asked = asked.append_column("n", pa.array(range(len(keys)), pa.int64()))
+        documents = {c.name for c in record.table.columns if as_document(c.type)}
+        same = " AND ".join(
+            f"t.{q(k)}{'::text' if k in documents else ''} = k.k{i}" for i, k in enumerate(keys.column_names)
+        )
+        sql = f"SELECT k.n AS _instep_n, {listed(record, names)} FROM {_name(ref)} AS t JOIN {_KEYS} AS k ON {same}"
+        with self.server.arrow() as arrow:
+            found = arrow.call(lambda: _asked(arrow.connection, asked, sql)).combine_chunks()
+        numbers = found.column(0).to_pylist()
+        met = [as_read(b, record, schema) for b in found.remove_column(0).to_batches()]
+        return RowLookup(
+            pa.Table.from_batches(met, schema), numbers, (record.version, rows_key(record, keys.column_names))
+        )
+
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+        return fitting(self.server, ref, lambda: _amend(self.server, ref, met, change, commit))
+
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
+        """Casts the values of the first rows there and back."""
+        record = present(self.server, ref)
+        others = [k for k in key if k != column]
+        schema = _part(record, [column, *others])
+        sql = f"SELECT {listed(record, [column, *others])} FROM {_name(ref)} AS t "
+        sql += f"WHERE {within(record.within, 't')} LIMIT {limit}"
+        sample = pa.Table.from_batches(list(_batches(self.server, record, sql, schema)), schema).combine_chunks()
+        return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
+
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        """Return how many values of a column do not fit a type, and one of them; reads that column only."""
+        with self.server.reading() as session:
+            record = find(session, ref)
+        if record is None:
+            return InvalidValueCount()
+        parts = (batch.column(0) for batch in self.read(ref, [column]))
+        return invalid_values_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))
+
+    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """Return the rows as they are now."""
+        return self._read(ref, names)
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        """Return at most so many rows, all columns of them."""
+        return self._read(ref, limit=limit).read_all()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from adbc_driver_manager import Error as ArrowError
@@ -29,10 +29,6 @@ from instep.destinations.sql.staged import StagingArea
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
 from instep.stage.libpq import opened, proof_of_password
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, Silence, patient
-
-if TYPE_CHECKING:
-    pass
-
 
 T = TypeVar("T")
 _REST = 1.0
@@ -381,3 +377,10 @@ def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     line = next((found for found in lines if "FATAL" in found or "ERROR" in found), lines[0] if lines else "")
     return re.sub(r"^.*?(?=(ERROR|FATAL): )", "", line)
+
+
+class PostgresFacet:
+    """What a facet of the destination stands on: the server as a connection has it."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server

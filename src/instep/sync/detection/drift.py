@@ -79,12 +79,12 @@ def _ever_there(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | N
 def inspected(context: SyncContext, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
     """Our tables among `refs`, and what to tell people about those that are not ours."""
     try:
-        return context.destination.inspect(refs), {}
+        return context.destination.schema.inspect(refs), {}
     except DestinationError:
-        foreign = context.destination.foreign(refs)
+        foreign = context.destination.schema.foreign(refs)
         if not foreign:
             raise
-        return context.destination.inspect([ref for ref in refs if ref not in foreign]), foreign
+        return context.destination.schema.inspect([ref for ref in refs if ref not in foreign]), foreign
 
 
 def remembered(answers: Mapping[str, Review]) -> list[Change]:
@@ -110,7 +110,7 @@ def _undropped(context: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> S
     change = one.change
     if not isinstance(change, ColumnAdded) or (one.table, change.after.name) not in gone:
         return one
-    if context.destination.undrop_report(one.table, change.after.name).why_not:
+    if context.destination.lifecycle.undrop_report(one.table, change.after.name).why_not:
         return one
     return step(one.table, UndropColumn(one.table, change.after, change.after))
 

@@ -96,10 +96,10 @@ def _columns(
     if table is None or source is None or raw is None:
         return [NO_ROWS] * len(pairs)
     there = destination_ref(table, context.naming)
-    state = context.destination.state(there)
+    state = context.destination.schema.state(there)
     if state is None or not state.rows:
         return [NO_ROWS] * len(pairs)
-    names = set(context.destination.target(there).schema.names)
+    names = set(context.destination.write.target(there).schema.names)
     if gone := [c.name for c in table.live if (c.alias or c.name) not in names]:
         return [Sample(note=f"column {gone[0]} is not at the destination")] * len(pairs)
     work = _EvidenceReader(context, sides.selection, snapshot, table, raw, there)
@@ -151,7 +151,7 @@ class _EvidenceReader:
         asked = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
         if not len(asked):
             return [Sample(note="no rows at the source to compare with")] * len(wanted)
-        met = current(self.context.destination.lookup_rows(self.there, asked), self.context.naming.prefix)
+        met = current(self.context.destination.write.lookup_rows(self.there, asked), self.context.naming.prefix)
         numbers = pa.array(met.numbers, pa.int64())
         new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
         old = [met.rows.column(c.place).to_pylist() for c in every[len(keys) :]]
@@ -175,7 +175,7 @@ class _EvidenceReader:
         """Two heaps of values: those of the first rows on each side."""
         new = self.source_rows([one], spread=False)[0].to_pylist()
         old: list[Any] = []
-        with self.context.destination.read(self.there, [one.place]) as reader:
+        with self.context.destination.write.read(self.there, [one.place]) as reader:
             for batch in reader:
                 old += batch.column(0).to_pylist()
                 if len(old) >= max(len(new), SAMPLE):
@@ -200,7 +200,7 @@ class _EvidenceReader:
         return [self.conformed(c, batch.column(place[c.new.name]), yields[c.new.name]) for c in columns]
 
     def target(self, one: _Column) -> pa.DataType:
-        return self.context.destination.target(self.there).schema.field(one.place).type
+        return self.context.destination.write.target(self.there).schema.field(one.place).type
 
     def conformed(self, one: _Column, values: pa.Array, kind: DataType) -> pa.Array:
         if self.is_hashed(one):
@@ -273,7 +273,7 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: C
     assert isinstance(one.added, TableAdded)
     old, new, raw = one.removed.before, one.added.after, sides.raw.get(one.added.after.ref)
     there = destination_ref(old, context.naming)
-    state = context.destination.state(there)
+    state = context.destination.schema.state(there)
     if raw is None or state is None or not state.rows:
         return [NO_ROWS]
     names = [c.name for c in old.live if c.name in new.by_name and _fits(c, new.by_name[c.name])]
@@ -286,7 +286,7 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: C
     asked = pa.table([v.take(unique) for v in rows[: len(old.key)]], names=[c.place for c in every[: len(old.key)]])
     if not len(asked):
         return [Sample(note="no rows at the source to compare with")]
-    met = current(context.destination.lookup_rows(there, asked), context.naming.prefix)
+    met = current(context.destination.write.lookup_rows(there, asked), context.naming.prefix)
     places = unique.take(pa.array(met.numbers, pa.int64()))
     same = _equal_rows(
         [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]

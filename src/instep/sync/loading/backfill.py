@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Fill, Filled, Fills, Ref
+from instep.destinations.base import Commit, Fill, Filled, Ref
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Catalog
@@ -171,8 +171,8 @@ class Filling:
             else:
                 works[number] = self._work(number, pending, read, detection, snapshot)
                 ref = works[number].ref
-                self.context.destination.claim(ref, self.run.fence)
-                remove_uncommitted_files(self.context, dead, ref, self.context.destination.state(ref))
+                self.context.destination.write.claim(ref, self.run.fence)
+                remove_uncommitted_files(self.context, dead, ref, self.context.destination.schema.state(ref))
         return works
 
     def _work(
@@ -180,7 +180,7 @@ class Filling:
     ) -> _RunningBackfill:
         context, table = self.context, pending.table
         ref, settings = destination_ref(table, context.naming), context.settings(table)
-        target, meta = context.destination.target(ref), f"{context.naming.prefix}meta"
+        target, meta = context.destination.write.target(ref), f"{context.naming.prefix}meta"
         wanted = (*table.key, *(c.name for c in pending.columns))
         columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
         names = {*(c.name for c in columns), meta}
@@ -263,7 +263,6 @@ class Filling:
 
     def _fill(self, work: _RunningBackfill, staged: Staged) -> Filled:
         context, pending = self.context, work.pending
-        assert isinstance(context.destination, Fills)
         if work.load.declared:
             check_unique(work.load, work.spec, staged.files)
         for backfill in pending.backfills:
@@ -277,7 +276,9 @@ class Filling:
             self.told.table(pending.table.path, rows=rows, bytes=size, step="writing")
 
         commit = Commit(self.run.id, self.run.fence)
-        return context.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(pending))
+        return context.destination.write.fill(
+            self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(pending)
+        )
 
     def _go_on(self, pending: PendingBackfill) -> bool:
         minutes = 0.0 if self.by_person else self.context.backfill_limits.max_minutes

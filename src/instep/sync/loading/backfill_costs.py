@@ -81,7 +81,7 @@ def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Tab
 
 
 def _sized(context: SyncContext, found: PlanPreview, one: _Table) -> Iterator[RequestedBackfill]:
-    state = context.destination.state(destination_ref(one.before, context.naming)) if one.before else None
+    state = context.destination.schema.state(destination_ref(one.before, context.naming)) if one.before else None
     if state is None or not state.rows:
         return
     stats = found.detection.discovery.stats.get(one.source)

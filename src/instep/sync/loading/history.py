@@ -127,7 +127,7 @@ class _Versions:
         """Return the last moment that the table's versions tell of, and whether it has rows that are none yet."""
         names = [self.system.valid_from, self.system.valid_to, self.system.synced]
         last, before = 0, False
-        for batch in self.context.destination.read(self.ref, names):
+        for batch in self.context.destination.write.read(self.ref, names):
             begins = batch.column(batch.schema.get_field_index(self.system.valid_from))
             before = before or begins.null_count > 0
             last = max(last, *(pc.max(moments(c)).as_py() or 0 for c in batch.columns))
@@ -136,7 +136,7 @@ class _Versions:
     def begin(self, last: int) -> None:
         """The rows from before the history become versions: valid since they were written last, ended then if the
         source had deleted them. A commit of its own, which moves no cursor."""
-        state = self.context.destination.state(self.ref)
+        state = self.context.destination.schema.state(self.ref)
         assert state is not None, "a table with rows has been loaded"
         made = self.write((self.as_versions(b, last) for b in self.rows(self.is_before)), 1)
         own = Commit(self.commit.run, self.commit.fence, state.cursor, state.accepted)
@@ -163,7 +163,7 @@ class _Versions:
     def rows(self, wanted: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.RecordBatch]:
         """The table's rows for which a mask is true, as c0, c1, ..., without extension types."""
         names, schema = self.spec.schema.names, numbered(self.spec.schema)
-        for batch in self.context.destination.read(self.ref, names):
+        for batch in self.context.destination.write.read(self.ref, names):
             columns = [
                 as_plain(batch.column(batch.schema.get_field_index(n)), f.type)
                 for n, f in zip(names, schema, strict=True)
@@ -206,7 +206,7 @@ class _Versions:
         some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
 
         def standing() -> Iterator[pa.RecordBatch]:
-            for batch in self.context.destination.read(self.ref, columns):
+            for batch in self.context.destination.write.read(self.ref, columns):
                 keys = [
                     as_plain(batch.column(batch.schema.get_field_index(k)), f.type)
                     for k, f in zip(self.how.key, some, strict=True)

@@ -43,17 +43,17 @@ def mark_removed(context: SyncContext, load: Load, keys: Sequence[StagedFile], s
             hint="use `deletes: soft`, or another destination",
         )
     names = [load.table.by_name[k].alias or k for k in load.table.key]
-    state = context.destination.state(load.ref)
+    state = context.destination.schema.state(load.ref)
     assert state is not None, "a table with rows has been loaded"
     own = Commit(commit.run, commit.fence, state.cursor, state.accepted)
     marked = 0
     for batch in staged_rows(keys, spec, names):
-        met = context.destination.lookup_rows(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
+        met = context.destination.write.lookup_rows(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
         standing = pc.invert(pc.fill_null(met.rows.column(spec.system.deleted), False))
         places = pc.indices_nonzero(standing).to_pylist()
         if places:
             change = RowUpdate(places, _marked(met.rows.take(pa.array(places)), spec), met.rows.slice(0, 0))
-            context.destination.update_rows(load.ref, met, change, own)
+            context.destination.write.update_rows(load.ref, met, change, own)
             marked += len(places)
     return marked
 
@@ -117,7 +117,7 @@ def placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Inst
 
 
 def specs_of(context: SyncContext, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
-    target, yields = context.destination.target(load.ref), snapshot.yields(load.wide)
+    target, yields = context.destination.write.target(load.ref), snapshot.yields(load.wide)
     rows = stage_spec(context, load, target, yields, run, synced)
     keys = [key_spec(context, load, target, yields, run, synced)] if load.keys or load.asks else []
     return [rows, *keys, *([altered_spec(rows, load)] if load.alters else [])]
@@ -248,9 +248,9 @@ def _publish(
     if staged.altered:
         staged = replace(staged, files=(*staged.files, *altered_rows(context, load, staged.altered, _spec(staged))))
     if load.action == "overwrite":
-        return context.destination.overwrite(ref, staged.files, commit)
+        return context.destination.write.overwrite(ref, staged.files, commit)
     if load.action == "append" and load.since is None:
-        return context.destination.append(ref, staged.files, commit)
+        return context.destination.write.append(ref, staged.files, commit)
     aliases = {c.name: c.alias or c.name for c in load.table.columns}
     cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
     newest = "" if load.complete else cursor  # a whole table is the truth, also where its cursor went back
@@ -292,9 +292,9 @@ def _merge(
 ) -> LoadOutcome:
     """Spark is started once it is needed."""
     try:
-        return context.destination.merge(engine.session, ref, files, how, commit)
+        return context.destination.write.merge(engine.session, ref, files, how, commit)
     except SparkNeeded:
         session = engine.spark(progress.step)
         if session is None:
             raise
-        return context.destination.merge(session, ref, files, how, commit)
+        return context.destination.write.merge(session, ref, files, how, commit)

@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 from instep.crash import crashpoint
-from instep.destinations.base import Opens
 from instep.errors import Fenced, InstepError
 from instep.model import Run
 from instep.schema.catalog.catalog import Catalog
@@ -131,7 +130,7 @@ class Loading:
         """Commits the tables that are complete, if there are enough of them and others are still being read. A
         destination that has to be opened for it would be closed to its readers meanwhile."""
         self._keep(fresh)
-        if isinstance(self.context.destination, Opens) or limits_of(snapshot.reader).connections:
+        if self.context.destination.lifecycle.session or limits_of(snapshot.reader).connections:
             return
         open_ = self.open
         ready = [load for load in open_ if self._is_complete(load)]

@@ -57,7 +57,7 @@ class _Meeting:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         keys = pa.table([self.batch.column(k) for k in self.key], names=self.key)
-        met = self.context.destination.lookup_rows(self.load.ref, keys)
+        met = self.context.destination.write.lookup_rows(self.load.ref, keys)
         places = [at for at in range(len(met.rows)) if self._stands(met.rows, at)]
         if not places:
             return

@@ -150,8 +150,8 @@ class LoadPass:
 
     def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
         context, ref = self.context, destination_ref(read.table, self.context.naming)
-        context.destination.claim(ref, self.run.fence)
-        state = context.destination.state(ref)
+        context.destination.write.claim(ref, self.run.fence)
+        state = context.destination.schema.state(ref)
         full, (cursors, serves) = full or self.wanted.full, noted(context, read.table, self.backfills)
         if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
             full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now

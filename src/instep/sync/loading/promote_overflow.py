@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.overflow import Hashing, OverflowColumn, Promotes
+from instep.destinations.overflow import Hashing, OverflowColumn
 from instep.errors import InstepError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Column, Table
@@ -67,13 +67,11 @@ def _promote(context: SyncContext, run: Run, wanted: Iterable[Backfill], outcome
 
 def _table(context: SyncContext, run: Run, table: Table, backfills: Collection[Backfill], outcome: RunOutcome) -> None:
     destination, ref = context.destination, destination_ref(table, context.naming)
-    if not isinstance(destination, Promotes):
-        return
     crashpoint("promote.before")
-    destination.claim(ref, run.fence)
+    destination.write.claim(ref, run.fence)
     extra = f"{context.naming.prefix}extra"
     columns = _columns(context, table, backfills)
-    done = destination.promote(ref, columns, extra, Commit(run.id, run.fence))
+    done = destination.write.promote(ref, columns, extra, Commit(run.id, run.fence))
     names = ", ".join(b.column for b in backfills)
     if done.rows:
         outcome.note(f"{table.path}: {names} taken out of {extra} in {done.rows:,} rows")

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Keeps
-from instep.destinations.facets import HoldsViews
+from instep.destinations.base import Commit
 from instep.errors import Blocked, InstepError
 from instep.events import ConnectionDeleted
 from instep.model import Run
@@ -153,16 +152,16 @@ def log_of(context: SyncContext) -> ChangeLog | None:
 def _clear(context: SyncContext, run: Run, there: Belongings, fate: Fate, left: DeletedConnection) -> None:
     """Takes away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}
-    for table in context.destination.inspect(there.tables).tables:
-        context.destination.claim(table.ref, run.fence)
-        context.destination.remove_uncommitted_files(table.ref, runs)
+    for table in context.destination.schema.inspect(there.tables).tables:
+        context.destination.write.claim(table.ref, run.fence)
+        context.destination.lifecycle.remove_uncommitted_files(table.ref, runs)
         if fate == "keep":
             left.kept.append(table.ref)
             continue
         with _or_left(left, bool(context.shard), f"table {'.'.join(table.ref)}"):  # other shards may have rows in it
             _drop_views(context, table.ref)
             gone = [step(table.ref, TableRemoved(table))]
-            context.destination.execute(table.ref, gone, None, Commit(run.id, run.fence))
+            context.destination.schema.execute(table.ref, gone, None, Commit(run.id, run.fence))
             left.dropped.append(table.ref)
             crashpoint("leave.table.after")
     if fate == "drop":
@@ -170,14 +169,15 @@ def _clear(context: SyncContext, run: Run, there: Belongings, fate: Fate, left: 
 
 
 def _drop_views(context: SyncContext, ref: Ref) -> None:
-    if isinstance(context.destination, HoldsViews) and not context.destination.why_no_views:
-        for name, view in context.destination.views().items():
+    views = context.destination.views
+    if views is not None and not views.why_none:
+        for name, view in views.all().items():
             if view.table == ref:
-                context.destination.drop_view(name)
+                views.drop(name)
 
 
 def _purge(context: SyncContext, run: Run, copies: Sequence[Copy], left: DeletedConnection) -> None:
     for copy in copies:
-        if isinstance(context.destination, Keeps):
-            context.destination.purge(copy.place, run.fence)
+        if (clones := context.destination.lifecycle.clones) is not None:
+            clones.purge_clone(copy.place, run.fence)
             left.dropped.append(copy.place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from instep.destinations.base import Keeps
 from instep.events import CopyPurged
 from instep.store.catalogs.clones import Copy
 from instep.sync.claim import claimed
@@ -20,8 +19,8 @@ def purge(context: SyncContext, copies: Sequence[Copy]) -> None:
     with two_people(context, "table purge", what), claimed(context, "apply") as run:
         context = replace(context, run=run)
         for copy in copies:
-            if isinstance(context.destination, Keeps):
-                context.destination.purge(copy.place, run.fence)
+            if (clones := context.destination.lifecycle.clones) is not None:
+                clones.purge_clone(copy.place, run.fence)
             with context.transaction():
                 context.store.copies.end(copy.number)
                 path, place = ".".join(filter(None, copy.table)), ".".join(copy.place)

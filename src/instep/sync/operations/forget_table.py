@@ -19,9 +19,9 @@ def forget_sent(context: SyncContext, name: str) -> Table:
     table = _named(context, name)
     with claimed(context, "delete") as run, context.destination_open():
         place = context.store.names.of(context.name).get(table.ref)
-        for there in context.destination.inspect([place] if place else []).tables:
-            context.destination.claim(there.ref, run.fence)
-            context.destination.execute(
+        for there in context.destination.schema.inspect([place] if place else []).tables:
+            context.destination.write.claim(there.ref, run.fence)
+            context.destination.schema.execute(
                 there.ref, [step(there.ref, TableRemoved(there))], None, Commit(run.id, run.fence)
             )
         states = context.store.connectors

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from instep.destinations.facets import KeepsDropped, Layout, Maintained, Maintains, Upkeep, Vacuums
+from instep.destinations.base import Layout, Maintained, Upkeep
+from instep.destinations.facets import MaintenanceFacet
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import RunEnded, RunStarted, TableMaintained
 from instep.model import Run
@@ -121,19 +122,17 @@ def _done(
     *,
     dry_run: bool,
 ) -> MaintenanceReport:
-    if isinstance(context.destination, Maintains):
+    if (keeper := context.destination.maintenance) is not None:
         forgotten = [] if dry_run else _forget(context, found, run)
         began = _began(run)
         work = Upkeep(context.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session)
         told.step("maintaining")
         told.tables({t.path: 0 for t in found})
-        tables = tuple(_by_command(context, table, work, told) for table in found)
+        tables = tuple(_by_command(context, keeper, table, work, told) for table in found)
         return MaintenanceReport(run.id, tables, tuple(forgotten))
-    if isinstance(context.destination, Vacuums):
+    if (vacuum := context.destination.lifecycle.vacuum) is not None:
         forgotten = [] if dry_run else _forget(context, found, run)
-        return MaintenanceReport(
-            run.id, forgotten=tuple(forgotten), vacuumed=context.destination.vacuum(dry_run=dry_run)
-        )
+        return MaintenanceReport(run.id, forgotten=tuple(forgotten), vacuumed=vacuum(dry_run))
     return MaintenanceReport(
         run.id, note=f"nothing to do: instep does not maintain {context.destination.kind} destinations"
     )
@@ -141,9 +140,9 @@ def _done(
 
 def layout_of(context: SyncContext, ref: Ref) -> Layout | None:
     """A table's files as they are now; None where the destination does not tell."""
-    if isinstance(context.destination, Maintains):
+    if (keeper := context.destination.maintenance) is not None:
         with suppress(InstepError):
-            return context.destination.layout(ref)
+            return keeper.layout(ref)
     return None
 
 
@@ -159,14 +158,13 @@ def _named(context: SyncContext, pattern: str) -> list[Table]:
 
 
 def _forget(context: SyncContext, tables: Sequence[Table], run: Run) -> list[str]:
-    if not isinstance(context.destination, KeepsDropped):
-        return []
+    keeper = context.destination.maintenance
     gone: list[str] = []
     for table in tables:
         ref = destination_ref(table, context.naming)
-        held = context.destination.held_by(ref) if isinstance(context.destination, Maintains) else run.fence
+        held = keeper.held_by(ref) if keeper else run.fence
         try:
-            gone += context.destination.forget([ref], min(held, run.fence))
+            gone += context.destination.lifecycle.purge_expired([ref], min(held, run.fence))
         except Fenced:
             continue
     return gone
@@ -176,28 +174,28 @@ def _began(run: Run) -> int:
     return int(run.started.timestamp() * 1000)
 
 
-def _by_command(context: SyncContext, table: Table, work: Upkeep, told: Progress) -> MaintainedTable:
+def _by_command(
+    context: SyncContext, keeper: MaintenanceFacet, table: Table, work: Upkeep, told: Progress
+) -> MaintainedTable:
     ref, path = destination_ref(table, context.naming), table.path
     if table.ref in context.store.pauses.tables(context.name):
         return MaintainedTable(path, left="it is paused")
-    assert isinstance(context.destination, Maintains)
-    if not context.destination.inspect([ref]).tables:
+    if not context.destination.schema.inspect([ref]).tables:
         return MaintainedTable(path, left="it is not at the destination")
-    held = context.destination.held_by(ref)
+    held = keeper.held_by(ref)
     if held > work.fence:
         return MaintainedTable(path, left="a run that began later is at it")
     own = replace(work, fence=held, told=lambda rows, bytes: told.table(path, rows=rows, bytes=bytes, step="writing"))
-    kept = _one(context, ref, path, own)
+    kept = _one(context, keeper, ref, path, own)
     told.table(path, step="failed" if kept.error else "done")
     return kept
 
 
-def _one(context: SyncContext, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
+def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
     """One table, and the event of what was done."""
-    assert isinstance(context.destination, Maintains)
     begun = time.monotonic()
     try:
-        done = context.destination.maintain(ref, work)
+        done = keeper.maintain(ref, work)
     except (Fenced, Conflict):
         return MaintainedTable(path, left="it is being loaded: the next time", seconds=time.monotonic() - begun)
     except FAILURES as error:
@@ -226,8 +224,8 @@ def _one(context: SyncContext, ref: Ref, path: str, work: Upkeep) -> MaintainedT
 def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine: Engine, told: Progress) -> None:
     """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
     those with a longer history are looked through for orphans, too."""
-    how, destination = context.maintenance, context.destination
-    if not how.after_sync or not isinstance(destination, Maintains):
+    how = context.maintenance
+    if not how.after_sync or (keeper := context.destination.maintenance) is None:
         return
     until = time.monotonic() + how.max_minutes * 60
     tables = {d.load.ref: d.load.table.path for d in outcome.loaded if d.error is None}
@@ -241,7 +239,7 @@ def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine:
         session=partial(engine.spark, told.step),
         go_on=lambda: time.monotonic() < until,
     )
-    for path, kept in _due(context, tables, work, told).items():
+    for path, kept in _due(context, keeper, tables, work, told).items():
         if why := kept.error or kept.left:
             outcome.note(f"{path} was not maintained: {why}")
         elif kept.done.rewritten:
@@ -249,18 +247,19 @@ def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine:
             outcome.note(f"compacted {path}: {done.files_before:,} files → {done.files:,}")
 
 
-def _due(context: SyncContext, tables: Mapping[Ref, str], work: Upkeep, told: Progress) -> dict[str, MaintainedTable]:
-    assert isinstance(context.destination, Maintains)
+def _due(
+    context: SyncContext, keeper: MaintenanceFacet, tables: Mapping[Ref, str], work: Upkeep, told: Progress
+) -> dict[str, MaintainedTable]:
     found = {}
     for ref, path in tables.items():
         if not work.go_on():
             break
         try:
-            due = work.deep or context.destination.due(ref, work.how)
+            due = work.deep or keeper.due(ref, work.how)
         except FAILURES as error:
             found[path] = MaintainedTable(path, error=str(error))
             continue
         if due:
             told.step(f"maintaining {path}")
-            found[path] = _one(context, ref, path, work)
+            found[path] = _one(context, keeper, ref, path, work)
     return found

@@ -19,8 +19,6 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
-from instep.destinations.facets import HasSavepoints
-from instep.destinations.shared import Shared
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import TableLoaded
 from instep.model import Run, TableRun
@@ -116,7 +114,7 @@ def repair_target(context: SyncContext, snapshot: Snapshot, path: str) -> Repair
         raise _refused(path, "it is switched off", f"see `instep selection show --table {path}`")
     _check_open(context, snapshot, detection, read)
     ref = destination_ref(read.table, context.naming)
-    state = context.destination.state(ref)
+    state = context.destination.schema.state(ref)
     if state is None:
         raise _refused(path, "it was never loaded", "run `instep sync`")
     choice = choose(read.table, settings_of(context, read.table))
@@ -147,7 +145,7 @@ def _check_kind(context: SyncContext, table: Table) -> None:
     if isinstance(context.source, Streams):
         why = "a connector sends what has changed, once, and is not read by key"
         raise _refused(path, why, "`instep sync --full` lets it send everything again")
-    if isinstance(context.destination, Shared):
+    if context.destination.shard is not None:
         raise _refused(path, "connections share it, and their rows are in one table", anew)
     if not table.key:
         raise _refused(path, "it has no key, so that its rows cannot be told apart", anew)
@@ -343,9 +341,8 @@ def prepare(context: SyncContext, path: str, progress: Progress | None = None) -
 
 
 def _savepoint(context: SyncContext, ref: Ref) -> str:
-    if not isinstance(context.destination, HasSavepoints):
-        return ""
-    return next((str(p.id) for p in context.destination.savepoints(ref) if p.current), "")
+    keeper = context.destination.lifecycle.savepoints
+    return next((str(p.id) for p in keeper.savepoints(ref) if p.current), "") if keeper else ""
 
 
 @dataclass(frozen=True)
@@ -385,7 +382,7 @@ def repair(
             context = replace(context, run=run)
             with context.source.snapshot() as snapshot:
                 target = repair_target(context, snapshot, path)
-                context.destination.claim(target.ref, run.fence)
+                context.destination.write.claim(target.ref, run.fence)
                 remove_uncommitted_files(context, dead_runs(context, run), target.ref, target.state)
                 found = stack.enter_context(compared(context, snapshot, target, told))
                 savepoint = _savepoint(context, target.ref)

@@ -14,9 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit
-from instep.destinations.facets import HasSavepoints, Savepoint
-from instep.destinations.shared import Shared
+from instep.destinations.base import Commit, Savepoint
+from instep.destinations.facets import SavepointsFacet
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import TableRestored
 from instep.model import Run, TableRun
@@ -108,10 +107,10 @@ def savepoints(context: SyncContext, path: str) -> tuple[Table, Sequence[Savepoi
     return table, _keeper(context).savepoints(ref)
 
 
-def _keeper(context: SyncContext) -> HasSavepoints:
-    if isinstance(context.destination, HasSavepoints):
-        return context.destination
-    if isinstance(context.destination, Shared):
+def _keeper(context: SyncContext) -> SavepointsFacet:
+    if (keeper := context.destination.lifecycle.savepoints) is not None:
+        return keeper
+    if context.destination.shard is not None:
         raise InstepError(
             "a shared table cannot be restored: its snapshots have the rows of all its connections",
             hint="`instep sync --full` loads the rows of this connection again",
@@ -165,7 +164,7 @@ def _starts_later(context: SyncContext, table: Table, point: Savepoint) -> bool:
 
 def _interrupted(context: SyncContext, ref: Ref) -> str:
     """Return the run that made the table's last commit, if that was a restore which is not on record."""
-    state = context.destination.state(ref)
+    state = context.destination.schema.state(ref)
     with suppress(InstepError):
         if state and context.store.runs.get(state.run).kind == "restore" and not context.store.runs.tables(state.run):
             return state.run
@@ -211,7 +210,7 @@ def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] =
             return run
         _go_back(held, run, made)
         crashpoint("restore.before")
-        context.destination.claim(made.ref, run.fence)
+        context.destination.write.claim(made.ref, run.fence)
         commit = Commit(run.id, run.fence, made.point.cursor, table_fingerprint(made.table))
         _keeper(context).restore(made.ref, made.point.id, made.now.id, made.rows, commit)
         crashpoint("restore.after")

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Keeps
+from instep.destinations.base import Commit
 from instep.errors import Blocked, Conflict, IllegalChange, StalePlan
 from instep.events import KeyChosen
 from instep.model import Review, Run
@@ -122,7 +122,7 @@ def prepare(context: SyncContext, path: str, columns: Sequence[str], way: Way = 
         raise Blocked(f"instep.yml names the key of {path}: ({', '.join(found.settings.key)})", hint=yaml(found, key))
     names = found.sources_of(key)
     counts = count_key(context, table, found.source, key, names)
-    state = context.destination.state(destination_ref(table, context.naming))
+    state = context.destination.schema.state(destination_ref(table, context.naming))
     made = _plan(context, found, key, way if state is not None else "rekey")
     own = found.source.key == names
     settles = tuple(found.open("key."))
@@ -150,7 +150,7 @@ def _plan(context: SyncContext, found: SettingTable, key: tuple[str, ...], way: 
         now = replace(now, columns=columns, generation=table.generation + 1, extra=extra)
     after = assign(found.accepted.put(now), context.naming)
     ref = destination_ref(table, context.naming)
-    there = context.destination.inspect([ref])
+    there = context.destination.schema.inspect([ref])
     wanted = desired(Catalog.of([after.by_ref[table.ref]]), context.naming)
     change = KeyChanged(table.ref, table.key, key)
     decisions = [Decision(change, "apply", "selection", f"key set by {context.who}")] if table.key != key else []
@@ -189,14 +189,14 @@ def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ())
         if fingerprint(context.store.accepted.catalog(context.name)) != made.plan.base_accepted:
             raise StalePlan("the accepted schema has changed since this was shown", hint="run the command again")
         ref = destination_ref(made.table, context.naming)
-        context.destination.claim(ref, run.fence)
+        context.destination.write.claim(ref, run.fence)
         place, rows = _keep(context, run, made, ref)
         _want_rows(context, made)
         crashpoint("apply.table.before")
         version = apply_plan(context, run, made.plan, {})
         _accept(context, made, version, place, rows)
         if made.way == "clear" and made.rows:
-            context.destination.overwrite(ref, (), Commit(run.id, run.fence))
+            context.destination.write.overwrite(ref, (), Commit(run.id, run.fence))
         return version, place
 
 
@@ -210,13 +210,13 @@ def _keep(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref
     """Return the old rows under a name of their own; the first that is free, or has these very rows."""
     if made.way != "rebuild" or not made.rows:
         return None, 0
-    if not isinstance(context.destination, Keeps):
+    if (clones := context.destination.lifecycle.clones) is None:
         raise Blocked(f"{context.destination.kind} cannot keep a copy of {made.table.path}", hint="use --clear")
     stem = ref[1].encode()[:BYTES].decode(errors="ignore") + f"__before_{run.started:%Y%m%d}"
     for number in range(1, 100):
         place = ref[0], stem if number == 1 else f"{stem}_{number}"
         try:
-            rows = context.destination.keep(ref, place, Commit(run.id, run.fence))
+            rows = clones.clone_table(ref, place, Commit(run.id, run.fence))
         except Conflict:
             continue
         return (place, rows) if rows is not None else (None, 0)

@@ -114,9 +114,9 @@ def _chosen(context: SyncContext, schemas: SchemaSides, path: str) -> list[Table
 
 def _at_destination(context: SyncContext, tables: Iterable[Table]) -> AtDestination:
     refs = [destination_ref(table, context.naming) for table in tables]
-    foreign = context.destination.foreign(refs)
+    foreign = context.destination.schema.foreign(refs)
     own = [ref for ref in refs if ref not in foreign]
-    return AtDestination(context.destination.inspect(own), context.destination.sizes(own), foreign)
+    return AtDestination(context.destination.schema.inspect(own), context.destination.schema.sizes(own), foreign)
 
 
 def _quarantined(context: SyncContext, path: str, notes: list[str]) -> Mapping[str, int] | None:

@@ -300,7 +300,7 @@ def _skipped(path: str, why: str) -> VerifyResult:
 
 def _verify(context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> VerifyResult:
     ref = destination_ref(read.table, context.naming)
-    state = context.destination.state(ref)
+    state = context.destination.schema.state(ref)
     if not state:
         return VerifyResult(read.table.path, False, snapshot.count(read), 0, ("not loaded yet: run `instep sync`",))
     columns = [c.column.alias or c.column.name for c in read.columns if c.source is not None]
@@ -373,7 +373,7 @@ def source_rows(
     """Return the table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
     ref = destination_ref(read.table, context.naming)
     load = Load(number, read, ref, choose(read.table, context.settings(read.table)), "overwrite")
-    target = context.destination.target(ref)
+    target = context.destination.write.target(ref)
     spec = stage_spec(context, load, target, snapshot.yields(read), "verify", 0)
     names = [c.name for c in spec.columns if c.source is not None]
     spec = replace(spec, on_invalid_value="null")
@@ -400,8 +400,8 @@ def destination_rows(context: SyncContext, read: TableRead, columns: Sequence[st
     mark = f"{context.naming.prefix}{'current' if read.table.history else 'deleted'}"
     ref = destination_ref(read.table, context.naming)
     if not read.table.key:
-        return context.destination.read(ref, columns)
-    rows = context.destination.read(ref, [*columns, mark])
+        return context.destination.write.read(ref, columns)
+    rows = context.destination.write.read(ref, [*columns, mark])
     with_mark: Iterable[pa.RecordBatch] = rows
     schema = pa.schema([rows.schema.field(c) for c in columns])
 

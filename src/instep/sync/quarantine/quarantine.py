@@ -62,12 +62,12 @@ def holdings(
     ended_badly = [r for r in known if r.status != "done" and r.id not in running]
     dead = dead_runs(context, run) if run is not None else []
     for table, ref in _tables(context, only):
-        state = context.destination.state(ref)
+        state = context.destination.schema.state(ref)
         if run is not None:
-            context.destination.claim(ref, run.fence)
+            context.destination.write.claim(ref, run.fence)
             remove_uncommitted_files(context, dead, ref, state)
         ignored = {*uncommitted(ended_badly, state), *running}
-        target = context.destination.target(ref)
+        target = context.destination.write.target(ref)
         found = read_entries(target.quarantine, target.io, ignored)
         if found.files or found.broken:
             guarded = tuple(guard(context, table, e) for e in found.entries)
@@ -80,8 +80,8 @@ def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Re
     for path in sorted(set(only) - set(accepted)):
         raise unknown_table(f"connection {context.name} has no table", path, accepted)
     refs = {destination_ref(t, context.naming): t for path, t in accepted.items() if not only or path in only}
-    foreign = context.destination.foreign(refs)
-    there = context.destination.inspect(ref for ref in refs if ref not in foreign)
+    foreign = context.destination.schema.foreign(refs)
+    there = context.destination.schema.inspect(ref for ref in refs if ref not in foreign)
     return [(refs[t.ref], t.ref) for t in there.tables]
 
 

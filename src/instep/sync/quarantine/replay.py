@@ -103,10 +103,12 @@ def _one(context: SyncContext, holding: Holding, column: str, run: Run) -> Repla
 
 
 def _commit(context: SyncContext, holding: Holding, met: RowLookup, joined: Rejoined, run: Run) -> None:
-    state = context.destination.state(holding.ref)
+    state = context.destination.schema.state(holding.ref)
     assert state is not None
     change = RowUpdate(joined.rows, joined.updated, joined.inserted)
-    context.destination.update_rows(holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted))
+    context.destination.write.update_rows(
+        holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted)
+    )
 
 
 def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> None:
@@ -146,7 +148,7 @@ def _look(
     open_ = any(c.entry.status == "held" for c in made.cells) or made.rows
     if not open_:
         return Replayed(holding.table.path, held=tuple(stays)), None, Rejoined.nothing(holding.target.schema)
-    met = context.destination.lookup_rows(holding.ref, made.keys)
+    met = context.destination.write.lookup_rows(holding.ref, made.keys)
     joined = rejoin(made, met, holding.target.schema, context.naming.prefix, now)
     done = Replayed(
         holding.table.path,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Guarded
+from instep.destinations.base import Commit
 from instep.errors import DestinationError, IllegalChange, InstepError, SparkNeeded, StageError, StalePlan
 from instep.events import ChangeApplied, ChangeDetected
 from instep.model import Review, Run
@@ -131,7 +131,7 @@ def _drawn(
 def _guards(context: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
     """Return what the destination's own layout of its tables stands on."""
     refs = sorted(destination_ref(t, context.naming) for t in accepted.tables)
-    return context.destination.guards(refs) if isinstance(context.destination, Guarded) else {}
+    return context.destination.schema.guards(refs)
 
 
 def _left_alone(context: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
@@ -180,8 +180,8 @@ def apply_plan(
                 changes = tuple(s.id for s in group.steps)
                 commit = Commit(run.id, run.fence, changes=changes)
                 with _named(group):
-                    context.destination.claim(group.ref, run.fence)
-                    context.destination.execute(group.ref, group.steps, group.after, commit)
+                    context.destination.write.claim(group.ref, run.fence)
+                    context.destination.schema.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("apply.table.after")
         confirm(context, made)
         return _accept(context, made, reviews, detection, record)
@@ -405,7 +405,7 @@ def _lose(
 ) -> None:
     """Each column that goes is a change on record, approved by whoever has named it and told when it is applied."""
     wanted = _desired(context, after)
-    there = context.destination.inspect(sorted(t.ref for t in wanted.tables))
+    there = context.destination.schema.inspect(sorted(t.ref for t in wanted.tables))
     why = f"dropped by {context.who}"
     consent = [Decision(c, "apply", rule, why, Modifiers(removed="drop")) for c in gone]
     made = plan(consent, before, after, there, wanted, context.destination.capabilities, prefix=context.naming.prefix)

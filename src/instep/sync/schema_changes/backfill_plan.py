@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from instep.destinations.base import Fills, FillSize
+from instep.destinations.base import FillSize
 from instep.errors import InstepError, ProjectError
 from instep.operations.queries.work import BackfillOutlook, EstimateBackfill, FillEstimate
 from instep.operations.spec import QueryWork
@@ -51,8 +51,6 @@ def why_whole(context: SyncContext, table: Table, column: str) -> str:
     """Why a column of a table cannot be filled by itself, so that the whole table is read; "" if it can."""
     if isinstance(context.source, Streams):
         return "its source sends whole rows"
-    if not isinstance(context.destination, Fills):
-        return "its destination cannot fill columns"
     if not table.key:
         return "it has no key"
     if column in table.key:
@@ -138,16 +136,15 @@ def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) ->
 
 def estimate_whole(context: SyncContext, table: Table, rows: int, bytes: int) -> FillEstimate:
     """Of reading the whole table again."""
-    state = context.destination.state(destination_ref(table, context.naming))
+    state = context.destination.schema.state(destination_ref(table, context.naming))
     files, size = (state.files, state.bytes) if state else (0, 0)
     return replace(estimate_new(table, (), rows, bytes), files=files, of=files, rewritten=size)
 
 
 def fill_size(context: SyncContext, table: Table, named: Mapping[str, int]) -> FillSize:
     """`named`: by destination column. A table that is not there yet has nothing to fill."""
-    assert isinstance(context.destination, Fills)
     try:
-        return context.destination.fill_size(destination_ref(table, context.naming), named)
+        return context.destination.write.fill_size(destination_ref(table, context.naming), named)
     except InstepError as error:
         return FillSize(why_not=error.message)
 
@@ -177,7 +174,7 @@ def held_up(context: SyncContext, table: Table) -> str:
     limits = context.backfill_limits
     if not limits.max_bytes:
         return waits(limits, datetime.now(UTC))
-    state = context.destination.state(destination_ref(table, context.naming))
+    state = context.destination.schema.state(destination_ref(table, context.naming))
     return waits(limits, datetime.now(UTC), state.bytes if state else 0)
 
 

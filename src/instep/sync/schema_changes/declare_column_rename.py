@@ -209,7 +209,7 @@ def _plan(
     taken = accept(decisions, accepted, Catalog.of([_facade(table, old, new, interim)]))
     after = assign(taken.put(_without_twins(taken.by_ref[table.ref], new)), context.naming)
     ref, now = destination_ref(table, context.naming), after.by_ref[table.ref]
-    there = context.destination.inspect([ref])
+    there = context.destination.schema.inspect([ref])
     wanted = desired(Catalog.of([now]), context.naming)
     if _done(there, ref, old):
         made = Plan("", fingerprint(there), tuple(decisions), (), after, there)
@@ -258,13 +258,13 @@ def _done(there: Catalog, ref: Ref, old: Column) -> bool:
 def _empty(context: SyncContext, table: Table, old: Column) -> int:
     """Rows with NULL in the old column at the destination."""
     ref, name = destination_ref(table, context.naming), old.alias or old.name
-    if context.destination.state(ref) is None or name not in _names(context, ref):
+    if context.destination.schema.state(ref) is None or name not in _names(context, ref):
         return 0
-    return sum(batch.column(0).null_count for batch in context.destination.read(ref, [name]))
+    return sum(batch.column(0).null_count for batch in context.destination.write.read(ref, [name]))
 
 
 def _names(context: SyncContext, ref: Ref) -> frozenset[str]:
-    found = context.destination.inspect([ref]).get(ref)
+    found = context.destination.schema.inspect([ref]).get(ref)
     return frozenset(c.name for c in found.columns) if found else frozenset()
 
 

@@ -178,7 +178,7 @@ def _plan(context: SyncContext, accepted: Catalog, old: Table, new: Table, inter
     after = assign(Catalog.of([*others, *now.tables]), context.naming)
     mine = Catalog.of(t for t in after.tables if t.ref in now.by_ref)
     refs = {destination_ref(t, context.naming) for c in (before, mine) for t in c.tables}
-    there, wanted = context.destination.inspect(sorted(refs)), desired(mine, context.naming)
+    there, wanted = context.destination.schema.inspect(sorted(refs)), desired(mine, context.naming)
     able, prefix = context.destination.capabilities, context.naming.prefix
     made = plan(decisions, before, mine, there, wanted, able, prefix=prefix)
     if made.refused:

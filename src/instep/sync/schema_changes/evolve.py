@@ -90,7 +90,7 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
 def _impact(context: SyncContext, made: Plan) -> dict[Ref, Impact]:
     found = {}
     for ref in {s.table for s in made.steps}:
-        state = context.destination.state(ref)
+        state = context.destination.schema.state(ref)
         if state:
             found[ref] = Impact(state.rows, state.bytes, state.files)
     return found

@@ -98,7 +98,7 @@ def _pairs(context: SyncContext, detection: DetectionResult) -> Iterator[_Pair]:
 
 def _tried(context: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> InvalidValues:
     try:
-        target = context.destination.target(destination_ref(pair.table, context.naming)).schema
+        target = context.destination.write.target(destination_ref(pair.table, context.naming)).schema
         kind = target.field(pair.old.alias or pair.old.name).type
         yields = snapshot.yields(alone(pair.source, pair.new))[pair.new.name]
         sampled = invalid_values = 0

@@ -71,15 +71,15 @@ def count_source(context: SyncContext, source: Table, key: Sequence[str]) -> Row
 def count_destination(context: SyncContext, table: Table, key: Sequence[str]) -> RowCounts:
     """Nothing for a table that holds no rows yet."""
     ref = destination_ref(table, context.naming)
-    if context.destination.state(ref) is None:
+    if context.destination.schema.state(ref) is None:
         return RowCounts()
     if absent := [name for name in key if name not in table.by_name]:
         return RowCounts(why_not=f"column {absent[0]} is not accepted yet")
     names = [table.by_name[name].alias or name for name in key]
-    there = context.destination.inspect([ref]).get(ref)
+    there = context.destination.schema.inspect([ref]).get(ref)
     if gone := [name for name in names if there is None or name not in there.by_name]:
         return RowCounts(why_not=f"column {gone[0]} is not at the destination")
-    return _count(context.destination.read(ref, names))
+    return _count(context.destination.write.read(ref, names))
 
 
 def _count(batches: Iterable[pa.RecordBatch]) -> RowCounts:

@@ -77,9 +77,9 @@ def accepted_column(table: Table, before: Column) -> Column | None:
 
 def _tried(context: SyncContext, table: Table, column: Column, kind: DataType, rows: int) -> CastSample:
     ref, keys = destination_ref(table, context.naming), [k.alias or k.name for k in _key(table)]
-    if context.destination.state(ref) is None:
+    if context.destination.schema.state(ref) is None:
         return CastSample()
-    return context.destination.sample_cast(ref, column.alias or column.name, kind, keys, rows)
+    return context.destination.write.sample_cast(ref, column.alias or column.name, kind, keys, rows)
 
 
 def _key(table: Table) -> list[Column]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from instep.destinations.base import Destination
-from instep.destinations.facets import LaidOut, Partitions
-from instep.destinations.shared import Shared
+from instep.destinations.facets import Destination, LayoutsFacet
 from instep.errors import SchemaError
 from instep.model import TableSettings
 from instep.schema.catalog.catalog import Table
@@ -41,14 +39,14 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
     noted and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
     tables = [t for t in made.after.tables if not t.retained]
     said = [(t, context.settings(t)) for t in tables]
-    able = context.destination
-    if not isinstance(able, Partitions):
+    able = context.destination.schema.layouts
+    if able is None:
         odd = [t for t, s in said if s.properties or s.sort or s.partition]
-        return _noted(made, [(t, _none(able)) for t in odd])
+        return _noted(made, [(t, _none(context.destination)) for t in odd])
     wishes = [_layout_change(context, able, table, settings) for table, settings in said]
     today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
     anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
-    there = able.layouts([today.get(w.ref, w.ref) for w in wishes])
+    there = able.recorded([today.get(w.ref, w.ref) for w in wishes])
     steps, told = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
     for layout_change in wishes:
         before = (
@@ -58,19 +56,15 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
             continue
         if layout_change.table.ref not in made.refused or before.partition != after.partition:
             steps.append(step(layout_change.ref, SetLayout(layout_change.ref, before, after)))
-            told += (
-                [(layout_change.table, _LATER)]
-                if layout_change.ref not in anew and not isinstance(able, LaidOut)
-                else []
-            )
+            told += [(layout_change.table, _LATER)] if layout_change.ref not in anew and not able.whole else []
     return _noted(replace(made, steps=_joined(made.steps, steps)), told)
 
 
-def _none(able: Destination) -> str:
-    if isinstance(able, Shared):
+def _none(destination: Destination) -> str:
+    if destination.shard is not None:
         return "`properties`, `sort` and `partition` are for tables of one connection alone, and it is shared"
     which = "`properties` and `sort` are for Iceberg, `partition` for Iceberg and Delta"
-    return f"{which}, and its destination is {able.kind}"
+    return f"{which}, and its destination is {destination.kind}"
 
 
 def _noted(made: Plan, told: list[tuple[Table, str]]) -> Plan:
@@ -96,9 +90,9 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
     return (*joined, *(s for s in more if s.table not in last))
 
 
-def _layout_change(context: SyncContext, able: Partitions, table: Table, settings: TableSettings) -> _LayoutChange:
+def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, settings: TableSettings) -> _LayoutChange:
     found, kept = list[str](), False
-    if isinstance(able, LaidOut):
+    if able.whole:
         troubles = {name: able.property_fault(name) for name in settings.properties}
         found += [why for why in troubles.values() if why]
         settings = replace(settings, properties={n: v for n, v in settings.properties.items() if not troubles[n]})
@@ -136,7 +130,7 @@ def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
         yield column.alias or name, direction
 
 
-def _parts(able: Partitions, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
+def _parts(able: LayoutsFacet, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
     """By destination columns; raises SchemaError for a column that rows cannot be partitioned by."""
     for text in settings.partition:
         term = partition_term(text)

@@ -41,11 +41,11 @@ def _unfit(context: SyncContext, made: Plan) -> Iterator[Unfit]:
         rewritten = [c for c in changes if isinstance(c, RewriteColumn) and not widens(c.before.type, c.after.type)]
         if any(isinstance(c, TableReplaced) for c in changes) or not rewritten:
             continue
-        if context.destination.state(group.ref) is None:  # its rows go with the next load: a rebuild waits
+        if context.destination.schema.state(group.ref) is None:  # its rows go with the next load: a rebuild waits
             continue
         for change in rewritten:
             name, kind = change.before.name, change.after.type
-            if count := context.destination.count_invalid_values(change.table, name, kind).count:
+            if count := context.destination.write.count_invalid_values(change.table, name, kind).count:
                 values = "1 value" if count == 1 else f"{count:,} values"
                 yield (
                     group.ref,

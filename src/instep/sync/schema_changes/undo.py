@@ -177,7 +177,7 @@ def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     undoing = undo(_applied(context, reviews), now, context.naming)
     wanted = desired(undoing.after, context.naming)
     refs = {destination_ref(t, context.naming) for c in (now, undoing.after) for t in c.tables}
-    there = context.destination.inspect(sorted(refs))
+    there = context.destination.schema.inspect(sorted(refs))
     able, prefix = context.destination.capabilities, context.naming.prefix
     made = plan(undoing.decisions, now, undoing.after, there, wanted, able, prefix=prefix)
     if made.refused:
@@ -200,7 +200,7 @@ def _tables(context: SyncContext, undoing: UndoPreview) -> Iterator[Table]:
         table = undoing.after.by_ref[ref]
         if name:
             continue
-        if not context.destination.dropped(destination_ref(table, context.naming), table.id):
+        if not context.destination.lifecycle.dropped(destination_ref(table, context.naming), table.id):
             raise _UndoRefused(
                 change,
                 f"the destination keeps table {table.path} no more",
@@ -290,7 +290,7 @@ def _held(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
 
 
 def _back(context: SyncContext, change: str, ref: Ref, table: Table, column: Column) -> Iterator[str]:
-    back = context.destination.undrop_report(ref, column.name)
+    back = context.destination.lifecycle.undrop_report(ref, column.name)
     path = f"{table.path}.{column.alias}"
     if back.why_not:
         raise _UndoRefused(change, f"column {path} is gone: {back.why_not}", hint="restore a backup")
@@ -304,7 +304,7 @@ def _back(context: SyncContext, change: str, ref: Ref, table: Table, column: Col
 
 
 def _check_fits(context: SyncContext, change: str, ref: Ref, old: Column, column: Column) -> None:
-    wide = context.destination.count_invalid_values(ref, old.name, column.type)
+    wide = context.destination.write.count_invalid_values(ref, old.name, column.type)
     if wide.count:
         raise _UndoRefused(
             change,
@@ -389,18 +389,18 @@ def resume_undos(context: SyncContext, run: Run, but: tuple[str, ...] = ()) -> N
 def _carry_out(context: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int:
     for table in made.undropped:
         ref = destination_ref(table, context.naming)
-        context.destination.claim(ref, run.fence)
-        context.destination.undrop_table(ref, table, Commit(run.id, run.fence))
+        context.destination.write.claim(ref, run.fence)
+        context.destination.schema.undrop_table(ref, table, Commit(run.id, run.fence))
         crashpoint("undo.table")
     with journal(context, run, made.plan) as record:
         for group in made.plan.groups():
             with record.taking(group.steps):
-                context.destination.claim(group.ref, run.fence)
+                context.destination.write.claim(group.ref, run.fence)
                 commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
-                context.destination.execute(group.ref, group.steps, group.after, commit)
+                context.destination.schema.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("undo.table")
         for at, column in _undropped_columns(context, made.undoing):
-            context.destination.refill(at, column.name, Commit(run.id, run.fence))
+            context.destination.write.restore_dropped_values(at, column.name, Commit(run.id, run.fence))
         crashpoint("undo.committed")
         version = _accept(replace(context, who=wanted.who), made, record, wanted)
     crashpoint("undo.accepted")

@@ -15,7 +15,7 @@ from instep.operations.repair.maintain import MaintainRequest
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.destinations.facets import Layout
+    from instep.destinations.base import Layout
     from instep.sync.operations.maintain import MaintainedTable, MaintenanceReport
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from instep.cli.screen import Screen
-    from instep.destinations.facets import Savepoint
+    from instep.destinations.base import Savepoint
     from instep.operations.spec import Preview
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from instep.cli.screen import Screen
-    from instep.destinations.facets import Layout
+    from instep.destinations.base import Layout
     from instep.operations.spec import Preview
     from instep.sync.operations.set_key import Way
     from instep.sync.status import TableStatus

@@ -53,7 +53,7 @@ def source_test(name: Source = None) -> None:
 def destination_test(name: Destination = None) -> None:
     """Create, write, alter and drop a scratch table."""
     with open_app() as app:
-        _show_checks(app.destination(name).test())
+        _show_checks(app.destination(name).lifecycle.test())
 
 
 @source.command(epilog=examples("instep source discover shop_pg --columns --output json"))

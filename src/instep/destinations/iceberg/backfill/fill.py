@@ -25,7 +25,7 @@ from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
 from instep.destinations.iceberg.commit.replace_files import Replaced
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
-from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, readable_files
 from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import exact_rows, load_state, read_pending, state_record
@@ -58,21 +58,6 @@ def been_through(path: str) -> frozenset[int]:
     return frozenset(int(n) for n in match[1].split("-")[1:]) if match else frozenset()
 
 
-def size(lake: Lake, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-    """See `destinations.base.Fills`."""
-    table, metadata = load_ours(lake, ref)
-    if read_pending(ref, metadata) or table.metadata.current_snapshot() is None:
-        return FillSize(why_not="it has not been loaded yet")
-    if gone := sorted(columns.keys() - set(table.schema().column_names)):
-        return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
-    tasks = planned(table)
-    if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
-        return FillSize(why_not="it has deletes by value, which another program has written")
-    found = _candidates(table, tasks, columns)
-    rows, weight = sum(t.file.record_count for t in found), sum(t.file.file_size_in_bytes for t in found)
-    return FillSize(len(found), rows, weight, len(tasks))
-
-
 def _candidates(table: Table, tasks: Sequence[FileScanTask], columns: Mapping[str, int]) -> list[FileScanTask]:
     """The files that may have rows without a value, except those that all of the backfills have been through."""
     ids = {table.schema().find_field(name).field_id: number for name, number in columns.items()}
@@ -82,39 +67,6 @@ def _candidates(table: Table, tasks: Sequence[FileScanTask], columns: Mapping[st
         return any(number not in done and nulls.get(field) != 0 for field, number in ids.items())
 
     return [t for t in tasks if lacks(t.file)]
-
-
-def fill(
-    lake: Lake,
-    session: SparkSession | None,
-    ref: Ref,
-    fill: Fill,
-    commit: Commit,
-    told: Callable[[int, int], None],
-    go_on: Callable[[], bool],
-) -> Filled:
-    """See `destinations.base.Fills`. Raises Conflict if the table moves meanwhile: what is committed by then stays."""
-    table, _ = load_ours(lake, ref)
-    if why := size(lake, ref, fill.columns).why_not:
-        raise DestinationError(f"table {'.'.join(ref)} cannot be filled: {why}", hint="load the whole table again")
-    work = _Fill(lake, ref, fill, commit, _spec(lake, table, fill, commit), table.schema())
-    tasks = _candidates(table, planned(table), fill.columns)
-    done = Filled()
-    try:
-        for batch in _batches(work.parts(table, tasks), session):
-            rewritten = [r for part in run_parts(session, batch, _from(done, told)) for r in part]
-            crashpoint("fill.rewritten")
-            if rewritten:
-                table = work.exchange(table, rewritten, {t.file.file_path: t for t in tasks})
-            files = [f for r in rewritten for f in r.files]
-            rows, weight = sum(r.rows for r in rewritten), sum(f.bytes for f in files)
-            done = Filled(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
-            crashpoint("fill.committed")
-            if rewritten and not go_on() and len(_candidates(table, planned(table), fill.columns)):
-                return replace(done, whole=False)
-    finally:
-        keep_only(work.spec.location, lake.io(), work.kept)
-    return done
 
 
 def _from(done: Filled, told: Callable[[int, int], None]) -> Callable[[Mapping[str, tuple[int, int]]], None]:
@@ -276,4 +228,51 @@ def _split(parts: Sequence[FillTask], wide: int) -> list[FillTask]:
     return found
 
 
-__all__ = ["been_through", "fill", "folder_name", "size"]
+class IcebergFills(LakeFacet):
+    """Values for rows that lack them."""
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        """Return the files that may lack a value, by their metadata."""
+        table, metadata = load_ours(self.lake, ref)
+        if read_pending(ref, metadata) or table.metadata.current_snapshot() is None:
+            return FillSize(why_not="it has not been loaded yet")
+        if gone := sorted(columns.keys() - set(table.schema().column_names)):
+            return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
+        tasks = planned(table)
+        if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
+            return FillSize(why_not="it has deletes by value, which another program has written")
+        found = _candidates(table, tasks, columns)
+        rows, weight = sum(t.file.record_count for t in found), sum(t.file.file_size_in_bytes for t in found)
+        return FillSize(len(found), rows, weight, len(tasks))
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """Fill in several commits. Raises Conflict if the table moves meanwhile: what is committed by then stays."""
+        table, _ = load_ours(self.lake, ref)
+        if why := self.fill_size(ref, fill.columns).why_not:
+            raise DestinationError(f"table {'.'.join(ref)} cannot be filled: {why}", hint="load the whole table again")
+        work = _Fill(self.lake, ref, fill, commit, _spec(self.lake, table, fill, commit), table.schema())
+        tasks = _candidates(table, planned(table), fill.columns)
+        done = Filled()
+        try:
+            for batch in _batches(work.parts(table, tasks), session):
+                rewritten = [r for part in run_parts(session, batch, _from(done, told)) for r in part]
+                crashpoint("fill.rewritten")
+                if rewritten:
+                    table = work.exchange(table, rewritten, {t.file.file_path: t for t in tasks})
+                files = [f for r in rewritten for f in r.files]
+                rows, weight = sum(r.rows for r in rewritten), sum(f.bytes for f in files)
+                done = Filled(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
+                crashpoint("fill.committed")
+                if rewritten and not go_on() and len(_candidates(table, planned(table), fill.columns)):
+                    return replace(done, whole=False)
+        finally:
+            keep_only(work.spec.location, self.lake.io(), work.kept)
+        return done

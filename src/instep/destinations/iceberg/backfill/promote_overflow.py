@@ -19,11 +19,11 @@ from pyiceberg.expressions import NotNull, Reference
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref, RowLookup, RowUpdate
 from instep.destinations.iceberg.commit.row_reader import RowReader, current_rows, numbered, take
-from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
 from instep.destinations.iceberg.metadata.files import arrow_schema
 from instep.destinations.iceberg.metadata.records import load_state, read_pending
 from instep.destinations.iceberg.write.load import load_ours
-from instep.destinations.iceberg.write.row_edits import RowPlaces, update_rows
+from instep.destinations.iceberg.write.row_edits import IcebergRowEdits, RowPlaces
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
@@ -42,30 +42,6 @@ class _PromotedRows:
     values: dict[str, list[pa.Array]] = field(default_factory=dict)
     invalid_values: int = 0
     whole: bool = True
-
-
-def promote(lake: Lake, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
-    """See `destinations.kept.Promotes`."""
-    done = 0
-    while True:
-        table, metadata = load_ours(lake, ref)
-        snapshot, state = table.metadata.current_snapshot(), load_state(metadata)
-        if read_pending(ref, metadata) or snapshot is None or state is None:
-            return Promoted(done)
-        rows = current_rows(table, NotNull(term=Reference(extra)))
-        if rows is None:
-            raise DestinationError(
-                f"table {'.'.join(ref)} has deletes by value, which another program has written",
-                hint="compact the table with that program",
-            )
-        found = _look(rows, columns, extra)
-        if found.places:
-            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-            _commit(lake, ref, rows, snapshot.snapshot_id, found, extra, own)
-            crashpoint("promote.committed")
-            done += len(found.places)
-        if found.whole:
-            return Promoted(done, found.invalid_values)
 
 
 def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) -> _PromotedRows:
@@ -125,7 +101,7 @@ def _commit(
         values = pa.concat_arrays([p if p.type == kind else p.cast(kind) for p in parts]).take(pa.array(order))
         new = _set(new, column, _filled(pa.concat_arrays(new.column(column).chunks), values))
     met = RowLookup(new, range(len(new)), RowPlaces(rows, places, snapshot))
-    update_rows(lake, ref, met, RowUpdate(range(len(new)), new, new.slice(0, 0)), commit)
+    IcebergRowEdits(lake).update_rows(ref, met, RowUpdate(range(len(new)), new, new.slice(0, 0)), commit)
 
 
 def _filled(old: pa.Array, new: pa.Array) -> pa.Array:
@@ -139,3 +115,30 @@ def _set(rows: pa.Table, column: str, values: pa.Array) -> pa.Table:
     place = rows.schema.get_field_index(column)
     kind = rows.schema.field(place)
     return rows.set_column(place, kind, values if values.type == kind.type else values.cast(kind.type))
+
+
+class IcebergPromotes(LakeFacet):
+    """Kept values that come into their columns."""
+
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        """See `destinations.kept.Promotes`."""
+        done = 0
+        while True:
+            table, metadata = load_ours(self.lake, ref)
+            snapshot, state = table.metadata.current_snapshot(), load_state(metadata)
+            if read_pending(ref, metadata) or snapshot is None or state is None:
+                return Promoted(done)
+            rows = current_rows(table, NotNull(term=Reference(extra)))
+            if rows is None:
+                raise DestinationError(
+                    f"table {'.'.join(ref)} has deletes by value, which another program has written",
+                    hint="compact the table with that program",
+                )
+            found = _look(rows, columns, extra)
+            if found.places:
+                own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+                _commit(self.lake, ref, rows, snapshot.snapshot_id, found, extra, own)
+                crashpoint("promote.committed")
+                done += len(found.places)
+            if found.whole:
+                return Promoted(done, found.invalid_values)

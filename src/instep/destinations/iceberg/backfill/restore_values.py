@@ -13,32 +13,12 @@ from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, Ref, RowUpdate
 from instep.destinations.iceberg.evolve.undo import snapshot_before
-from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.records import current_fields, load_state, read_table
 from instep.destinations.iceberg.write.load import load_ours
-from instep.destinations.iceberg.write.row_edits import lookup_rows, update_rows
+from instep.destinations.iceberg.write.row_edits import IcebergRowEdits
 from instep.destinations.iceberg.write.upsert_diff import MEMORY
 
 OLD = "instep_old_value"
-
-
-def refill(lake: Lake, ref: Ref, column: str, commit: Commit) -> int:
-    """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are read."""
-    table, metadata = load_ours(lake, ref)
-    key = read_table(ref, metadata).key
-    field = next(f.id for f in current_fields(metadata) if f.name == column)
-    before = snapshot_before(table, metadata, field)
-    state = load_state(metadata)
-    if not key or before is None or state is None:
-        return 0
-    found = _lost(table, key, column, before.snapshot_id)
-    if not found.num_rows:
-        return 0
-    met = lookup_rows(lake, ref, found.select(list(key)))
-    updated = _with(met.rows, column, found.column(OLD).take(pa.array(met.numbers)))
-    change = RowUpdate(range(len(met.rows)), updated, updated.slice(0, 0))
-    update_rows(lake, ref, met, change, replace(commit, cursor=state.cursor, accepted=state.accepted))
-    return len(met.rows)
 
 
 def _lost(table: IcebergTable, key: tuple[str, ...], column: str, snapshot: int) -> pa.Table:
@@ -74,3 +54,26 @@ def _with(rows: pa.Table, column: str, values: pa.ChunkedArray) -> pa.Table:
     place = rows.column_names.index(column)
     field = rows.schema.field(place)
     return rows.set_column(place, field, values.cast(field.type) if values.type != field.type else values)
+
+
+class IcebergRestoredValues(IcebergRowEdits):
+    """Values of dropped columns that come back."""
+
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+        """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are
+        read."""
+        table, metadata = load_ours(self.lake, ref)
+        key = read_table(ref, metadata).key
+        field = next(f.id for f in current_fields(metadata) if f.name == column)
+        before = snapshot_before(table, metadata, field)
+        state = load_state(metadata)
+        if not key or before is None or state is None:
+            return 0
+        found = _lost(table, key, column, before.snapshot_id)
+        if not found.num_rows:
+            return 0
+        met = self.lookup_rows(ref, found.select(list(key)))
+        updated = _with(met.rows, column, found.column(OLD).take(pa.array(met.numbers)))
+        change = RowUpdate(range(len(met.rows)), updated, updated.slice(0, 0))
+        self.update_rows(ref, met, change, replace(commit, cursor=state.cursor, accepted=state.accepted))
+        return len(met.rows)

@@ -20,7 +20,7 @@ from instep.destinations.iceberg.metadata.files import iceberg_schema
 from instep.destinations.iceberg.metadata.partition import check_apart
 from instep.destinations.iceberg.metadata.records import current_fields, load_is_gone, read_table
 from instep.destinations.iceberg.metadata.shards import PLACE, TOTALS, Within, as_shard, grown, own_name, totals
-from instep.destinations.sharded import TRIES, wait
+from instep.destinations.shared import TRIES, wait
 from instep.errors import Conflict, DestinationError, Fenced
 
 T = TypeVar("T")

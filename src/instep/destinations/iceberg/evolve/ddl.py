@@ -60,8 +60,7 @@ from instep.destinations.iceberg.metadata.updates import (
     set_schema,
     set_tag,
 )
-from instep.destinations.sharded import landed
-from instep.destinations.shared import Reshaped
+from instep.destinations.shared import Reshaped, landed
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.partition import PartitionTerm

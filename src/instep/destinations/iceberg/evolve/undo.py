@@ -16,12 +16,11 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import InvalidValueCount, Ref, UndropReport
-from instep.destinations.casts import invalid_values_in
+from instep.destinations.base import Ref, UndropReport
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
 from instep.destinations.iceberg.metadata.records import TABLE, Metadata, current_fields
-from instep.destinations.iceberg.metadata.schema import IcebergField, data_type, fields_of
+from instep.destinations.iceberg.metadata.schema import IcebergField, fields_of
 from instep.schema.catalog.types import DataType
 
 UNDO = "instep-undo-"
@@ -133,17 +132,6 @@ def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
     manifests = snapshot.manifests(table.io) if snapshot else []
     entries = (e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True))
     return {e.data_file.file_path: e.data_file for e in entries if e.data_file.content == DataFileContent.DATA}
-
-
-def count_invalid_values(lake: Lake, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-    """Return how many values of a column do not fit a type, and one of them; reads that column only."""
-    table = lake.load(ref)
-    if table is None or table.metadata.current_snapshot() is None:
-        return InvalidValueCount()
-    metadata = json.loads(table.metadata.model_dump_json())
-    field = next(f for f in current_fields(metadata) if f.name == column)
-    parts = (batch.column(0) for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader())
-    return invalid_values_in(parts, data_type(field.type), kind, arrow_type(kind, column))
 
 
 def arrow_type(kind: DataType, name: str) -> pa.DataType:

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from instep.destinations.base import Ref
-from instep.destinations.iceberg.metadata.catalog import VIEW, Lake, local_path
+from instep.destinations.iceberg.metadata.catalog import VIEW, Lake, LakeFacet, local_path
 from instep.destinations.iceberg.metadata.records import FENCE, current_fields
 from instep.destinations.iceberg.metadata.schema import IcebergField, Type, iceberg_type, schema_of
 from instep.errors import Conflict, ConnectError, Fenced
@@ -47,11 +47,6 @@ _DELETE = (
 )
 
 
-def views(lake: Lake) -> dict[Ref, View]:
-    """Return all that are ours."""
-    return {ref: _view(ref, metadata) for ref, (_, metadata) in _kept(lake).items()}
-
-
 def _kept(lake: Lake) -> dict[Ref, tuple[str, Mapping[str, Any]]]:
     """Return where the metadata of each view of ours is, and the metadata."""
     if not (lake.holds_views and lake.exists()):
@@ -72,12 +67,6 @@ def _view(ref: Ref, metadata: Mapping[str, Any]) -> View:
     return View(ref, (said["table"][0], said["table"][1]), columns, said["owner"])
 
 
-def put_view(lake: Lake, view: View, fence: int) -> None:
-    """See `destinations.views.HoldsViews`."""
-    if (types := _types(lake, view.table, fence)) is not None:
-        _put(lake, view, types)
-
-
 def _types(lake: Lake, table: Ref, fence: int) -> dict[str, Type] | None:
     """Return the columns of a table as they are; None without the table. Fenced if a later run has claimed it."""
     metadata = lake.metadata([table]).get(table)
@@ -96,7 +85,7 @@ def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
     location, before = _kept(lake).get(view.ref, ("", {}))
     made = _metadata(before, view, types, lake.new_location((view.ref[0], f"{view.ref[1]}_view")))
     if not columns:
-        return drop_view(lake, view.ref)
+        return IcebergViews(lake).drop(view.ref)
     if made is before:
         return None
     number = len(made["version-log"])
@@ -171,16 +160,6 @@ def _sql(view: View) -> str:
     return f"SELECT {', '.join(shown)} FROM {table}"  # noqa: S608 - names are quoted
 
 
-def drop_view(lake: Lake, ref: Ref) -> None:
-    """Nothing if there is no view of ours of this name."""
-    location, metadata = _kept(lake).get(ref, ("", {}))
-    if not location:
-        return
-    with lake.open_database() as db, db:
-        db.execute(_DELETE, (lake.name, *ref, location))
-    shutil.rmtree(local_path(metadata["location"]), ignore_errors=True)
-
-
 _for_later = suppress(Conflict, ConnectError, OSError)
 """A view does not hold its table up: what fails here is tried again, and told, when the run looks at all old names."""
 
@@ -189,10 +168,11 @@ _for_later = suppress(Conflict, ConnectError, OSError)
 def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fence: int) -> Iterator[None]:
     """Around a commit that may change a table's columns or name. What would break a view leaves it before the commit,
     and a wider type is told before it comes; new names and columns follow at once. A rename cannot be both."""
-    mine = [view for view in views(lake).values() if view.table == ref]
+    views = IcebergViews(lake)
+    mine = [view for view in views.all().values() if view.table == ref]
     if mine and any(isinstance(s.change, TableRemoved) for s in steps):
         for view in mine:
-            drop_view(lake, view.ref)
+            views.drop(view.ref)
         mine = []
     if mine and steps and after is not None:
         with _for_later:
@@ -202,9 +182,9 @@ def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fe
         moved = carried(view, steps)
         with _for_later:
             if moved is None:
-                drop_view(lake, view.ref)
+                views.drop(view.ref)
             else:
-                put_view(lake, moved, fence)
+                views.put(moved, fence)
 
 
 def _narrow(lake: Lake, mine: Sequence[View], steps: Sequence[Step], after: Table, fence: int) -> None:
@@ -216,3 +196,34 @@ def _narrow(lake: Lake, mine: Sequence[View], steps: Sequence[Step], after: Tabl
     left = {n: kind if n in renamed else then[n] for n, kind in now.items() if n in renamed or n in then}
     for view in mine:
         _put(lake, view, left)
+
+
+class IcebergViews(LakeFacet):
+    """Views of ours."""
+
+    @property
+    def why_none(self) -> str:
+        """Why the lake's catalog cannot hold views; "" if it can."""
+        if self.lake.holds_views:
+            return ""
+        config = self.lake.config
+        where = "a warehouse elsewhere" if self.lake.is_sqlite else f"a {config.catalog} catalog"
+        return f"views are kept in the catalog file of a local lake, and {config.name} has {where}"
+
+    def all(self) -> dict[Ref, View]:
+        """Return all that are ours."""
+        return {ref: _view(ref, metadata) for ref, (_, metadata) in _kept(self.lake).items()}
+
+    def put(self, view: View, fence: int) -> None:
+        """Make or change a view by its table's columns as they are now; Fenced if a later run has claimed the table."""
+        if (types := _types(self.lake, view.table, fence)) is not None:
+            _put(self.lake, view, types)
+
+    def drop(self, ref: Ref) -> None:
+        """Nothing if there is no view of ours of this name."""
+        location, metadata = _kept(self.lake).get(ref, ("", {}))
+        if not location:
+            return
+        with self.lake.open_database() as db, db:
+            db.execute(_DELETE, (self.lake.name, *ref, location))
+        shutil.rmtree(local_path(metadata["location"]), ignore_errors=True)

@@ -20,34 +20,11 @@ from pyiceberg.table.snapshots import Snapshot
 from instep.destinations.base import Commit, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.evolve.undo import COPY_TAG, now_ms
-from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
 from instep.destinations.iceberg.metadata.records import COPY, RUN, load_state
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_ref, set_tag
-from instep.destinations.iceberg.write.load import claim, load_ours
+from instep.destinations.iceberg.write.load import IcebergLoads, load_ours
 from instep.errors import Conflict, DestinationError
-
-
-def keep(lake: Lake, ref: Ref, place: Ref, commit: Commit) -> int | None:
-    """Makes the copy and returns its rows, soft-deleted ones included; None, and no copy, for a table without rows.
-
-    A copy of this very snapshot that is there already is fine; Conflict if anything else has the name.
-    """
-    table, metadata = load_ours(lake, ref)
-    main = table.metadata.current_snapshot()
-    state = load_state(metadata)
-    if main is None or (state is not None and state.rows == 0):
-        return None
-    if not _there(lake, place, table, main):
-        tag = f"{COPY_TAG}{place[1]}"
-        if tag not in table.metadata.refs:
-            change = TableCommit(table)
-            change.update(set_tag(tag, main.snapshot_id))
-            change.require(ref_is(MAIN, main.snapshot_id))
-            change.land(commit.fence)
-        _register(lake, table, main, place, tag, commit)
-    if state is not None:
-        return state.rows
-    return int(main.summary.additional_properties.get("total-records", 0)) if main.summary else 0
 
 
 def _there(lake: Lake, place: Ref, table: Table, main: Snapshot) -> bool:
@@ -88,31 +65,58 @@ def _alone(metadata: TableMetadata, main: Snapshot, location: str, said: dict[st
     )
 
 
-def purge(lake: Lake, place: Ref, fence: int) -> None:
-    """Deletes a copy; the files that only it still names are the table's to expire. One that is gone is fine.
-
-    Raises DestinationError for a table that is no copy.
-    """
-    found = lake.load(place)
-    if found is None:
-        return
-    if COPY not in found.metadata.properties:
-        raise DestinationError(f"table {'.'.join(place)} is no copy of ours", hint="it is left alone: look at it first")
-    said = json.loads(found.metadata.properties[COPY])
-    if (table := _claimed(lake, said["uuid"], fence)) is not None and said["tag"] in table.metadata.refs:
-        change = TableCommit(table)
-        change.update(remove_ref(said["tag"]))
-        change.land(fence)
-    with suppress(NoSuchTableError):
-        lake.catalog.drop_table(place)
-    with suppress(OSError):
-        found.io.delete(found.metadata_location)
-
-
 def _claimed(lake: Lake, table_uuid: str, fence: int) -> Table | None:
     """Return the table that the copy was made of, whatever it is called by now; claimed, unless it waits as dropped."""
     refs = lake.refs()
     ref = next((r for r, m in lake.metadata(refs).items() if m.get("table-uuid") == table_uuid), None)
     if ref is not None and ref[0] != lake.dropped:
-        claim(lake, ref, fence)
+        IcebergLoads(lake).claim(ref, fence)
     return lake.load(ref) if ref else None
+
+
+class IcebergClones(LakeFacet):
+    """Copies of tables: the same files under another name."""
+
+    def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        """Makes the copy and returns its rows, soft-deleted ones included; None, and no copy, for a table without rows.
+
+        A copy of this very snapshot that is there already is fine; Conflict if anything else has the name.
+        """
+        table, metadata = load_ours(self.lake, ref)
+        main = table.metadata.current_snapshot()
+        state = load_state(metadata)
+        if main is None or (state is not None and state.rows == 0):
+            return None
+        if not _there(self.lake, place, table, main):
+            tag = f"{COPY_TAG}{place[1]}"
+            if tag not in table.metadata.refs:
+                change = TableCommit(table)
+                change.update(set_tag(tag, main.snapshot_id))
+                change.require(ref_is(MAIN, main.snapshot_id))
+                change.land(commit.fence)
+            _register(self.lake, table, main, place, tag, commit)
+        if state is not None:
+            return state.rows
+        return int(main.summary.additional_properties.get("total-records", 0)) if main.summary else 0
+
+    def purge_clone(self, place: Ref, fence: int) -> None:
+        """Deletes a copy; the files that only it still names are the table's to expire. One that is gone is fine.
+
+        Raises DestinationError for a table that is no copy.
+        """
+        found = self.lake.load(place)
+        if found is None:
+            return
+        if COPY not in found.metadata.properties:
+            raise DestinationError(
+                f"table {'.'.join(place)} is no copy of ours", hint="it is left alone: look at it first"
+            )
+        said = json.loads(found.metadata.properties[COPY])
+        if (table := _claimed(self.lake, said["uuid"], fence)) is not None and said["tag"] in table.metadata.refs:
+            change = TableCommit(table)
+            change.update(remove_ref(said["tag"]))
+            change.land(fence)
+        with suppress(NoSuchTableError):
+            self.lake.catalog.drop_table(place)
+        with suppress(OSError):
+            found.io.delete(found.metadata_location)

@@ -18,8 +18,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.types import NestedField
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Ref
-from instep.destinations.facets import Upkeep
+from instep.destinations.base import Commit, Ref, Upkeep
 from instep.destinations.iceberg.backfill.fill import been_through, folder_name
 from instep.destinations.iceberg.backfill.fill_task import old_file
 from instep.destinations.iceberg.commit.commit import TableCommit

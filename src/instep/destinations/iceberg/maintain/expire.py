@@ -20,8 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSnapshotsUpdate, TableUpdate
 
 from instep.crash import crashpoint
-from instep.destinations.base import Ref
-from instep.destinations.facets import Upkeep
+from instep.destinations.base import Ref, Upkeep
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data
 from instep.destinations.iceberg.evolve.undo import now_ms

@@ -8,15 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from instep.destinations.base import Ref
-from instep.destinations.facets import Layout, Maintained, Upkeep
+from instep.destinations.base import Layout, Maintained, Ref, Upkeep
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.evolve.undo import now_ms
 from instep.destinations.iceberg.maintain.compact import MAINTAINED, compact, tidy_manifests
 from instep.destinations.iceberg.maintain.compact_plan import CompactionPlan, look
 from instep.destinations.iceberg.maintain.expire import expire, expired, orphans, remove
-from instep.destinations.iceberg.metadata.catalog import Lake
-from instep.destinations.iceberg.metadata.records import Metadata, load_state, ours, read_pending
+from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
+from instep.destinations.iceberg.metadata.records import FENCE, Metadata, load_state, ours, read_pending
 from instep.destinations.iceberg.metadata.shards import totals
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.maintenance import Maintenance, is_worn
@@ -27,52 +26,9 @@ EXPIRE_BATCH = 10
 T = TypeVar("T")
 
 
-def layout(lake: Lake, ref: Ref) -> Layout:
-    """See `destinations.maintained.Maintains`."""
-    metadata = lake.metadata([ref]).get(ref)
-    if metadata is None:
-        raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="sync it first")
-    ours(ref, metadata)
-    said, total = _said(metadata), totals(metadata)
-    at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
-    files, size, deletes = (total.get(k, 0) for k in ("data-files", "files-size", "delete-files"))
-    return Layout(files, size, deletes, len(metadata.get("snapshots", ())), at)
-
-
 def _said(metadata: Metadata) -> dict[str, int]:
     found: dict[str, int] = json.loads(metadata["properties"].get(MAINTAINED, "{}"))
     return found
-
-
-def due(lake: Lake, ref: Ref, how: Maintenance) -> bool:
-    """See `destinations.maintained.Maintains`. It may be due for nothing; it is never missed for long."""
-    metadata = lake.metadata([ref]).get(ref)
-    if metadata is None or read_pending(ref, metadata) or load_state(metadata) is None:
-        return False
-    total = totals(metadata)
-    grown = total.get("data-files", 0) - _said(metadata).get("files", 0)
-    worn = is_worn(total.get("records", 0), total.get("position-deletes", 0), how)
-    return grown + 1 >= how.min_files or worn or len(expired(metadata, how, now_ms())) >= EXPIRE_BATCH
-
-
-def maintain(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
-    """See `destinations.maintained.Maintains`."""
-    table = lake.load(ref)
-    if table is not None:
-        check_fence(table.metadata, work.fence, ".".join(ref))
-    if work.dry_run:
-        return _would(lake, ref, work)
-    done = _again(lambda: _files(lake, ref, work))
-    if work.go_on():
-        snapshots, removed = _again(lambda: expire(lake, ref, work))
-        done = replace(done, snapshots=snapshots, removed=removed)
-    if work.deep and work.go_on():
-        try:
-            count, size = remove(lake, ref, orphans(lake, ref, work))
-        except OSError as error:
-            return replace(done, notes=(*done.notes, f"orphans were not looked for: {error}"))
-        done = replace(done, orphans=count, orphan_bytes=size)
-    return done
 
 
 def _again(step: Callable[[], T]) -> T:
@@ -132,3 +88,52 @@ def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
         bytes_rewritten=sum(t.file.file_size_in_bytes for t in old),
         manifests=min(before.manifests, 3) if found.crowded else before.manifests,
     )
+
+
+class IcebergMaintenance(LakeFacet):
+    """Small files, deleted rows, manifests, old snapshots and orphans."""
+
+    def held_by(self, ref: Ref) -> int:
+        """Return the fence of the table's latest claim."""
+        metadata = self.lake.metadata([ref]).get(ref)
+        return int(metadata["properties"].get(FENCE, "0")) if metadata else 0
+
+    def layout(self, ref: Ref) -> Layout:
+        """Return the table's files; DestinationError for a table that is not there or not ours."""
+        metadata = self.lake.metadata([ref]).get(ref)
+        if metadata is None:
+            raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="sync it first")
+        ours(ref, metadata)
+        said, total = _said(metadata), totals(metadata)
+        at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
+        files, size, deletes = (total.get(k, 0) for k in ("data-files", "files-size", "delete-files"))
+        return Layout(files, size, deletes, len(metadata.get("snapshots", ())), at)
+
+    def due(self, ref: Ref, how: Maintenance) -> bool:
+        """Return whether to look closer. It may be due for nothing; it is never missed for long."""
+        metadata = self.lake.metadata([ref]).get(ref)
+        if metadata is None or read_pending(ref, metadata) or load_state(metadata) is None:
+            return False
+        total = totals(metadata)
+        grown = total.get("data-files", 0) - _said(metadata).get("files", 0)
+        worn = is_worn(total.get("records", 0), total.get("position-deletes", 0), how)
+        return grown + 1 >= how.min_files or worn or len(expired(metadata, how, now_ms())) >= EXPIRE_BATCH
+
+    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+        """Maintain one table; rows and values stay as they are."""
+        table = self.lake.load(ref)
+        if table is not None:
+            check_fence(table.metadata, work.fence, ".".join(ref))
+        if work.dry_run:
+            return _would(self.lake, ref, work)
+        done = _again(lambda: _files(self.lake, ref, work))
+        if work.go_on():
+            snapshots, removed = _again(lambda: expire(self.lake, ref, work))
+            done = replace(done, snapshots=snapshots, removed=removed)
+        if work.deep and work.go_on():
+            try:
+                count, size = remove(self.lake, ref, orphans(self.lake, ref, work))
+            except OSError as error:
+                return replace(done, notes=(*done.notes, f"orphans were not looked for: {error}"))
+            done = replace(done, orphans=count, orphan_bytes=size)
+        return done

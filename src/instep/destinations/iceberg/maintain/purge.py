@@ -63,7 +63,7 @@ def _known(table: Table) -> set[str]:
     }
 
 
-def forget(lake: Lake, refs: Iterable[Ref], fence: int) -> list[str]:
+def purge_expired(lake: Lake, refs: Iterable[Ref], fence: int) -> list[str]:
     """Names of the tags that went from these tables (one commit each), and of the dropped tables that are deleted.
     Raises Fenced if a later run has claimed one of them."""
     days, gone = lake.config.undo_days, []

@@ -10,11 +10,10 @@ from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Commit, Ref
-from instep.destinations.facets import Savepoint
+from instep.destinations.base import Commit, Ref, Savepoint
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.evolve.undo import UNDO, remember_tag
-from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.catalog import LakeFacet
 from instep.destinations.iceberg.metadata.records import (
     CURSOR,
     RUN,
@@ -32,15 +31,6 @@ from instep.errors import Conflict, DestinationError
 
 _CHECKS = 8
 """Files that are looked for at a time."""
-
-
-def savepoints(lake: Lake, ref: Ref) -> list[Savepoint]:
-    """Return what the table's readers have seen, newest first."""
-    _, metadata = load_ours(lake, ref)
-    found = {s["snapshot-id"]: s for s in metadata.get("snapshots", ())}
-    seen = {e["snapshot-id"]: e["timestamp-ms"] for e in metadata.get("snapshot-log", ()) if e["snapshot-id"] in found}
-    points = [_savepoint(ref, metadata, found, id, at) for id, at in seen.items()]
-    return sorted(points, key=lambda p: (p.at, p.current), reverse=True)
 
 
 def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, at: int) -> Savepoint:
@@ -95,13 +85,6 @@ def _later(ref: Ref, metadata: Metadata, snapshot: Mapping[str, Any]) -> tuple[s
     return tuple(f.name for f in current_fields(metadata) if f.id not in then and own[f.name].alias)
 
 
-def rows_at(lake: Lake, ref: Ref, snapshot: int) -> int:
-    """Looks for each of the snapshot's files first; reads those with deleted rows."""
-    table, _ = load_ours(lake, ref)
-    _check_files(table, snapshot)
-    return int(table.scan(snapshot_id=snapshot, selected_fields=()).count())
-
-
 def _check_files(table: IcebergTable, snapshot: int) -> None:
     name = ".".join(table.name())
     found = table.metadata.snapshot_by_id(snapshot)
@@ -127,18 +110,37 @@ def _missing(table: IcebergTable, snapshot: Any) -> Sequence[str]:
     return [path for path, exists in zip(paths, there, strict=True) if not exists]
 
 
-def restore(lake: Lake, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-    """One commit: `main` stands on the snapshot, the table's record says so, a tag keeps what was there."""
-    table, metadata = load_ours(lake, ref)
-    now = metadata.get("current-snapshot-id")
-    if now == snapshot:
-        return
-    if now != base:
-        raise Conflict(f"table {'.'.join(ref)} has changed since it was shown", hint="look again, then restore")
-    _check_files(table, snapshot)
-    change, tag = TableCommit(table), f"{UNDO}{commit.run}"
-    change.update(set_tag(tag, base), set_branch(MAIN, snapshot))
-    change.require(ref_is(MAIN, base))
-    change.properties(state_record(commit, snapshot, rows, deleted=True))
-    change.properties(remember_tag(metadata, tag, commit.fence))
-    change.land(commit.fence)
+class IcebergSavepoints(LakeFacet):
+    """Snapshots that a table can be put back to."""
+
+    def savepoints(self, ref: Ref) -> list[Savepoint]:
+        """Return what the table's readers have seen, newest first."""
+        _, metadata = load_ours(self.lake, ref)
+        found = {s["snapshot-id"]: s for s in metadata.get("snapshots", ())}
+        seen = {
+            e["snapshot-id"]: e["timestamp-ms"] for e in metadata.get("snapshot-log", ()) if e["snapshot-id"] in found
+        }
+        points = [_savepoint(ref, metadata, found, id, at) for id, at in seen.items()]
+        return sorted(points, key=lambda p: (p.at, p.current), reverse=True)
+
+    def rows_at(self, ref: Ref, snapshot: int) -> int:
+        """Looks for each of the snapshot's files first; reads those with deleted rows."""
+        table, _ = load_ours(self.lake, ref)
+        _check_files(table, snapshot)
+        return int(table.scan(snapshot_id=snapshot, selected_fields=()).count())
+
+    def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
+        """One commit: `main` stands on the snapshot, the table's record says so, a tag keeps what was there."""
+        table, metadata = load_ours(self.lake, ref)
+        now = metadata.get("current-snapshot-id")
+        if now == snapshot:
+            return
+        if now != base:
+            raise Conflict(f"table {'.'.join(ref)} has changed since it was shown", hint="look again, then restore")
+        _check_files(table, snapshot)
+        change, tag = TableCommit(table), f"{UNDO}{commit.run}"
+        change.update(set_tag(tag, base), set_branch(MAIN, snapshot))
+        change.require(ref_is(MAIN, base))
+        change.properties(state_record(commit, snapshot, rows, deleted=True))
+        change.properties(remember_tag(metadata, tag, commit.fence))
+        change.land(commit.fence)

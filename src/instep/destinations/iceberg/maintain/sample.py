@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import CastSample, Ref
-from instep.destinations.casts import tried
+from instep.destinations.base import CastSample, InvalidValueCount, Ref
+from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.first_rows import first_rows as first_rows_of
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
-from instep.destinations.iceberg.metadata.catalog import Lake
-from instep.destinations.iceberg.metadata.records import read_table
-from instep.destinations.iceberg.write.load import load_ours
+from instep.destinations.iceberg.metadata.catalog import LakeFacet
+from instep.destinations.iceberg.metadata.records import current_fields, read_table
+from instep.destinations.iceberg.metadata.schema import data_type
+from instep.destinations.iceberg.write.load import load_ours, load_readable
 from instep.schema.catalog.types import DataType
-
-
-def sample_cast(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
-    """See `Destination.sample_cast`."""
-    table, metadata = load_ours(lake, ref)
-    found = read_table(ref, metadata).by_name.get(column)
-    if found is None or table.metadata.current_snapshot() is None:
-        return CastSample()
-    sample = first_rows(table, tuple(dict.fromkeys([column, *key])), rows)
-    return tried(sample, column, key, found.type, kind, arrow_type(kind, column))
 
 
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
@@ -54,3 +46,35 @@ def first_of(table: IcebergTable, rows: int) -> pa.Table:
             yield from reader._record_batches_from_scan_tasks_and_deletes([task], gone)
 
     return first_rows_of(batches(), rows, schema_to_pyarrow(scan.projection()))
+
+
+class IcebergSamples(LakeFacet):
+    """Some of the rows."""
+
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+        """See `Destination.sample_cast`."""
+        table, metadata = load_ours(self.lake, ref)
+        found = read_table(ref, metadata).by_name.get(column)
+        if found is None or table.metadata.current_snapshot() is None:
+            return CastSample()
+        sample = first_rows(table, tuple(dict.fromkeys([column, *key])), rows)
+        return tried(sample, column, key, found.type, kind, arrow_type(kind, column))
+
+    def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
+        """Return how many values of a column do not fit a type, and one of them; reads that column only."""
+        table = self.lake.load(ref)
+        if table is None or table.metadata.current_snapshot() is None:
+            return InvalidValueCount()
+        metadata = json.loads(table.metadata.model_dump_json())
+        field = next(f for f in current_fields(metadata) if f.name == column)
+        parts = (batch.column(0) for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader())
+        return invalid_values_in(parts, data_type(field.type), kind, arrow_type(kind, column))
+
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        """Return at most so many rows, all columns of them."""
+        return first_of(load_readable(self.lake, ref), limit)
+
+    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """Return the rows as they are now."""
+        table = load_readable(self.lake, ref)
+        return (table.scan(selected_fields=tuple(names)) if names else table.scan()).to_arrow_batch_reader()

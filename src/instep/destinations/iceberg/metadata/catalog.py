@@ -426,6 +426,13 @@ class Lake:
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
 
 
+class LakeFacet:
+    """What a facet of the destination stands on: the lake as a connection has it."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+
+
 def local_path(uri: str) -> Path:
     """Return the path of a file URI, whose two spellings (pyiceberg's and Hadoop's) both occur in one table."""
     return Path(uri.removeprefix("file:").removeprefix("//"))

@@ -19,7 +19,8 @@ from instep.destinations.iceberg.commit.fence import check_fence, claim_updates,
 from instep.destinations.iceberg.commit.shard_lake import PartLake
 from instep.destinations.iceberg.commit.shard_table import own_data, staged_schema
 from instep.destinations.iceberg.evolve.ddl import swap_in
-from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.evolve.views import in_step
+from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, readable_files
 from instep.destinations.iceberg.metadata.partition import partitioning, record_of
 from instep.destinations.iceberg.metadata.records import (
@@ -38,7 +39,7 @@ from instep.destinations.iceberg.metadata.records import (
 )
 from instep.destinations.iceberg.metadata.shards import within_of
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_properties, remove_ref
-from instep.destinations.sharded import wait
+from instep.destinations.shared import wait
 from instep.errors import Conflict, DestinationError
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.place import StorageFolder
@@ -108,27 +109,6 @@ def load_readable(lake: Lake, ref: Ref) -> Table:
     return table if table is not None and is_copy({"properties": table.properties}) else load_ours(lake, ref)[0]
 
 
-def claim(lake: Lake, ref: Ref, fence: int) -> None:
-    """Takes the table for `fence` and clears what dead runs left on it. Raises Fenced if a later run has it."""
-    for left in range(CLAIM_TRIES - 1, -1, -1):
-        table = lake.load(ref)
-        if table is None:
-            return
-        ours(ref, {"properties": table.metadata.properties})
-        check_fence(table.metadata, fence, ".".join(ref))
-        if held_fence(table.metadata) == fence and not _leftovers(table, fence):
-            return
-        try:
-            _claim(table, fence)
-        except Conflict:
-            if not left:
-                raise
-            wait(CLAIM_TRIES - left)
-        else:
-            drop_staging(lake, ref, below=fence)
-            return
-
-
 def _claim(table: Table, fence: int) -> None:
     change = TableCommit(table)
     if not isinstance(table.catalog, MetastoreCatalog) and table.metadata.current_snapshot() is None:
@@ -172,27 +152,6 @@ def summary(commit: Commit) -> dict[str, str]:
     return said | {CHANGES: ",".join(commit.changes)}
 
 
-def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    """Adds the files' rows. Files that this run has added already are not added twice."""
-    table, metadata = load_ours(lake, ref)
-    if read_pending(ref, metadata):
-        raise DestinationError(
-            f"table {'.'.join(ref)} was replaced and its new rows have not been loaded", hint="load the whole table"
-        )
-    digest = hashlib.sha256("\n".join(sorted(f.path for f in files)).encode()).hexdigest()
-    if files and _was_added(metadata, digest):
-        return LoadOutcome()
-    change = TableCommit(table)
-    _stand_on_main(change)
-    own = split_files(lake, files, table, table.metadata, commit)
-    adopted = data_files(own, table.metadata, staged_schema(table))
-    snapshot = change.append(adopted, summary(commit) | {FILES: digest})
-    deleted, added = bool((state := load_state(metadata)) and state.deleted), sum(f.rows for f in files)
-    before = exact_rows(metadata, metadata.get("current-snapshot-id") or -1) if state else 0
-    _finish(change, commit, snapshot, None if before is None else before + added, deleted=deleted)
-    return LoadOutcome(inserted=added)
-
-
 def _was_added(metadata: Mapping[str, Any], digest: str) -> bool:
     return any(s["summary"].get(FILES) == digest for s in metadata.get("snapshots", ()))
 
@@ -221,3 +180,52 @@ def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit)
 def _finish(change: TableCommit, commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> None:
     change.properties(state_record(commit, snapshot, rows, deleted=deleted))
     change.land(commit.fence)
+
+
+class IcebergLoads(LakeFacet):
+    """Loads of whole files."""
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        """Takes the table for `fence` and clears what dead runs left on it. Raises Fenced if a later run has it."""
+        for left in range(CLAIM_TRIES - 1, -1, -1):
+            table = self.lake.load(ref)
+            if table is None:
+                return
+            ours(ref, {"properties": table.metadata.properties})
+            check_fence(table.metadata, fence, ".".join(ref))
+            if held_fence(table.metadata) == fence and not _leftovers(table, fence):
+                return
+            try:
+                _claim(table, fence)
+            except Conflict:
+                if not left:
+                    raise
+                wait(CLAIM_TRIES - left)
+            else:
+                drop_staging(self.lake, ref, below=fence)
+                return
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """Adds the files' rows. Files that this run has added already are not added twice."""
+        table, metadata = load_ours(self.lake, ref)
+        if read_pending(ref, metadata):
+            raise DestinationError(
+                f"table {'.'.join(ref)} was replaced and its new rows have not been loaded", hint="load the whole table"
+            )
+        digest = hashlib.sha256("\n".join(sorted(f.path for f in files)).encode()).hexdigest()
+        if files and _was_added(metadata, digest):
+            return LoadOutcome()
+        change = TableCommit(table)
+        _stand_on_main(change)
+        own = split_files(self.lake, files, table, table.metadata, commit)
+        adopted = data_files(own, table.metadata, staged_schema(table))
+        snapshot = change.append(adopted, summary(commit) | {FILES: digest})
+        deleted, added = bool((state := load_state(metadata)) and state.deleted), sum(f.rows for f in files)
+        before = exact_rows(metadata, metadata.get("current-snapshot-id") or -1) if state else 0
+        _finish(change, commit, snapshot, None if before is None else before + added, deleted=deleted)
+        return LoadOutcome(inserted=added)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """Put the files' rows in the place of all others; views follow a new generation."""
+        with in_step(self.lake, ref, (), None, commit.fence):
+            return overwrite(self.lake, ref, files, commit)

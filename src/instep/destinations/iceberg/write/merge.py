@@ -17,6 +17,7 @@ from instep.destinations.iceberg.commit.commit import TableCommit, marked, new_t
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.commit.replace_files import Replaced
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, staged_schema
+from instep.destinations.iceberg.evolve.views import in_step
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import data_files, iceberg_schema, latest, null_keys
 from instep.destinations.iceberg.metadata.records import (
@@ -29,7 +30,7 @@ from instep.destinations.iceberg.metadata.records import (
 )
 from instep.destinations.iceberg.metadata.shards import within_of
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_ref, set_branch
-from instep.destinations.iceberg.write.load import branch_of, load_ours, overwrite, staging_stem, summary
+from instep.destinations.iceberg.write.load import IcebergLoads, branch_of, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits, written
 from instep.errors import Conflict, DestinationError, SparkNeeded, StageError
 from instep.spark.merge import MergePlan, MergeResult, MergeSettings, run_merge
@@ -50,7 +51,7 @@ _SPARK_TYPES = {
 }
 
 
-def merge(
+def _merge(
     lake: Lake, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
 ) -> LoadOutcome:
     """Readers see the rows before or after, and never a half. A crash at any point leaves `main` as it was."""
@@ -324,3 +325,14 @@ def counted(said: Mapping[str, str], grown: int) -> LoadOutcome:
 
 
 _COUNT = "spark.merge-into.num-target-rows-"
+
+
+class IcebergMerges(IcebergLoads):
+    """Loads that change single rows."""
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    ) -> LoadOutcome:
+        """Merge the files' rows by key; readers see the rows before or after, and never a half."""
+        with in_step(self.lake, ref, (), None, commit.fence):
+            return _merge(self.lake, spark, ref, files, how, commit)

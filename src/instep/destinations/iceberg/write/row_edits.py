@@ -35,7 +35,7 @@ from instep.destinations.base import Commit, LoadOutcome, Ref, RowLookup, RowUpd
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.row_reader import Positions, RowReader, current_rows, numbered, take
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land
-from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.catalog import LakeFacet
 from instep.destinations.iceberg.metadata.files import arrow_schema
 from instep.destinations.iceberg.metadata.records import exact_rows, load_state, read_pending, state_record
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
@@ -90,26 +90,6 @@ class RowPlaces:
     snapshot: int
 
 
-def lookup_rows(lake: Lake, ref: Ref, keys: pa.Table) -> RowLookup:
-    """Return the rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files
-    whose metrics allow for one of them."""
-    table, metadata = load_ours(lake, ref)
-    snapshot = table.metadata.current_snapshot()
-    if read_pending(ref, metadata) or snapshot is None:
-        raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
-    wanted = _as_stored(table, keys)
-    rows = current_rows(table, within(table.schema(), wanted))
-    if rows is None:
-        raise DestinationError(
-            f"table {'.'.join(ref)} has deletes by value, which another program has written",
-            hint="compact the table with that program, or load it anew with `instep sync --full`",
-        )
-    numbers, places = _met(rows, wanted)
-    return RowLookup(
-        take(rows, places, arrow_schema(table.schema())), numbers, RowPlaces(rows, places, snapshot.snapshot_id)
-    )
-
-
 def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
     """Return the keys in the types that the rows are read in."""
     kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
@@ -141,28 +121,53 @@ def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]
     return rows.select(target.names).cast(target)
 
 
-def update_rows(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
-    table, metadata = load_ours(lake, ref)
-    seen, state = met.places, load_state(metadata)
-    assert isinstance(seen, RowPlaces)
-    main = table.metadata.current_snapshot()
-    moved = main is None or main.snapshot_id != seen.snapshot
-    if state is None or (moved and not isinstance(seen.rows.table, ShardTable)):
-        raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
-    target = arrow_schema(table.schema())
-    new = pa.concat_tables([_whole(change.updated, target, (met.rows, change.rows)), _whole(change.inserted, target)])
-    gone = seen.places[np.array(change.rows, dtype=np.int64)]
-    before = exact_rows(metadata, seen.snapshot)
-    rows = None if before is None else before + len(change.inserted)
-    with row_delta(seen.rows, new, gone, commit.fence) as (files, deletes):
+class IcebergRowEdits(LakeFacet):
+    """Rows that are looked up by key and put right."""
 
-        def onto(now: Table) -> None:
-            work = TableCommit(now)
-            work.require(ref_is(MAIN, now.metadata.current_snapshot_id))
-            snapshot = work.delta(files, deletes, summary(commit))
-            work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
-            work.land(commit.fence)
+    def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
+        """Return the rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files
+        whose metrics allow for one of them."""
+        table, metadata = load_ours(self.lake, ref)
+        snapshot = table.metadata.current_snapshot()
+        if read_pending(ref, metadata) or snapshot is None:
+            raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
+        wanted = _as_stored(table, keys)
+        rows = current_rows(table, within(table.schema(), wanted))
+        if rows is None:
+            raise DestinationError(
+                f"table {'.'.join(ref)} has deletes by value, which another program has written",
+                hint="compact the table with that program, or load it anew with `instep sync --full`",
+            )
+        numbers, places = _met(rows, wanted)
+        return RowLookup(
+            take(rows, places, arrow_schema(table.schema())), numbers, RowPlaces(rows, places, snapshot.snapshot_id)
+        )
 
-        land(seen.rows.table if isinstance(table, ShardTable) else table, onto)
-    return LoadOutcome(len(change.inserted), len(change.rows), 0)
+    def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
+        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it
+        is."""
+        table, metadata = load_ours(self.lake, ref)
+        seen, state = met.places, load_state(metadata)
+        assert isinstance(seen, RowPlaces)
+        main = table.metadata.current_snapshot()
+        moved = main is None or main.snapshot_id != seen.snapshot
+        if state is None or (moved and not isinstance(seen.rows.table, ShardTable)):
+            raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
+        target = arrow_schema(table.schema())
+        new = pa.concat_tables(
+            [_whole(change.updated, target, (met.rows, change.rows)), _whole(change.inserted, target)]
+        )
+        gone = seen.places[np.array(change.rows, dtype=np.int64)]
+        before = exact_rows(metadata, seen.snapshot)
+        rows = None if before is None else before + len(change.inserted)
+        with row_delta(seen.rows, new, gone, commit.fence) as (files, deletes):
+
+            def onto(now: Table) -> None:
+                work = TableCommit(now)
+                work.require(ref_is(MAIN, now.metadata.current_snapshot_id))
+                snapshot = work.delta(files, deletes, summary(commit))
+                work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
+                work.land(commit.fence)
+
+            land(seen.rows.table if isinstance(table, ShardTable) else table, onto)
+        return LoadOutcome(len(change.inserted), len(change.rows), 0)

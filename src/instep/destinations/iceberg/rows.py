@@ -1,0 +1,35 @@
+"""Rows of Iceberg tables: where tasks write them, and all that brings them in and out."""
+
+from __future__ import annotations
+
+from instep.destinations.base import Ref, StagingTarget
+from instep.destinations.iceberg.backfill.fill import IcebergFills
+from instep.destinations.iceberg.backfill.promote_overflow import IcebergPromotes
+from instep.destinations.iceberg.backfill.restore_values import IcebergRestoredValues
+from instep.destinations.iceberg.commit.shard_table import own_data, own_quarantine, staged_schema
+from instep.destinations.iceberg.evolve.ddl import pending_fields
+from instep.destinations.iceberg.maintain.sample import IcebergSamples
+from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
+from instep.destinations.iceberg.metadata.partition import check_loadable, partitioning
+from instep.destinations.iceberg.metadata.records import read_pending, read_table
+from instep.destinations.iceberg.metadata.shards import within_of
+from instep.destinations.iceberg.write.load import load_ours
+from instep.destinations.iceberg.write.merge import IcebergMerges
+from instep.destinations.shared import with_shard
+
+
+class IcebergWrite(IcebergMerges, IcebergSamples, IcebergFills, IcebergPromotes, IcebergRestoredValues):
+    """Rows of Iceberg tables."""
+
+    def target(self, ref: Ref) -> StagingTarget:
+        """Return where tasks write a table's files."""
+        table, metadata = load_ours(self.lake, ref)
+        check_loadable(".".join(ref), metadata)
+        pending = read_pending(ref, metadata)
+        schema = (
+            iceberg_schema(pending_fields(pending, metadata)) if pending else staged_schema(table) or table.schema()
+        )
+        within, by = within_of(metadata["properties"]), None if pending else partitioning(table.metadata)
+        types = {c.name: c.type for c in read_table(ref, metadata).columns} if within else {}
+        tasks = with_shard(arrow_schema(schema), within)
+        return StagingTarget(tasks, own_data(table), own_quarantine(table), self.lake.io(), types, by)

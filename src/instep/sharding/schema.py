@@ -1,0 +1,240 @@
+"""The schema of one shard of shared tables.
+
+What changes the schema of a shard is turned into what that means for the whole table, and recorded in one commit
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from instep.destinations.base import Commit, LoadState, PartChange, Ref, TableSize
+from instep.destinations.facets import Destination, LayoutsFacet, SchemaFacet, SharingFacet
+from instep.destinations.shared import TRIES, SharedTable, alone, wait
+from instep.errors import Conflict, DestinationError, IllegalChange
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import (
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
+from instep.schema.planning.guard import Guards
+from instep.schema.planning.hazard import Capabilities
+from instep.schema.planning.shards import ShardScene, first, join, lacking, seen, strangers
+from instep.schema.planning.step import SetLayout, Step, step
+
+Planned = tuple[Sequence[Step], Table | None, Commit]
+
+
+@dataclass(frozen=True)
+class ShardView:
+    """One shard of shared tables. `own`: the destination as it loads and reads it. Its rows have its `name` in
+    `column`."""
+
+    name: str
+    column: str
+    base: Destination
+    sharing: SharingFacet
+    own: Destination
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True)
+class ShardSchema:
+    """See `destinations.facets.SchemaFacet`, and `ShardFacet` for what the others stand in the way of."""
+
+    shard: ShardView
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    @property
+    def layouts(self) -> LayoutsFacet | None:
+        """Return those of shared tables, if one of their shards may say them."""
+        return self.shard.own.schema.layouts if self.shard.sharing.layouts else None
+
+    def tables(self) -> list[Ref]:
+        """Return the tables that the shard has."""
+        return [ref for ref in self._all.tables() if (w := self._whole(ref)) and self.name in w.parts]
+
+    @property
+    def _all(self) -> SchemaFacet:
+        return self.shard.base.schema
+
+    def _whole(self, ref: Ref) -> SharedTable | None:
+        return self.shard.sharing.whole(ref)
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        """Return the shard's tables, with columns that no shard knows of."""
+        return Catalog.of(table for ref in refs if (table := self._seen(ref)) is not None)
+
+    def _seen(self, ref: Ref) -> Table | None:
+        """Return the shard's table, with columns that no shard knows of; DestinationError for a table that is not
+        shared."""
+        whole = self._whole(ref) or self._made_meanwhile(ref)
+        if whole is None:
+            return None
+        if not whole.parts:
+            raise alone(ref)
+        part = whole.parts.get(self.name)
+        if part is None:
+            return None
+        table = seen(whole.table, part.table)
+        odd = strangers(whole.table, (p.table for p in whole.parts.values()), self.shard.column)
+        return replace(table, columns=(*table.columns, *odd))
+
+    def _made_meanwhile(self, ref: Ref) -> SharedTable | None:
+        """Return the table that another shard has made since it was looked for; DestinationError for one that is not
+        ours."""
+        try:
+            self._all.inspect([ref])
+        except DestinationError:
+            if whole := self._whole(ref):
+                return whole
+            raise
+        return None
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        found = {ref: self._whole(ref) for ref in refs}
+        mine = {ref for ref, whole in found.items() if whole and whole.parts}
+        lone = {ref: str(alone(ref)) for ref, whole in found.items() if whole and not whole.parts}
+        odd = self._all.foreign([ref for ref in found if ref not in mine])
+        return {ref: why for ref, why in odd.items() if not ((w := self._whole(ref)) and w.parts)} | lone
+
+    def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
+        """Return the columns that something else stands on; that of the shards is nobody's to change."""
+        found = self._all.guards(refs)
+        return {
+            ref: {name: own for name, own in one.items() if name != self.shard.column} for ref, one in found.items()
+        }
+
+    def state(self, ref: Ref) -> LoadState | None:
+        """Return what the last load of the shard recorded."""
+        return self.shard.own.schema.state(ref)
+
+    def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
+        """Return what the shard's rows take."""
+        return self.shard.own.schema.sizes(refs)
+
+    def render_ddl(self, steps: Sequence[Step]) -> list[str]:
+        """Return nothing: what becomes of the table is up to the other shards as well."""
+        return []
+
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """Bring the whole table back."""
+        self._all.undrop_table(ref, first(table, self.shard.column), replace(commit, fence=0))
+
+    def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
+        """Why these steps cannot be taken while others share the table; "" if they can."""
+        try:
+            self._plan(ref, steps, after, Commit("", 0))
+        except IllegalChange as error:
+            return str(error)
+        return ""
+
+    def remarks(self, steps: Sequence[Step]) -> list[str]:
+        """Return which of the columns that these steps name the other shards lack."""
+        out: dict[str, None] = {}
+        for ref, own in groupby(steps, lambda one: one.table):
+            whole = self._whole(ref)
+            others = {n: p.table for n, p in whole.parts.items() if n != self.name} if whole else {}
+            out |= dict.fromkeys(text for one in own for text in _remarks(one, others))
+        return list(out)
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """Planned again as long as other shards change the table meanwhile."""
+        for left in reversed(range(TRIES)):
+            made = self._plan(ref, steps, after, commit)
+            try:
+                if made is not None:
+                    self._all.execute(ref, *made)
+            except (Conflict, DestinationError):
+                if not left or not self._moved(ref, made):
+                    raise
+                wait(TRIES - left)
+            else:
+                return
+
+    def _moved(self, ref: Ref, planned: Planned | None) -> bool:
+        """Return whether another shard has changed the table's shape since something was planned."""
+        part = planned[2].part if planned else None
+        whole = self._whole(ref)
+        return part is not None and part.seen != (whole.shape if whole else 0)
+
+    def _plan(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> Planned | None:
+        """Return what the whole table goes through; None if all of it is done already."""
+        whole = self._whole(ref)
+        parts = whole.parts if whole else {}
+        mine = parts[self.name].table if self.name in parts else None
+        others = {name: part.table for name, part in parts.items() if name != self.name}
+        plain = replace(commit, fence=0)
+        change = steps[0].change
+        if isinstance(change, TableRemoved):
+            _alone_in(ref, others, "dropped")
+            return ([step(ref, TableRemoved(whole.table))], None, plain) if whole else None
+        if isinstance(change, TableRenamed):
+            _alone_in(ref, others, f"renamed to {change.after.path}")
+            return self._renamed(whole, change, steps, plain, commit)
+        assert after is not None, "only a drop leads to no table"
+        joined = join(
+            ShardScene(whole.table if whole else None, others, mine, self.shard.column, self.shard.capabilities),
+            steps,
+            after,
+        )
+        anew, laid = isinstance(change, TableReplaced), tuple(s for s in steps if isinstance(s.change, SetLayout))
+        if mine == after and not joined.steps and not anew and not laid:
+            return None
+        shape = whole.shape if whole else 0
+        part = PartChange(self.name, self.shard.column, commit.fence, after, shape, anew, joined.moves)
+        return (*joined.steps, *laid) or steps, joined.after, replace(plain, part=part)
+
+    def _renamed(
+        self, whole: SharedTable | None, change: TableRenamed, steps: Sequence[Step], plain: Commit, commit: Commit
+    ) -> Planned | None:
+        if whole is None:
+            return None
+        to = change.after
+        after = replace(whole.table, schema=to.schema, name=to.name)
+        mine = whole.parts[self.name].table
+        mine = replace(mine, schema=to.schema, name=to.name, alias=to.alias, id=to.id)
+        part = PartChange(self.name, self.shard.column, commit.fence, mine, whole.shape)
+        return [step(steps[0].table, TableRenamed(whole.table, after))], after, replace(plain, part=part)
+
+
+def _alone_in(ref: Ref, others: Mapping[str, Table], what: str) -> None:
+    if others:
+        raise IllegalChange(
+            f"table {'.'.join(ref)} cannot be {what}: it has rows of {_shards(sorted(others))}; "
+            f"`tables: ...: name: {ref[1]}` keeps its name"
+        )
+
+
+def _shards(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"shard{'s' * (len(names) > 1)} {shown}"
+
+
+def _remarks(one: Step, others: Mapping[str, Table]) -> list[str]:
+    if not others:
+        return []
+    path, change = ".".join(one.table), one.change
+    match change:
+        case ColumnAdded(after=column):
+            lack = lacking(others, column.name)
+            return [f"{path}.{column.name}: {_shards(lack)} do not have it, it is NULL in their rows"] if lack else []
+        case ColumnRemoved(before=column):
+            have = sorted(set(others) - set(lacking(others, column.name)))
+            return [f"{path}.{column.name}: stays, {_shards(have)} still have it"] if have else []
+        case ColumnRenamed(before=old, after=new):
+            have = sorted(n for n, t in others.items() if old.name in t.by_name)
+            text = (
+                f"{path}: {_shards(have)} still call {new.name} {old.name}, only rows of this shard move to {new.name}"
+            )
+            return [text] if have else []
+    return []
