@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from instep.errors import Conflict
+from instep.operations.queries.quarantine import MatchHeld
 from instep.operations.repair.erase import EraseRequest
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def erase_row(backend: Backend, connection: str, table: str, key: Mapping[str, s
 
 def _matches(backend: Backend, connection: str, table: str, key: Mapping[str, str | None], erased: int) -> list[str]:
     try:
-        return backend.matches(connection, table, key)
+        return list(backend.query(MatchHeld(connection, table, dict(key))).ids)
     except Conflict as error:
         if not erased:
             raise

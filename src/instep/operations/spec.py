@@ -249,7 +249,8 @@ class QuerySpec:
     role: Role
     """The least role of a key that may ask it."""
     route: str
-    """Method and path below /api/v1; names in braces are fields of the query."""
+    """Method and path below /api/v1; names in braces are fields of the query. The other fields of a GET are its
+    parameters; of a POST, its body: they are long, or not to be kept in an address."""
     query: type[Query]
     """The record of what is asked for."""
     result: str
@@ -262,11 +263,20 @@ class QuerySpec:
     """The record of what each page has beside its items, as `module:name`; "" for nothing."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
+    page_size: int = 100
+    """The items of a page, unless the asker says how many."""
+    largest_page: int = 1000
+    """The most items of a page."""
 
     @property
     def path(self) -> str:
         """The path below /api/v1."""
         return self.route.partition(" ")[2]
+
+    @property
+    def has_body(self) -> bool:
+        """Whether what is asked for stands in a body."""
+        return self.route.startswith("POST ")
 
 
 class ImmediateWork:

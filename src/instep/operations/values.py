@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from instep.errors import InstepError
 
-Leads = Literal["name", "setting", "consent", "reason", "parts"]
+Leads = Literal["name", "setting", "consent", "reason", "parts", "spec"]
 """A `name` is looked up; a `setting` chooses among what the product does; a `consent` says what may be lost; a `reason`
-is a text for people; `parts` have fields of their own."""
+is a text for people; `parts` have fields of their own; a `spec` is the document of an object."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _problems(value: Any, hint: Any) -> Iterator[str]:
         yield from (one for arm in arguments if isinstance(value, _base(arm)) for one in _problems(value, arm))
     elif origin is tuple:
         yield from (one for part in value for one in _problems(part, arguments[0]))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, Mapping) and arguments:
         for pair in value.items():
             for part, kind in zip(pair, arguments, strict=True):
                 yield from _problems(part, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from instep.cli.commands.set_up.log import line
 from instep.cli.context import emit, open_app
 from instep.cli.help import examples
 from instep.cli.text import text_of
+from instep.operations.queries.connections import ListStatus
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -27,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show each connection's last run, pauses, open changes and failed tables."""
     with open_backend() as backend:
-        found = backend.status()
+        found = [asdict(one) for one in backend.items(ListStatus())]
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 
