@@ -230,6 +230,9 @@ class LocalBackend:
         runs = InProcess(self.app.sync_context, self.app.engine)
         return detect_all(runs, chosen(self.app.project, group), "create")
 
+    def send_due(self) -> None:
+        self.app.sender().send()
+
     def carry_rollout(self, request: ImmediateRequest) -> None:
         """Follow the workers, or carry the rollout on here. ConnectError if the last worker goes before the end."""
         from instep.backends.rollout_steps import follow_step

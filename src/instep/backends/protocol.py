@@ -140,6 +140,10 @@ class Backend(Protocol):
         """Detect changes of all connections of a group; return what went wrong, by connection."""
         ...
 
+    def send_due(self) -> None:
+        """Send the notifications that are due; over a server its workers do."""
+        ...
+
     def carry_rollout(self, request: ImmediateRequest) -> None:
         """Have a rollout carried on by one step until it waits again: by a worker, or where none is, in this
         process."""

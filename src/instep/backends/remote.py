@@ -236,6 +236,9 @@ class RemoteBackend:
                 failed[name] = error.message
         return failed
 
+    def send_due(self) -> None:
+        return None
+
     def carry_rollout(self, request: ImmediateRequest) -> None:
         """Follow the worker that carries the rollout on."""
         waits = self._follower.waits()

@@ -110,7 +110,7 @@ __all__ = ["TableStatus", "standing"]
 
 
 @dataclass(frozen=True)
-class MaintainedTable:
+class LastMaintenance:
     """How a table was left by its last maintenance."""
 
     at: datetime
@@ -135,7 +135,7 @@ class OldNameStatus:
 
 
 @dataclass(frozen=True)
-class PendingBackfill(Backfill):
+class WaitingBackfill(Backfill):
     """A backfill that is not done yet."""
 
     waits: str = ""
@@ -154,10 +154,10 @@ class LoadStatus:
     copies: tuple[Copy, ...]
     """Clones that the destination retains."""
     old_names: tuple[OldNameStatus, ...]
-    maintained: tuple[MaintainedTable, ...]
+    maintained: tuple[LastMaintenance, ...]
     tables: tuple[TableRun, ...]
     """How each table fared last."""
-    backfills: tuple[PendingBackfill, ...]
+    backfills: tuple[WaitingBackfill, ...]
     quarantine: Mapping[str, int]
     """How many entries each table holds."""
 
@@ -198,9 +198,9 @@ def statuses(
     return found
 
 
-def _maintained(event: LoggedEvent) -> MaintainedTable:
-    told = {one.name: event.data[one.name] for one in fields(MaintainedTable) if one.name != "at"}
-    return MaintainedTable(at=event.at, **told)
+def _maintained(event: LoggedEvent) -> LastMaintenance:
+    told = {one.name: event.data[one.name] for one in fields(LastMaintenance) if one.name != "at"}
+    return LastMaintenance(at=event.at, **told)
 
 
 def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
@@ -226,7 +226,7 @@ def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
 
 def _waiting(
     project: Project, store: Store, name: str, context: Opens, found: Sequence[Backfill]
-) -> tuple[PendingBackfill, ...]:
+) -> tuple[WaitingBackfill, ...]:
     """Backfills that are not done yet; `waits` says what holds up one of a column. Only a budget makes the
     destination's metadata be read."""
     limits = project.connection(name).backfill_limits.limits()
@@ -239,7 +239,7 @@ def _waiting(
         for pending in wishes(opened, store.accepted.catalog(name)):
             size = fill_size(opened, pending.table, pending.numbers)
             why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in pending.backfills}
-    return tuple(PendingBackfill(**vars(b), waits=why.get(b.number, "")) for b in found)
+    return tuple(WaitingBackfill(**vars(b), waits=why.get(b.number, "")) for b in found)
 
 
 def held(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:

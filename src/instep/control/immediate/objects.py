@@ -56,7 +56,7 @@ class DeletedObject:
     """The version that it had."""
 
 
-class _Writing(ImmediateWork):
+class _ObjectWriting(ImmediateWork):
     """Write one object."""
 
     def detail(self, request: Any, result: WrittenObject) -> Mapping[str, Any]:
@@ -64,7 +64,7 @@ class _Writing(ImmediateWork):
         return {"id": result.object.id, "version": result.object.version}
 
 
-class ObjectCreation(_Writing):
+class ObjectCreation(_ObjectWriting):
     """Make one object."""
 
     def execute(self, context: WriteContext, request: CreateObjectRequest, prepared: None) -> WrittenObject:
@@ -75,7 +75,7 @@ class ObjectCreation(_Writing):
         return WrittenObject(_put(context, request.kind, request.name, request.spec, request.tags, None))
 
 
-class ObjectReplacement(_Writing):
+class ObjectReplacement(_ObjectWriting):
     """Write the whole document of one object."""
 
     def execute(self, context: WriteContext, request: PutObjectRequest, prepared: None) -> MadeObject:
@@ -85,7 +85,7 @@ class ObjectReplacement(_Writing):
         return MadeObject(made, created=before is None)
 
 
-class ObjectChanging(_Writing):
+class ObjectChanging(_ObjectWriting):
     """Change some keys of one object."""
 
     def execute(self, context: WriteContext, request: PatchObjectRequest, prepared: None) -> WrittenObject:
@@ -109,7 +109,7 @@ class ObjectDeletion(ImmediateWork):
         return {"id": result.id, "version": result.version}
 
 
-class _SettingsWriting(_Writing):
+class _SettingsWriting(_ObjectWriting):
     """Write the settings of one connection."""
 
     def prepare(self, context: WriteContext, request: Any) -> Collection[str]:
