@@ -38,7 +38,11 @@ class JobPolicy:
 
 @dataclass(frozen=True)
 class Options:
-    """A record of what is requested."""
+    """A record of what is requested. Raises InstepError for a value out of the bounds of its field."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds here, for requests at the project and over a server."""
+        check_bounds(self)
 
     def options(self) -> dict[str, Any]:
         """Return the fields that are not as they are by default, as JSON has them."""
@@ -72,12 +76,7 @@ class Query(Options):
 
 @dataclass(frozen=True)
 class ImmediatePart(Options):
-    """A record in a request for an operation that is done at once. Raises InstepError for a value out of the bounds of
-    its field."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds: at the project nothing else does."""
-        check_bounds(self)
+    """A record in a request for an operation that is done at once."""
 
 
 @dataclass(frozen=True)

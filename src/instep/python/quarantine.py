@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from instep.backends.erasing import erase_row
+from instep.backends.erasing import discard_entries, erase_row
 from instep.operations.queries.quarantine import ListHeld
-from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.python.results import Document, Records
 
@@ -52,10 +51,7 @@ class Quarantine:
         `entries`: as `entries` has returned them, or their whole ids. Returns the ids of those that went.
         """
         ids = sorted({one if isinstance(one, str) else str(one["id"]) for one in entries})
-        if not ids:
-            return []
-        request = DiscardQuarantineRequest(ids=tuple(ids))
-        return list(self._backend.operations.run(self._connection, request).discarded)
+        return discard_entries(self._backend, self._connection, ids)
 
     def erase(self, table: str, key: Mapping[str, object]) -> int:
         """Erase every trace of one row from quarantine; return how many entries went.

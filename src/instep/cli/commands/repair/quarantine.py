@@ -16,7 +16,6 @@ from instep.cli.context import PARTIAL, confirm, emit, fail
 from instep.cli.help import examples
 from instep.errors import Blocked, InstepError
 from instep.operations.queries.quarantine import ListHeld
-from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 
 if TYPE_CHECKING:
@@ -128,6 +127,8 @@ def discard(
 
 
 def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
+    from instep.backends.erasing import discard_entries
+
     tables = [w for w in what if not _is_id(w)]
     chosen = {one.id for table in tables for one in backend.items(ListHeld(connection, table))}
     if ids := [w for w in what if _is_id(w)]:
@@ -135,8 +136,7 @@ def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
         chosen |= {_one(every, id).id for id in ids}
     if chosen and not confirm(f"Permanently delete the originals of {len(chosen):,} quarantined values or rows?"):
         raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
-    request = DiscardQuarantineRequest(ids=tuple(sorted(chosen))) if chosen else None
-    gone = list(backend.operations.run(connection, request).discarded) if request else []
+    gone = discard_entries(backend, connection, sorted(chosen))
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
