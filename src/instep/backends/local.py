@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
+    from instep.operations.immediate.changes import AnswerOutlook
     from instep.operations.kinds import Answer
     from instep.sync.progress import Progress
-    from instep.sync.schema_changes.answer import AnswerOutlook
 
     Watch = Callable[[], AbstractContextManager[Progress]]
 
@@ -199,8 +199,9 @@ class LocalBackend:
         return choose(self.app.store, change_filter)
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
+        from instep.operations.immediate.changes import AnswerOutlook
         from instep.store.catalogs.reviews import STANDING
-        from instep.sync.schema_changes.answer import AnswerOutlook, approving, keeping
+        from instep.sync.schema_changes.answer import approving, keeping
 
         context = self.app.sync_context(connection)
         if answer != "approved":

@@ -39,8 +39,8 @@ from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
 
 if TYPE_CHECKING:
+    from instep.operations.immediate.changes import AnswerOutlook
     from instep.operations.kinds import Answer, ReviewStatus
-    from instep.sync.schema_changes.answer import AnswerOutlook
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class RemoteBackend:
         return selected(change_filter, self._review, lambda name: list(self._reviews(name, ("open",))))
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        from instep.sync.schema_changes.answer import AnswerOutlook
+        from instep.operations.immediate.changes import AnswerOutlook
 
         return AnswerOutlook()
 
