@@ -44,6 +44,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts, sizes
 	@$(BIN)/ruff format --check src tests scripts bench examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --config .importlinter-served
 	@$(BIN)/python scripts/size_check.py
 
 docs: $(STAMP) ## the documentation as a site in site/: links checked, offline search, nothing loaded from other hosts

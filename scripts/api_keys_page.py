@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from instep.model import ObjectKind
+from instep.operations.kinds import ObjectKind
 from instep.project.allowed.keys import reach_of
 from instep.project.allowed.properties import CATALOGS, OBJECT_STORE, TABLE
 from instep.project.documents import PLURALS, TYPES

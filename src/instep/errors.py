@@ -116,6 +116,10 @@ class ChangeNotFound(InstepError):
     """No connection has this change, as far as their sources were read."""
 
 
+class Forbidden(InstepError):
+    """The asker's key may not do this."""
+
+
 class Blocked(InstepError):
     """A person or a policy has to decide first."""
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from instep.operations.kinds import JobStatus, MemberStatus, ReviewStatus, RolloutStatus, RunKind, RunStatus
+from instep.operations.kinds import JobStatus, MemberStatus, ObjectKind, ReviewStatus, RolloutStatus, RunKind, RunStatus
 
 if TYPE_CHECKING:
     from instep.schema.catalog.types import DataType
 
-ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""
-"""What is managed: the sections of a project that have names."""
 Mode = Literal["full_refresh", "append", "upsert", "cdc", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
 JobKind = str

@@ -11,10 +11,9 @@ from api_world import Api, recorded, serve
 
 from instep.bootstrap import open_server
 from instep.control import reviews
-from instep.control.immediate import changes, rollouts
+from instep.control.immediate import changes, objects, rollouts
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.server import resources
 from instep.store.catalogs.discoveries import CachedDiscovery
 
 ROLLOUT = {"group": {"matching": ["*"]}, "selection": [{"verb": "off", "object": "main.orders"}]}
@@ -89,7 +88,7 @@ def test_what_was_answered_since_the_look_is_left_alone(api: Api, monkeypatch: p
 
 
 def test_the_policies_that_a_key_sees(api: Api, watched: Any) -> None:
-    looks = watched(resources, "_used")
+    looks = watched(objects, "used")
     headers = api.key("approver", "lake")
     for method, spec in (("PATCH", {"policy": "approve"}), ("PUT", {"source": "db", "destination": "lake"})):
         at = "/api/v1/connections/a/settings"

@@ -123,3 +123,14 @@ def test_verify_says_what_it_could_not_compare(filed: Shop) -> None:
     assert first == "DIFFERS main.customer: could not be compared"
     assert "nope" in rest[0]
     assert rest[1].strip().startswith("correct it in instep.yml")
+
+
+def test_a_query_is_bounded_and_says_how_to_get_all(filed: Shop, tmp_path: Path) -> None:
+    said = filed.ok("query", "select * from range(150) t(x)", "-n", "3")
+    assert (len(said.out.splitlines()), "there are more than these 3 rows" in said.err) == (4, True)
+    found = filed.json("query", "select * from range(10001) t(x)")
+    assert (len(found["rows"]), found["more"]) == (10_000, True)
+    assert not filed.json("query", "select 1 as x")["more"]
+    file = tmp_path / "all.parquet"
+    assert filed.json("query", "select * from range(10001) t(x)", "--out", str(file))["rows"] == 10_001
+    assert "end the name so" in filed.run("query", "select 1 as x", "--out", str(tmp_path / "all.txt")).err

@@ -206,6 +206,20 @@ def test_it_ends_when_it_is_stopped(place: Place) -> None:
     assert not place.status()["running"]
 
 
+def test_one_that_does_not_answer_is_ended(place: Place) -> None:
+    place.run("sync")
+    pid = place.status()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    said = place.run("engine", "stop")
+    assert (
+        said.stdout == "the engine was ended: commands that it ran go on with what was begun when they are run again\n"
+    )
+    assert f"the engine (process {pid}) has not answered within 5 s: it is ended" in said.stderr.replace("\n", " ")
+    until(lambda: not lives(pid))
+    assert not place.status()["running"]
+    assert place.run("sync").returncode == 0
+
+
 def test_without_the_variable_commands_go_to_one_that_was_started(place: Place) -> None:
     place.env["INSTEP_RESIDENT"] = ""
     assert place.run("sync").returncode == 0
@@ -293,7 +307,15 @@ def test_a_folder_that_is_gone_is_told_of(place: Place, tmp_path: Path, resident
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("words", [("-yp", ".", "sync"), ("policy", "simulate", "/dev/fd/63")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-yp", ".", "sync"),
+        ("policy", "simulate", "/dev/fd/63"),
+        ("policy", "import", "a.json", "--out=/dev/fd/63"),
+        ("policy", "import", "a.json", "-o/dev/fd/63"),
+    ],
+)
 def test_what_a_fork_would_take_otherwise_runs_alone(place: Place, words: tuple[str, ...]) -> None:
     place.run("sync")
     place.run(*words)

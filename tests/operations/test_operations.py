@@ -23,10 +23,22 @@ from instep.operations.immediate.detectors import SetDetectorOptionsRequest
 from instep.operations.immediate.keys import CreateKeyRequest, RotateKeyRequest
 from instep.operations.immediate.pauses import PauseRequest
 from instep.operations.immediate.rollouts import RolloutGroup
+from instep.operations.queries.history import ListRuns
+from instep.operations.queries.quarantine import MatchHeld
+from instep.operations.queries.schemas import GetObjectHistory
 from instep.operations.registry import policy_of, result_of, spec_for, spec_of, specs, work_of
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_key import SetKeyRequest
-from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served, document_of, served_fields
+from instep.operations.spec import (
+    DirectWork,
+    OperationSpec,
+    Options,
+    Request,
+    Work,
+    check_served,
+    document_of,
+    served_fields,
+)
 from instep.operations.values import NumberRange, leads_to
 from instep.server.requests import request_model
 
@@ -180,12 +192,9 @@ def test_a_server_takes_no_plan_from_outside() -> None:
         ApplyRequest(plan="", document={"plan": {}}).check_remote()
 
 
-@pytest.mark.parametrize(
-    ("said", "why"), [({"preview": 5}, "name the `table`"), ({"table": "a.b", "preview": 101}, "up to 100")]
-)
-def test_a_preview_is_of_one_table_and_short(said: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        TablesRequest(**said)
+def test_a_preview_is_of_one_table() -> None:
+    with pytest.raises(ValueError, match="name the `table`"):
+        TablesRequest(preview=5)
 
 
 def test_a_record_is_a_document_of_plain_values() -> None:
@@ -216,3 +225,30 @@ def test_what_is_done_at_once_has_bounds_at_the_project_too(make: Callable[[], o
         make()
     PauseRequest("shop", "x" * 500, ("", "item"))
     SetDetectorOptionsRequest("shop", {"frequency": 1800, "enable": True, "excluded_tables": None})
+
+
+OUT_OF_BOUNDS: list[tuple[type[Options], dict[str, Any], str]] = [
+    (SyncRequest, {"tables": ("",)}, "tables has 0 characters, not 1 to 200"),
+    (SyncRequest, {"tables": ("a.b",) * 101}, "tables has 101 entries, not 0 to 100"),
+    (SyncRequest, {"why": "x" * 1001}, "why has 1,001 characters, not 0 to 1,000"),
+    (RestoreRequest, {"table": "a.b", "snapshot": "x"}, "snapshot does not match"),
+    (SetKeyRequest, {"table": "a.b", "key": ("id",), "way": "swap"}, "way is 'swap', not one of rekey, rebuild, clear"),
+    (ListRuns, {"status": ("gone",)}, "status is 'gone', not one of running, done"),
+    (ListRuns, {"connection": ""}, "connection has 0 characters"),
+    (TablesRequest, {"table": "a.b", "preview": 101}, "preview is 101, not 0 to 100"),
+    (MatchHeld, {"connection": "c", "table": "a.b", "key": {}}, "key has 0 entries, not 1 to 100"),
+    (MatchHeld, {"connection": "c", "table": "a.b", "key": {"id": "x" * 10_001}}, "key has 10,001 characters"),
+]
+
+
+def test_the_last_bounds_of_a_type_count() -> None:
+    assert GetObjectHistory("c", "x" * 500).of
+    with pytest.raises(InstepError, match="of has 501 characters, not 1 to 500"):
+        GetObjectHistory("c", "x" * 501)
+
+
+@pytest.mark.parametrize(("record", "said", "why"), OUT_OF_BOUNDS)
+def test_bounds_are_those_of_a_server_at_the_project_too(record: type[Options], said: dict[str, Any], why: str) -> None:
+    with pytest.raises(InstepError) as refused:
+        record(**said)
+    assert why in refused.value.message

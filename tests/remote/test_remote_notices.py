@@ -63,6 +63,31 @@ def test_deliveries_and_their_attempts(receiver: Web, twins: Twins) -> None:
 
 @pytest.mark.parametrize("twins", [TOLD], indirect=True)
 def test_what_is_for_the_project_alone_says_so(receiver: Web, twins: Twins) -> None:
-    for word in (("list",), ("send",), ("retry", "1"), ("open", "ops")):
+    for word in (("list",), ("send",)):
         refused = twins.far.there("notify", *word)
         assert (refused.code, "is not available with --server" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("twins", [TOLD], indirect=True)
+def test_a_channel_is_opened(receiver: Web, twins: Twins) -> None:
+    twins.both("notify", "open", "ops")
+    for world in (twins.near, twins.far):
+        with world.store() as store:
+            store.outbox.close("ops", "the receiver answered 410 (gone)")
+    twins.both("notify", "open", "ops", *JSON)
+    for world in (twins.near, twins.far):
+        with world.store() as store:
+            assert store.outbox.closed() == {}
+            assert store.audit.page()[0].action == "channel.open"
+
+
+@pytest.mark.parametrize("twins", [TOLD], indirect=True)
+def test_a_delivery_that_is_none_or_not_dead_is_not_retried(receiver: Web, twins: Twins) -> None:
+    for world in (twins.near, twins.far):
+        with world.store() as store:
+            store.outbox.routing = lambda event, at: [Notice("ops", "shop", "review_needed", "info", True, at)]
+            store.events.add(ReviewNeeded("shop", "c-1234", "column price is new", "preset approve"))
+            store.outbox.gather()
+    for number, code in (("9", 1), ("1", 5)):
+        found = [run("notify", "retry", number) for run in (twins.near.here, twins.far.there)]
+        assert [said.code for said in found] == [code, code], found

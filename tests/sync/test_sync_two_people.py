@@ -15,6 +15,7 @@ from instep.bootstrap import App
 from instep.crash import Crashed
 from instep.errors import Blocked
 from instep.project.load import load
+from instep.stage.conform import compact_json, digest
 from instep.store.store import Store
 from instep.sync.context import SyncContext
 from instep.sync.operations import drop_clones, restore, set_cursor, set_key
@@ -229,3 +230,20 @@ def test_erasing_several_people_s_lets_go_of_them_and_takes_two(shop: Shop) -> N
 
 def test_erasing_one_row_s_entries_by_id_takes_one(shop: Shop) -> None:
     assert quarantine.erase(shop.by("alice"), "main.item", _held(shop.alone())) == 1
+
+
+KEYS: list[tuple[list[dict[str, str | None]], int]] = [
+    ([], 0),
+    ([{"id": "1"}, {"id": "1"}], 1),
+    ([{"id": "1"}, {"id": "2"}], 2),
+    ([{"id": "1"}, {"id": "1", "place": "north"}], 1),
+    ([{"id": "1"}, {"id": "1", "place": "north"}, {"id": "1", "place": "south"}], 2),
+    ([{"id": "1"}, {"id": digest("1", b"salt")}], 1),
+    ([{"id": None}, {"id": "1"}], 2),
+]
+
+
+@pytest.mark.parametrize(("keys", "rows"), KEYS)
+def test_entries_of_one_row_are_known_by_keys_of_before_and_after(keys: list[dict[str, str | None]], rows: int) -> None:
+    """A key that has got another column, or is hashed by now, names the row that it named before."""
+    assert quarantine.rows_of((compact_json(key) for key in keys), b"salt") == rows

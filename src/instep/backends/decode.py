@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar
 
@@ -33,19 +32,3 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-def moments(document: Any, names: frozenset[str]) -> Any:
-    """The document with the times of these names as times, in UTC as the store has them."""
-    if isinstance(document, Mapping):
-        return {k: _moment(v) if k in names else moments(v, names) for k, v in document.items()}
-    return [moments(one, names) for one in document] if isinstance(document, list) else document
-
-
-def _moment(text: Any) -> Any:
-    if not isinstance(text, str):
-        return text
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return text

@@ -1,11 +1,13 @@
-"""Every trace of a row leaves the quarantine, at either backend."""
+"""Quarantined entries are discarded, and every trace of a row erased, at either backend."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from instep.errors import Conflict
+from instep.operations.queries.quarantine import MatchHeld
+from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.erase import EraseRequest
 
 if TYPE_CHECKING:
@@ -15,6 +17,15 @@ IDS = 10_000
 """The most ids that one request may name."""
 ROUNDS = 3
 """Rounds of looking up what is quarantined of a row and erasing it: a run in between may quarantine more."""
+
+
+def discard_entries(backend: Backend, connection: str, ids: Sequence[str]) -> list[str]:
+    """Discard entries by their whole ids; return those whose originals went."""
+    gone: list[str] = []
+    for at in range(0, len(ids), IDS):
+        request = DiscardQuarantineRequest(ids=tuple(ids[at : at + IDS]))
+        gone += backend.operations.run(connection, request).discarded
+    return gone
 
 
 def erase_row(backend: Backend, connection: str, table: str, key: Mapping[str, str | None]) -> int:
@@ -41,7 +52,7 @@ def erase_row(backend: Backend, connection: str, table: str, key: Mapping[str, s
 
 def _matches(backend: Backend, connection: str, table: str, key: Mapping[str, str | None], erased: int) -> list[str]:
     try:
-        return backend.matches(connection, table, key)
+        return list(backend.query(MatchHeld(connection, table, dict(key))).ids)
     except Conflict as error:
         if not erased:
             raise

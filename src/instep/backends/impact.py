@@ -10,7 +10,6 @@ from instep.operations.decide.impact import ImpactRequest
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.lineage.model import Model
-    from instep.plans.downstream import ImpactAnswer
 
 
 def impact_of(
@@ -23,5 +22,6 @@ def impact_of(
     """
     configured = models is None
     request = ImpactRequest(change=change, configured=configured, dialect=dialect if configured else "")
-    answer: ImpactAnswer = backend.operations.run(connection, request)
-    return answer.verdicts or {} if models is None else answer.judge(models)
+    answer = backend.operations.run(connection, request)
+    verdicts: Mapping[str, Any] = answer.verdicts or {} if models is None else answer.judge(models)
+    return verdicts

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.answers import raise_refused
-from instep.backends.local_policies import LocalPolicies
-from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
+from instep.backends.protocol import ChangeDetails, Detected, Listing, Ref
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import (
@@ -20,6 +18,7 @@ from instep.operations.spec import (
     JobWork,
     Preview,
     Query,
+    QueryWork,
     Request,
     document_of,
 )
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
+    from instep.operations.immediate.changes import AnswerOutlook
     from instep.operations.kinds import Answer
     from instep.sync.progress import Progress
-    from instep.sync.schema_changes.answer import AnswerOutlook
 
     Watch = Callable[[], AbstractContextManager[Progress]]
 
@@ -124,8 +123,6 @@ class LocalOperations:
 _POLL = 0.5
 """Seconds between two looks at a rollout that workers carry on."""
 _ALL = 2**31 - 1
-_AT_ONCE = 100
-"""Connections whose status is read by the same statements."""
 
 
 class LocalBackend:
@@ -139,7 +136,6 @@ class LocalBackend:
         self._notify = notify_user
         self.folder = app.project.root
         self.operations = LocalOperations(app, watch)
-        self.policies = LocalPolicies(app)
 
     def __enter__(self) -> Self:
         self.app.__enter__()
@@ -150,6 +146,9 @@ class LocalBackend:
 
     def connection(self, name: str | None) -> str:
         return self.app.connection(name)
+
+    def connections(self) -> list[str]:
+        return list(self.app.project.selected())
 
     def owner(self, what: str, connection: str | None) -> tuple[str, str]:
         if connection:
@@ -166,22 +165,6 @@ class LocalBackend:
 
     def tables(self, connection: str) -> Mapping[str, Ref]:
         return {table.path: table.ref for table in self.app.store.accepted.catalog(connection).tables}
-
-    def status(self) -> list[dict[str, Any]]:
-        from instep.bootstrap.logs import log_status
-        from instep.control.selection.reselected import decided
-        from instep.sync.status import statuses
-
-        app, found = self.app, list[dict[str, Any]]()
-        names = app.project.selected()
-        for at in range(0, len(names), _AT_ONCE):
-            some = names[at : at + _AT_ONCE]
-            chosen = decided(app.project, app.store, some)
-            for one in statuses(app.project, app.store, some, app.sync_context, self._notify):
-                name = one["connection"]
-                log = log_status(app, name) if app.project.follows_log(name) else None
-                found.append(chosen[name] | one | {"log": log})
-        return found
 
     def detect(self, connection: str) -> Detected:
         from instep.control.selection.unknown_tables import check_named
@@ -216,8 +199,9 @@ class LocalBackend:
         return choose(self.app.store, change_filter)
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
+        from instep.operations.immediate.changes import AnswerOutlook
         from instep.store.catalogs.reviews import STANDING
-        from instep.sync.schema_changes.answer import AnswerOutlook, approving, keeping
+        from instep.sync.schema_changes.answer import approving, keeping
 
         context = self.app.sync_context(connection)
         if answer != "approved":
@@ -232,9 +216,11 @@ class LocalBackend:
         """Return the items of the list that a query asks for, at most `limit`."""
         return list(work_of(query_for(query))().items(self._seen, query, None, _ALL if limit is None else limit))
 
-    def beside(self, query: Query) -> Any:
-        """Return the record of what a list has beside its items."""
-        return work_of(query_for(query))().beside(self._seen, query)
+    def listing(self, query: Query, limit: int | None = None) -> Listing:
+        """Return at most `limit` items of a list, and the record of what it has beside them."""
+        work: QueryWork = work_of(query_for(query))()
+        found = work.items(self._seen, query, None, _ALL if limit is None else limit)
+        return Listing(list(found), work.beside(self._seen, query))
 
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Detect changes of all connections of a group in this process."""
@@ -244,6 +230,9 @@ class LocalBackend:
 
         runs = InProcess(self.app.sync_context, self.app.engine)
         return detect_all(runs, chosen(self.app.project, group), "create")
+
+    def send_due(self) -> None:
+        self.app.sender().send()
 
     def carry_rollout(self, request: ImmediateRequest) -> None:
         """Follow the workers, or carry the rollout on here. ConnectError if the last worker goes before the end."""
@@ -285,28 +274,15 @@ class LocalBackend:
     def _seen(self) -> QueryContext:
         from instep.control.queries.context import QueryContext
 
-        return QueryContext(self.app.project, lambda: self.app.store, open_connection=self.app.sync_context)
+        return QueryContext(
+            self.app.project,
+            lambda: self.app.store,
+            open_connection=self.app.sync_context,
+            log_status=self._log_status,
+            tell=self._notify,
+        )
 
-    def held(self, connection: str, table: str | None) -> QuarantineEntries:
-        from instep.sync.quarantine.quarantine import holdings
+    def _log_status(self, connection: str) -> Mapping[str, Any] | None:
+        from instep.bootstrap.logs import log_status
 
-        found = list(holdings(self.app.sync_context(connection), [table] if table else []))
-        entries = [entry_document(h.table.path, e) for h in found for e in h.found.entries]
-        return QuarantineEntries(entries, [f"{h.table.path}: {name}" for h in found for name in h.found.broken])
-
-    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
-        from instep.sync.quarantine.quarantine import of_row
-
-        return of_row(self.app.sync_context(connection), table, key)
-
-
-def entry_document(table: str, entry: Any) -> dict[str, Any]:
-    """A held value or row as JSON has it; `table` is what its table is called now, a whole row is an object."""
-    data = {k: v for k, v in asdict(entry).items() if k not in ("fields", "name", "chunk")}
-    original = entry.original
-    if not entry.column and original is not None:
-        original = json.loads(original)
-    return {**data, "table": table, "key": json.loads(entry.key), "original": original}
-
-
-__all__ = ["LocalBackend", "entry_document"]
+        return log_status(self.app, connection) if self.app.project.follows_log(connection) else None

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
+    from instep.operations.immediate.changes import AnswerOutlook
     from instep.operations.kinds import Answer
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
-    from instep.project.files.policy_files import SampleCase
-    from instep.project.sections.policies import PolicySection
     from instep.schema.changes.counts import Counts
-    from instep.sync.schema_changes.answer import AnswerOutlook
 
 
 class OperationBackend(Protocol):
@@ -45,22 +40,6 @@ class OperationBackend(Protocol):
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Do all of these at once, or none; return their records. Raises the error of what is refused."""
-        ...
-
-
-class PolicyBackend(Protocol):
-    """All answers are documents of `control.policy_documents`."""
-
-    def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
-        """Parallel to the cases."""
-        ...
-
-    def simulated(
-        self, connection: str, name: str, section: PolicySection, since: datetime | None
-    ) -> dict[str, Any]: ...
-
-    def connections(self) -> list[str]:
-        """Return the names of all connections, sorted."""
         ...
 
 
@@ -91,11 +70,11 @@ class ChangeDetails:
 
 
 @dataclass(frozen=True)
-class QuarantineEntries:
-    """`entries` as documents, oldest first within a table; `unreadable` files."""
+class Listing:
+    """The items of a list, and the record of what it has beside them."""
 
-    entries: Sequence[dict[str, Any]] = field(repr=False)
-    unreadable: Sequence[str] = ()
+    items: Sequence[Any] = field(repr=False)
+    beside: Any = None
 
 
 class Backend(Protocol):
@@ -109,15 +88,16 @@ class Backend(Protocol):
     @property
     def operations(self) -> OperationBackend: ...
 
-    @property
-    def policies(self) -> PolicyBackend: ...
-
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
 
     def connection(self, name: str | None) -> str:
         """The named connection, or the only one."""
+        ...
+
+    def connections(self) -> list[str]:
+        """Return the names of all connections; ProjectError for a project that has none."""
         ...
 
     def owner(self, what: str, connection: str | None) -> tuple[str, str]:
@@ -129,8 +109,6 @@ class Backend(Protocol):
     def tables(self, connection: str) -> Mapping[str, Ref]:
         """The accepted tables by what people call them."""
         ...
-
-    def status(self) -> list[dict[str, Any]]: ...
 
     def detect(self, connection: str) -> Detected: ...
 
@@ -154,24 +132,19 @@ class Backend(Protocol):
         """Return the items of the list that a query asks for, at most `limit`."""
         ...
 
-    def beside(self, query: Query) -> Any:
-        """Return the record of what a list has beside its items."""
+    def listing(self, query: Query, limit: int | None = None) -> Listing:
+        """Return at most `limit` items of a list, and the record of what it has beside them."""
         ...
 
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Detect changes of all connections of a group; return what went wrong, by connection."""
         ...
 
+    def send_due(self) -> None:
+        """Send the notifications that are due; over a server its workers do."""
+        ...
+
     def carry_rollout(self, request: ImmediateRequest) -> None:
         """Have a rollout carried on by one step until it waits again: by a worker, or where none is, in this
         process."""
-        ...
-
-    def held(self, connection: str, table: str | None) -> QuarantineEntries:
-        """All entries, settled ones too."""
-        ...
-
-    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
-        """Return the ids of what is held of the rows with this key (texts by column), settled entries too. The key is
-        kept nowhere. Raises RunInProgress while a run of the connection is alive, which may hold more of them."""
         ...

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from instep.backends.answers import raise_refused
-from instep.backends.decode import moments, record
+from instep.backends.decode import record
 from instep.backends.http.client import Client, part
-from instep.backends.protocol import ChangeDetails, Detected, QuarantineEntries, Ref
+from instep.backends.protocol import ChangeDetails, Detected, Listing, Ref
 from instep.backends.remote_jobs import Follower, Works
-from instep.backends.remote_policies import RemotePolicies
 from instep.backends.rollout_steps import follow_step
 from instep.control.reviews import ChangeFilter, selected
 from instep.control.rollouts.waves import ConnectionGroup, among
@@ -40,8 +39,8 @@ from instep.schema.catalog.catalog import catalog_from_dict
 from instep.schema.changes.counts import Count, Counts
 
 if TYPE_CHECKING:
+    from instep.operations.immediate.changes import AnswerOutlook
     from instep.operations.kinds import Answer, ReviewStatus
-    from instep.sync.schema_changes.answer import AnswerOutlook
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,9 @@ class RemoteOperations:
     def _send(self, request: ImmediateRequest, *, rehearsed: bool = False) -> Any:
         spec, path, body = _address(request, immediate_for(request))
         client = self.works.client
-        if spec.route.startswith("DELETE "):
-            return record(result_of(spec), client.delete(path, dry_run=rehearsed))
-        return record(result_of(spec), client.post(path, body, dry_run=rehearsed))
+        method = spec.route.partition(" ")[0]
+        sent = None if method == "DELETE" else body
+        return record(result_of(spec), client.write(method, path, sent, dry_run=rehearsed))
 
     def perform_all(self, requests: Sequence[ImmediateRequest]) -> list[Any]:
         """Rehearse all before any is done: each is a request of its own."""
@@ -98,8 +97,6 @@ def _below(spec: OperationSpec) -> str:
     return spec.route.partition("{connection}/")[2]
 
 
-TIMES = frozenset({"at", "since", "until", "started", "ended"})
-_STATUS_PAGE = 100
 _NAMED = 20
 
 
@@ -118,7 +115,6 @@ class RemoteBackend:
         self._notify = say
         self._works = works = Works(client, follower, say)
         self.operations = RemoteOperations(works)
-        self.policies = RemotePolicies(client)
 
     def __enter__(self) -> Self:
         return self
@@ -139,6 +135,9 @@ class RemoteBackend:
             raise ProjectError("the server has no connections that this key is for", hint="ask its admin")
         return str(names[0])
 
+    def connections(self) -> list[str]:
+        return [one.name for one in self.items(ListConnections())]
+
     def owner(self, what: str, connection: str | None) -> tuple[str, str]:
         if what.startswith(("r-", "p-")):
             kind = "runs" if what.startswith("r-") else "plans"
@@ -157,9 +156,6 @@ class RemoteBackend:
     def tables(self, connection: str) -> Mapping[str, Ref]:
         found = self.query(GetSchema(connection))
         return {table.path: table.ref for table in catalog_from_dict(found.catalog).tables}
-
-    def status(self) -> list[dict[str, Any]]:
-        return [moments(one, TIMES) for one in self._api.pages("/status", size=_STATUS_PAGE)]
 
     def detect(self, connection: str) -> Detected:
         result = self._works.done(connection, "detect", {"why": "asked for"}).result
@@ -208,23 +204,25 @@ class RemoteBackend:
         return selected(change_filter, self._review, lambda name: list(self._reviews(name, ("open",))))
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        from instep.sync.schema_changes.answer import AnswerOutlook
+        from instep.operations.immediate.changes import AnswerOutlook
 
         return AnswerOutlook()
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""
-        spec, path, parameters = _address(query, query_for(query))
-        return record(result_of(spec), self._api.get(path, **parameters))
+        spec, path, values = _address(query, query_for(query))
+        found = self._api.post(path, values) if spec.has_body else self._api.get(path, **values)
+        return record(result_of(spec), found)
 
     def items(self, query: Query, limit: int | None = None) -> list[Any]:
         """Return the items of the list that a query asks for, at most `limit`."""
         return list(self._each(query, limit))
 
-    def beside(self, query: Query) -> Any:
-        """Return the record of what the first page of a list has beside its items."""
+    def listing(self, query: Query, limit: int | None = None) -> Listing:
+        """Return at most `limit` items of a list, and the record of what its first page has beside them."""
         spec, path, parameters = _address(query, query_for(query))
-        return record(beside_of(spec), self._api.get(path, **parameters, limit=1))
+        beside = record(beside_of(spec), self._api.get(path, **parameters, limit=1))
+        return Listing(self.items(query, limit), beside)
 
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Put all detections into the queue at once, then wait for one after the other."""
@@ -238,6 +236,9 @@ class RemoteBackend:
                 failed[name] = error.message
         return failed
 
+    def send_due(self) -> None:
+        return None
+
     def carry_rollout(self, request: ImmediateRequest) -> None:
         """Follow the worker that carries the rollout on."""
         waits = self._follower.waits()
@@ -246,19 +247,8 @@ class RemoteBackend:
     def _each(self, query: Query, limit: int | None = None) -> Iterator[Any]:
         spec, path, parameters = _address(query, query_for(query))
         kind = result_of(spec)
-        for one in self._api.pages(path, limit, **parameters):
+        for one in self._api.pages(path, limit, spec.largest_page, **parameters):
             yield record(kind, one)
-
-    def held(self, connection: str, table: str | None) -> QuarantineEntries:
-        path = f"/connections/{part(connection)}/quarantine"
-        first = self._api.get(path, table=table, all=True, limit=1)
-        broken = list(first["unreadable"])
-        entries = self._api.pages(path, table=table, all=True)
-        return QuarantineEntries([moments(one, TIMES) for one in entries], broken)
-
-    def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:
-        asked = {"table": table, "key": dict(key)}
-        return list(self._api.post(f"/connections/{part(connection)}/quarantine/matches", asked)["ids"])
 
 
 def _waits(review: Review) -> bool:

@@ -28,7 +28,7 @@ REMOTE = frozenset({
     "rollout rollback",
     "detector status", "detector enable", "detector set",
     "queue list", "queue show", "queue cancel", "queue retry",
-    "notify test", "notify log",
+    "notify test", "notify log", "notify retry", "notify open",
     "keys list", "keys create", "keys rotate", "keys revoke",
 })  # fmt: skip
 """The commands that work over a server, beside those that show the answer of a `DirectWork`: see `is_remote`."""
@@ -59,7 +59,7 @@ WHY = {
     "contract": "it reads and writes files of the project",
     "migration": "it reads files of the project",
     "table": "a server has no route for it",
-    "notify": "notices are sent, and channels opened, where the project is",
+    "notify": "notices are sent where the project is",
     "export": "it writes what the store keeps, sealed secrets included",
     "import": "it writes into the store, secrets included",
 }

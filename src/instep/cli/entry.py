@@ -50,8 +50,8 @@ _READ_ONCE = (
     "PYICEBERG_", "PYTHON", "TERMINAL_WIDTH", "TYPER_",
 )  # fmt: skip
 """How variables begin that are read once in a process, so that a command with one has a process of its own."""
-_OPEN_FILES = ("/dev/fd/", "/proc/self/")
-"""Prefixes of arguments that name open files of this process, as `<(command)` does."""
+_OPEN_FILE = re.compile(r"(-\w|--[\w-]+=)?(/dev/fd/|/proc/self/)")
+"""How arguments begin that name open files of this process, as `<(command)` and `--out=>(command)` do."""
 _JOINED = re.compile(r"-[yh][a-zA-Z]")
 """Short options that are joined, in which neither a command nor a project is looked for here."""
 _VALUED = ("--project", "-p", "--output", "--server")
@@ -96,7 +96,7 @@ def _resident_project(arguments: list[str]) -> Path | None:
     command = _command(arguments)
     if not command or command in _NEVER or any(one in _HERE for one in takewhile(lambda one: one != "--", arguments)):
         return None
-    if any(one.startswith(_OPEN_FILES) or _JOINED.match(one) for one in arguments) or _is_in_background():
+    if any(_OPEN_FILE.match(one) or _JOINED.match(one) for one in arguments) or _is_in_background():
         return None
     try:
         project = project_folder(Path(_value(arguments, "--project", "-p") or "."))

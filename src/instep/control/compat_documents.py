@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from instep.errors import Conflict, InstepError
-from instep.model import ObjectKind
+from instep.operations.kinds import ObjectKind
 from instep.project.allowed.keys import is_address
 from instep.project.documents import (
     MASK,

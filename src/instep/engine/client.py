@@ -7,17 +7,18 @@ the engine never holds a secret of it.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from instep.engine.address import socket_of
-from instep.engine.wire import TELLS_AFTER, log_of, receive, send, user_of
+from instep.engine.wire import TELLS_AFTER, log_of, process_of, receive, send, user_of
 
 PASSED_ON = (
     "PATH",
@@ -39,6 +40,10 @@ _OTHER_LISTENS_WITHIN = 10.0
 """Seconds that one may take which somebody else has started."""
 _ANSWERS_WITHIN = 60.0
 """Seconds that an engine may take to answer: it forks and looks, and works at nothing itself."""
+STOPS_WITHIN = 5.0
+"""Seconds that an engine may take to answer that it stops."""
+ENDS_WITHIN = 3.0
+"""Seconds that one may take to end at a SIGTERM."""
 _HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 LOST = (
     "error: the engine that ran this command has ended\n"
@@ -77,6 +82,51 @@ def ask(project: Path, what: str) -> dict[str, Any] | None:
         send(peer, {"ask": what})
         return receive(peer)[0]
     return None
+
+
+def stop(project: Path, tell: Callable[[str], None]) -> tuple[dict[str, Any] | None, bool]:
+    """Ask the running engine to stop; return what it answers (None if there is none), and whether it had to be killed.
+
+    One that does not answer in time is told so by `tell`, and its own process is ended: commands that it runs are lost.
+    """
+    try:
+        peer = connect(project)
+    except NoEngine:
+        return None, False
+    with peer:
+        try:
+            process = os.pidfd_open(process_of(peer))
+        except ProcessLookupError:
+            return None, False
+        try:
+            peer.settimeout(STOPS_WITHIN)
+            with suppress(OSError):
+                send(peer, {"ask": "stop"})
+                if (answer := receive(peer)[0]) is not None:
+                    return answer, False
+            if not _has_ended(process, 0):
+                tell(
+                    f"the engine (process {process_of(peer)}) has not answered within {STOPS_WITHIN:.0f} s: it is ended"
+                )
+            return None, _end(process)
+        finally:
+            os.close(process)
+
+
+def _end(process: int) -> bool:
+    """End a process: kill it where it does not heed the request. Return whether it still lived."""
+    if _has_ended(process, 0):
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, number)
+        if _has_ended(process, ENDS_WITHIN):
+            break
+    return True
+
+
+def _has_ended(process: int, seconds: float) -> bool:
+    return bool(select.select([process], [], [], seconds)[0])
 
 
 def start(project: Path) -> None:

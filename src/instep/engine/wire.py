@@ -60,8 +60,17 @@ def _read(of: socket.socket, count: int) -> bytes:
 
 def user_of(peer: socket.socket) -> int:
     """Return the user id of the process at the other end, as the kernel says."""
-    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return int(user)
+    return _credentials(peer)[1]
+
+
+def process_of(peer: socket.socket) -> int:
+    """Return the id of the process at the other end, as the kernel says."""
+    return _credentials(peer)[0]
+
+
+def _credentials(peer: socket.socket) -> tuple[int, int, int]:
+    process, user, group = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return process, user, group
 
 
 def log_of(place: Path) -> Path:

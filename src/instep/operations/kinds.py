@@ -21,3 +21,5 @@ RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "don
 MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
 """How far a connection of a rollout is."""
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
+ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
+"""What is managed: the sections of a project that have names."""

@@ -38,7 +38,11 @@ class JobPolicy:
 
 @dataclass(frozen=True)
 class Options:
-    """A record of what is requested."""
+    """A record of what is requested. Raises InstepError for a value out of the bounds of its field."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds here, for requests at the project and over a server."""
+        check_bounds(self)
 
     def options(self) -> dict[str, Any]:
         """Return the fields that are not as they are by default, as JSON has them."""
@@ -72,12 +76,7 @@ class Query(Options):
 
 @dataclass(frozen=True)
 class ImmediatePart(Options):
-    """A record in a request for an operation that is done at once. Raises InstepError for a value out of the bounds of
-    its field."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds: at the project nothing else does."""
-        check_bounds(self)
+    """A record in a request for an operation that is done at once."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +248,8 @@ class QuerySpec:
     role: Role
     """The least role of a key that may ask it."""
     route: str
-    """Method and path below /api/v1; names in braces are fields of the query."""
+    """Method and path below /api/v1; names in braces are fields of the query. The other fields of a GET are its
+    parameters; of a POST, its body: they are long, or not to be kept in an address."""
     query: type[Query]
     """The record of what is asked for."""
     result: str
@@ -262,11 +262,20 @@ class QuerySpec:
     """The record of what each page has beside its items, as `module:name`; "" for nothing."""
     whole: bool = False
     """Whether it is about the whole server: a key that is for some groups is refused."""
+    page_size: int = 100
+    """The items of a page, unless the asker says how many."""
+    largest_page: int = 1000
+    """The most items of a page."""
 
     @property
     def path(self) -> str:
         """The path below /api/v1."""
         return self.route.partition(" ")[2]
+
+    @property
+    def has_body(self) -> bool:
+        """Whether what is asked for stands in a body."""
+        return self.route.startswith("POST ")
 
 
 class ImmediateWork:

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from instep.errors import InstepError
 
-Leads = Literal["name", "setting", "consent", "reason", "parts"]
+Leads = Literal["name", "setting", "consent", "reason", "parts", "spec"]
 """A `name` is looked up; a `setting` chooses among what the product does; a `consent` says what may be lost; a `reason`
-is a text for people; `parts` have fields of their own."""
+is a text for people; `parts` have fields of their own; a `spec` is the document of an object."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Length:
 
     def __get_pydantic_core_schema__(self, source: Any, inner: Any) -> Any:
         """Tell pydantic, which validates the requests that come over HTTP."""
-        return {**inner(source), "max_length": self.most, **({"min_length": self.least} if self.least else {})}
+        bounds = {"min_length": self.least, "max_length": self.most}
+        return {**inner(source), **{name: value for name, value in bounds.items() if value}}
 
     def problem(self, value: Any) -> str:
         """Return what is wrong with a value; "" for nothing."""
@@ -108,7 +109,8 @@ _PLAIN = (bool, int, float, datetime)
 
 
 def check_bounds(record: Any) -> None:
-    """Raise InstepError for a field of a record that is longer, shorter, larger or smaller than its type says."""
+    """Raise InstepError for a field of a record that is longer, shorter, larger or smaller than its type says, or none
+    of its words."""
     kind: Any = type(record)
     for name, hint in _hints(kind).items():
         for problem in _problems(getattr(record, name), hint):
@@ -123,14 +125,17 @@ def _hints(record: type[Any]) -> dict[str, Any]:
 def _problems(value: Any, hint: Any) -> Iterator[str]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        found = (one.problem(value) for one in hint.__metadata__ if hasattr(one, "problem"))
-        yield from filter(None, found)
+        bounds = {type(one): one for one in hint.__metadata__ if hasattr(one, "problem")}  # the last one of each counts
+        yield from filter(None, (one.problem(value) for one in bounds.values()))
         yield from _problems(value, arguments[0])
+    elif origin is Literal:
+        if value not in arguments:
+            yield f"is {value!r}, not one of {', '.join(map(str, arguments))}"
     elif origin in (Union, UnionType):
         yield from (one for arm in arguments if isinstance(value, _base(arm)) for one in _problems(value, arm))
     elif origin is tuple:
         yield from (one for part in value for one in _problems(part, arguments[0]))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, Mapping) and arguments:
         for pair in value.items():
             for part, kind in zip(pair, arguments, strict=True):
                 yield from _problems(part, kind)
@@ -139,6 +144,8 @@ def _problems(value: Any, hint: Any) -> Iterator[str]:
 def _base(hint: Any) -> Any:
     """Return the class of what a type allows."""
     origin = get_origin(hint)
+    if origin is Literal:
+        return str
     return _base(get_args(hint)[0]) if origin is Annotated else origin or hint
 
 

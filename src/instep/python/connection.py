@@ -15,6 +15,7 @@ from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
 from instep.operations.everyday.verify import VerifyRequest
 from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
+from instep.operations.queries.connections import GetStatus
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetSchema, ListVersions
 from instep.operations.repair.maintain import MaintainRequest
@@ -275,7 +276,7 @@ class Connection:
 
     def status(self) -> Document:
         """Return the last run, pauses, waiting changes, tables and backfills."""
-        return Document(next(one for one in self._backend.status() if one["connection"] == self.name))
+        return Document(asdict(self._backend.query(GetStatus(self.name))))
 
     def history(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` events of the connection, newest first."""

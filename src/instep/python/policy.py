@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
-from instep.operations.queries.policy import ExplainDecision, GetPolicy
+from instep.operations.queries.policy import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
 from instep.python.results import Document, grid
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ class Policy:
         from instep.project.files.policy_files import read_cases, refuse_wrong
 
         located = read_cases(Path(cases)) if isinstance(cases, str | Path) else _numbered(cases)
-        found = self._backend.policies.tested(self._connection, [one.case for one in located])
+        asked = RunPolicyCases(self._connection, tuple(one.case.document() for one in located))
+        found = self._backend.query(asked).results
         if isinstance(cases, str | Path):
             refuse_wrong(located, [one.get("problem", "") for one in found])
         elif wrong := [f"case {n}: {one['problem']}" for n, one in enumerate(found, 1) if one.get("problem")]:
@@ -144,8 +145,8 @@ class Policy:
         from instep.project.files.policy_files import read_policy
 
         path = Path(file)
-        found = self._backend.policies.simulated(self._connection, path.stem, read_policy(path), since)
-        return Document(found)
+        asked = SimulatePolicy(self._connection, path.stem, read_policy(path).document(), since)
+        return Document(asdict(self._backend.query(asked)))
 
 
 def _numbered(cases: Iterable[Mapping[str, Any]]) -> list[Located]:

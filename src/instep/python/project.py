@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.bootstrap import App
     from instep.model import Review
-    from instep.operations.kinds import Answer
+    from instep.operations.queries.connections import ListStatus
+from instep.operations.kinds import Answer
 
 
 def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Project:
@@ -125,11 +127,11 @@ class Project(AbstractContextManager["Project"]):
     @property
     def connections(self) -> list[Connection]:
         """Return all connections, by name."""
-        return [Connection(one["connection"], self._backend, self._watch) for one in self.status()]
+        return [Connection(name, self._backend, self._watch) for name in self._backend.connections()]
 
     def status(self) -> Records[Document]:
         """Return the last run, pauses, waiting changes, tables and backfills of each connection."""
-        return Records(map(Document, self._backend.status()))
+        return Records(Document(asdict(one)) for one in self._backend.items(ListStatus()))
 
     def changes(self, *, all: bool = False) -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from instep.backends.erasing import erase_row
-from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
+from instep.backends.erasing import discard_entries, erase_row
+from instep.operations.queries.quarantine import ListHeld
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.python.results import Document, Records
 
@@ -32,8 +33,9 @@ class Quarantine:
         `table`: only this one (`schema.table`). `all`: also those that were replayed, superseded or discarded. Raises
         InstepError for a table that there is not.
         """
-        found = self._backend.held(self._connection, table).entries
-        return Records(Document(one) for one in found if all or one["status"] == "held")
+        found = self._backend.items(ListHeld(self._connection, table, all=all))
+        oldest_first = sorted(found, key=lambda one: (one.table, one.at, one.id))
+        return Records(Document(asdict(one)) for one in oldest_first)
 
     def replay(self, table: str | None = None, column: str = "", *, preview: bool = False) -> Records[Document]:
         """Write what fits by now into its rows, unless a newer value is there; return the counts of each table.
@@ -49,10 +51,7 @@ class Quarantine:
         `entries`: as `entries` has returned them, or their whole ids. Returns the ids of those that went.
         """
         ids = sorted({one if isinstance(one, str) else str(one["id"]) for one in entries})
-        if not ids:
-            return []
-        request = DiscardQuarantineRequest(ids=tuple(ids))
-        return list(self._backend.operations.run(self._connection, request).discarded)
+        return discard_entries(self._backend, self._connection, ids)
 
     def erase(self, table: str, key: Mapping[str, object]) -> int:
         """Erase every trace of one row from quarantine; return how many entries went.

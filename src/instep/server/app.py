@@ -24,18 +24,7 @@ from instep.server.queue import StoredQueue
 from instep.server.rates import Listeners, Rates
 from instep.server.responses import PROBLEMS, described_once
 from instep.server.roles import NEEDS, OPEN, PREFIX
-from instep.server.routes import (
-    channels,
-    connections,
-    events,
-    health,
-    jobs,
-    policies,
-    quarantine,
-    resources,
-    settings,
-    status,
-)
+from instep.server.routes import connections, events, health, jobs
 
 _WAYS: dict[str, dict[str, str]] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key's secret: instep_sk_..."},
@@ -72,11 +61,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
             yield f"{method.upper()} {path.removeprefix(PREFIX)}", operation
 
 
-_ROOMS = (
-    health, connections, settings, jobs, policies, resources, channels, events,
-    quarantine, status, operation_routes, immediate_routes,
-    query_routes,
-)  # fmt: skip
+_ROOMS = (health, connections, jobs, events, operation_routes, immediate_routes, query_routes)
 ROUTES = (*(room.routes for room in _ROOMS), health.metrics_routes)
 _TITLE = "instep API"
 _ABOUT = "Connections, schema changes and runs of this server."

@@ -11,11 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from instep.operations.registry import immediate_specs, specs
+from instep.operations.registry import immediate_specs, query_specs, specs
 from instep.operations.spec import Request, served_fields
 from instep.operations.values import leads_to
 from instep.project.allowed.keys import NAMES, PARTS, PUBLIC, SECRET, SETTING
-from instep.server import resources
 from instep.server.fivetran_api import (
     connection_bodies,
     connection_state,
@@ -28,8 +27,8 @@ from instep.server.fivetran_api import (
     webhooks,
 )
 from instep.server.immediate_routes import body_of
+from instep.server.query_routes import query_body
 from instep.server.requests import parts_of, request_model
-from instep.server.routes import policies, quarantine
 
 SPEC = "the object's keys, above"
 TOLD = "stored and returned; it has no effect"
@@ -127,17 +126,12 @@ COMPATIBLE: Mapping[type[BaseModel], Words] = {
 }
 """What each key of a body of `/v1` may lead to, by the body's class."""
 OWN: Mapping[type[BaseModel], Words] = {
-    resources.NewObject: _each(spec="spec", name="name tags"),
-    resources.ObjectWhole: _each(spec="spec", name="tags"),
-    resources.ObjectChange: _each(spec="spec", name="tags"),
-    policies.Cases: _each(name="cases"),
-    policies.Another: _each(name="name", spec="policy", setting="since"),
-    quarantine.Matching: _each(name="table key"),
     **{
         request_model(spec.request): _of_record(spec.request)
         for spec in specs().values()
         if spec.request is not Request
     },
     **_immediate(),
+    **{body: _of_record(spec.query, body) for spec in query_specs().values() if (body := query_body(spec))},
 }
 """What each key of a body of `/api/v1` may lead to, by the body's class."""

@@ -16,7 +16,6 @@ from instep.store.store import Store
 
 if TYPE_CHECKING:
     from instep.notify.channel import Channel
-    from instep.sync.context import SyncContext
 
 
 class OpenProject(Protocol):
@@ -33,7 +32,9 @@ class OpenProject(Protocol):
 
     def channel(self, name: str) -> Channel: ...
 
-    def sync_context(self, connection: str) -> SyncContext: ...
+    def sync_context(self, connection: str) -> Any:
+        """Return what the work of a query reads of a connection, as `sync.context` has it."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -18,23 +18,33 @@ from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
 from instep.control.immediate.context import WriteContext
+from instep.control.queries.objects import managed
 from instep.control.queries.rollouts import rollout_of
 from instep.control.queries.work import JobDetails
+from instep.errors import NotFound
 from instep.operations.immediate.jobs import RetryJobRequest
 from instep.operations.queries.changes import GetChange
 from instep.operations.queries.connections import GetConnection
 from instep.operations.queries.detectors import GetDetector
 from instep.operations.queries.govern import GetDelivery
 from instep.operations.queries.keys import GetKey
+from instep.operations.queries.objects import (
+    GetChannelDocument,
+    GetDestinationDocument,
+    GetObject,
+    GetPolicyDocument,
+    GetSettings,
+    GetSourceDocument,
+)
 from instep.operations.queries.policy import GetSelection
 from instep.operations.queries.rollouts import GetRollout
 from instep.operations.queries.work import GetQueuedJob
 from instep.operations.registry import immediate_specs, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork, Query
-from instep.server import resources
 from instep.server.access import CallerDep, ServerDep, check_role
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
+from instep.server.problems import ApiProblem
 from instep.server.query_routes import context_of, read_document
 from instep.server.requests import Requested, record_of, request_model, texts_of
 from instep.server.responses import REHEARSED, router
@@ -49,14 +59,27 @@ def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> N
 
 
 def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
-    """Problem 404 for a channel that is not there, or that none of the key's connections uses."""
-    resources.known(the, who, "channel", request.name)
+    """NotFound for a channel that is not there, or that none of the key's connections uses."""
+    managed(context_of(the, who), "channel", request.name)
 
 
 def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
     """Return what reads the document that a query answers about the object of a request."""
 
     return lambda the, who, request: read_document(the, who, query(request))
+
+
+def _document(query: type[GetObject]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
+    """Return what reads the document of an object that may have gone meanwhile: then it is another than was read."""
+
+    def read(the: ServerContext, who: Caller, request: Any) -> Mapping[str, Any]:
+        try:
+            return read_document(the, who, query(request.name))
+        except NotFound:
+            said = f"there is no {query.kind} {request.name!r} any more"
+            raise ApiProblem(412, "precondition_failed", said, "read the list again") from None
+
+    return read
 
 
 Read = Callable[[ServerContext, Caller, Any], Mapping[str, Any]]
@@ -67,6 +90,11 @@ AS_READ: Mapping[str, Sequence[Read]] = {
     "rollout": (_found(lambda request: GetRollout(request.rollout)),),
     "detector": (_found(lambda request: GetDetector(request.connection)),),
     "delivery": (_found(lambda request: GetDelivery(request.delivery)),),
+    "source": (_document(GetSourceDocument),),
+    "destination": (_document(GetDestinationDocument),),
+    "policy": (_document(GetPolicyDocument),),
+    "channel": (_document(GetChannelDocument),),
+    "settings": (_found(lambda request: GetSettings(request.connection)),),
     "selection": (
         _found(lambda request: GetSelection(request.connection, columns=False)),
         _found(lambda request: GetSelection(request.connection, columns=True)),
@@ -138,6 +166,7 @@ def _perform(
         lambda: the.store,
         the.names(who),
         lambda one: the.sees(who, one),
+        key=who.key,
         who=who.who,
         open_channel=the.app.channel,
         rehearsed=writes.dry_run,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import Field, create_model
 
 from instep.server.models import QueryParameters
 from instep.server.problems import ApiProblem
@@ -24,6 +24,12 @@ class PageParameters(QueryParameters):
 
     limit: int = Field(100, ge=1, le=1000, description="The most items of a page.")
     cursor: str | None = Field(None, max_length=500, description="`next_cursor` of the page before.")
+
+
+def page_parameters(size: int, largest: int) -> type[PageParameters]:
+    """Return the parameters of a list whose pages have this size unless the asker says, and at most `largest`."""
+    limit: Any = (int, Field(size, ge=1, le=largest, description="The most items of a page."))
+    return create_model("PageParameters", __base__=PageParameters, limit=limit)
 
 
 def cursor(place: Sequence[Any]) -> str:

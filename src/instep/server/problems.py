@@ -43,6 +43,7 @@ _BY_ERROR: tuple[tuple[type[errors.InstepError], int, str], ...] = (
     (errors.ConnectError, 503, "unavailable"),
     (errors.SetupError, 503, "unavailable"),
     (errors.ReadError, 503, "unavailable"),
+    (errors.Forbidden, 403, "forbidden"),
     (errors.NotFound, 404, "not_found"),
     (errors.ChangeNotFound, 422, "change_not_found"),
     (errors.InstepError, 422, "invalid"),

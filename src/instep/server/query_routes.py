@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from inspect import Parameter, Signature
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 from fastapi import APIRouter, Path
 from fastapi import Query as InQuery
@@ -21,8 +21,8 @@ from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.server.access import CallerDep, ServerDep
 from instep.server.context import Caller, ServerContext
 from instep.server.models import Page, QueryParameters
-from instep.server.paging import PageParameters, paged, place
-from instep.server.requests import parameters_model, texts_of
+from instep.server.paging import PageParameters, page_parameters, paged, place
+from instep.server.requests import Requested, parameters_model, record_of, request_model, texts_of
 from instep.server.responses import router
 from instep.server.writes import tagged
 
@@ -45,16 +45,29 @@ def read_document(server: ServerContext, caller: Caller, query: Query) -> dict[s
     return found
 
 
+def query_body(spec: QuerySpec) -> type[Requested] | None:
+    """Return the body of a query that has one."""
+    return request_model(spec.query, _in_path(spec)) if spec.has_body else None
+
+
+def _in_path(spec: QuerySpec) -> tuple[str, ...]:
+    return tuple(re.findall(r"{(\w+)}", spec.path))
+
+
 def _add(routes: APIRouter, spec: QuerySpec) -> None:
-    in_path = tuple(re.findall(r"{(\w+)}", spec.path))
+    in_path, body = _in_path(spec), query_body(spec)
     types, texts = get_type_hints(spec.query, include_extras=True), texts_of(spec.query)
-    model = parameters_model(spec.query, PageParameters if spec.paged else QueryParameters, in_path)
+    base = page_parameters(spec.page_size, spec.largest_page) if spec.paged else QueryParameters
+    model = body or parameters_model(spec.query, base, in_path)
     item: Any = result_of(spec)
 
     def endpoint(request: HttpRequest, the: ServerDep, who: CallerDep, **given: Any) -> Any:
         query = _query(spec.query, {one: given[one] for one in in_path}, given["parameters"])
         work: QueryWork = work_of(spec)()
         context = context_of(the, who)
+        if body is not None:
+            answer = jsonable_encoder(work.find(context, query))
+            return JSONResponse(answer, headers=dict(request.state.limit_headers))
         if not spec.paged:
             return tagged(request, jsonable_encoder(work.find(context, query)))
         page = given["parameters"]
@@ -68,13 +81,15 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
         Parameter(one, Parameter.KEYWORD_ONLY, annotation=Annotated[types[one], Path(description=texts[one])])
         for one in in_path
     ]
-    own.append(Parameter("parameters", Parameter.KEYWORD_ONLY, annotation=Annotated[model, InQuery()]))
+    asked: Any = model if body else Annotated[model, InQuery()]
+    own.append(Parameter("parameters", Parameter.KEYWORD_ONLY, annotation=asked))
     common = [Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind) for one, kind in _COMMON.items()]
     made: Callable[..., Any] = endpoint
     made.__signature__ = Signature([*common, *own])  # type: ignore[attr-defined]
     made.__name__, made.__doc__ = spec.name, spec.query.__doc__
     response: Any = _page(spec) if spec.paged else item
-    routes.add_api_route(spec.path, made, methods=["GET"], response_model=response, name=spec.name)
+    method = spec.route.partition(" ")[0]
+    routes.add_api_route(spec.path, made, methods=[method], response_model=response, name=spec.name)
 
 
 _COMMON = {"request": HttpRequest, "the": ServerDep, "who": CallerDep}
@@ -93,9 +108,12 @@ def _page(spec: QuerySpec) -> Any:
 def _query(record: type[Query], in_path: dict[str, Any], parameters: BaseModel) -> Query:
     own = {name for name in type(parameters).model_fields if name not in PageParameters.model_fields}
     try:
+        if isinstance(parameters, Requested):
+            return cast(Query, record_of(parameters, **in_path))
         return record(**in_path, **{name: getattr(parameters, name) for name in own})
     except ValueError as error:  # fields that do not go together
-        raise RequestValidationError([{"type": "value_error", "loc": ("query",), "msg": str(error)}]) from None
+        where = "body" if isinstance(parameters, Requested) else "query"
+        raise RequestValidationError([{"type": "value_error", "loc": (where,), "msg": str(error)}]) from None
 
 
 def _made() -> APIRouter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import cache, reduce
 from operator import or_
@@ -34,7 +34,7 @@ def request_model(record: type[Options], without: tuple[str, ...] = ()) -> type[
     if record not in _MODELS:
         hints, texts = served_fields(record), texts_of(record)
         made: dict[str, Any] = {
-            one.name: (_as_body(hints[one.name]), pydantic.Field(_default(one), description=texts.get(one.name)))
+            one.name: (_as_body(hints[one.name]), pydantic.Field(**_default(one), description=texts.get(one.name)))
             for one in sorted(fields(record), key=lambda one: bool(one.kw_only))  # the reason comes last
             if one.name in hints and one.name not in without
         }
@@ -85,7 +85,7 @@ def parameters_model(record: type[Query], base: type[BaseModel], without: tuple[
     """Return the parameters of a query's URL: the fields of its record that are not in the path."""
     hints, texts = get_type_hints(record, include_extras=True), texts_of(record)
     made: dict[str, Any] = {
-        one.name: (hints[one.name], pydantic.Field(_default(one), description=texts.get(one.name)))
+        one.name: (hints[one.name], pydantic.Field(**_default(one), description=texts.get(one.name)))
         for one in fields(record)
         if one.name not in without
     }
@@ -113,8 +113,11 @@ def texts_of(record: type[Any]) -> dict[str, str]:
     return dict(_texts(record))
 
 
-def _default(one: Field[Any]) -> Any:
-    return ... if one.default is MISSING else one.default
+def _default(one: Field[Any]) -> Mapping[str, Any]:
+    """Return what a field is where a request does not say it, as pydantic takes it."""
+    if one.default_factory is not MISSING:
+        return {"default_factory": one.default_factory}
+    return {"default": ... if one.default is MISSING else one.default}
 
 
 def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from instep.control.resources.api_keys import ROLES
@@ -13,35 +13,9 @@ from instep.operations.spec import Role
 PREFIX = "/api/v1"
 
 
-def _objects(plural: str, writer: Role) -> Mapping[str, Role]:
-    """Documents are read by all; whoever writes them sends secrets, or decides what is let in."""
-    reads: dict[str, Role] = {f"GET /{plural}": "viewer", f"GET /{plural}/{{name}}": "viewer"}
-    return reads | dict.fromkeys(_object_writes(plural), writer)
-
-
-def _object_writes(plural: str) -> Iterator[str]:
-    yield f"POST /{plural}"
-    yield from (f"{method} /{plural}/{{name}}" for method in ("PUT", "PATCH", "DELETE"))
-
-
 NEEDS: Mapping[str, Role] = {
     "GET /metrics": "viewer",
-    "POST /connections": "admin",
-    "GET /connections/{connection}/settings": "viewer",
-    "PUT /connections/{connection}/settings": "approver",
-    "PATCH /connections/{connection}/settings": "approver",
-    "POST /connections/{connection}/policy/test": "viewer",
-    "POST /connections/{connection}/policy/simulation": "viewer",
-    "GET /connections/{connection}/quarantine": "operator",
-    "POST /connections/{connection}/quarantine/matches": "approver",
-    **_objects("sources", "admin"),
-    **_objects("destinations", "admin"),
-    **_objects("policies", "approver"),
-    **_objects("channels", "admin"),
-    "GET /channels/{name}/state": "viewer",
     "GET /jobs/{job}": "viewer",
-    "GET /status": "viewer",
-    "GET /connections/{connection}/status": "viewer",
     "GET /events/stream": "viewer",
     **{spec.route: spec.role for spec in specs().values()},
     **{spec.route: spec.role for spec in query_specs().values()},
@@ -66,10 +40,8 @@ OPEN = frozenset(
 WHOLE = frozenset(
     {
         "GET /metrics",
-        "POST /connections",
         *(spec.route for spec in query_specs().values() if spec.whole),
         *(spec.route for spec in immediate_specs().values() if spec.whole),
-        *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
     }
 )
 """Routes that are about the whole server: a key that is for some groups is not let in."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol
 
 from instep.model import TableRun
-
-if TYPE_CHECKING:
-    from instep.sources.connector.segment import LogLine, OperationCounts
 
 
 class Progress(Protocol):
@@ -24,19 +21,6 @@ class Progress(Protocol):
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
         """Rows and bytes read so far, or the step that the table is in."""
-        ...
-
-
-@runtime_checkable
-class FollowsConnector(Protocol):
-    """A progress that is also told what a connector does; its methods may be called from any thread."""
-
-    def operations(self, counts: OperationCounts) -> None:
-        """All operations of the run so far."""
-        ...
-
-    def said(self, line: LogLine) -> None:
-        """What the connector has just logged or printed."""
         ...
 
 

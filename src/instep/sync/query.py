@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
+from pyarrow import csv, ipc
+from pyarrow import parquet as pq
+from pyarrow.dataset import Dataset, dataset
 
 from instep.destinations.base import Ref
 from instep.destinations.facets import Destination
@@ -19,30 +24,73 @@ from instep.errors import DestinationError, InstepError
 from instep.schema.planning.aliases import View
 from instep.schema.planning.naming import quote
 from instep.suggest import did_you_mean
+from instep.temporary import temporary
 
 T = TypeVar("T")
+Rows = pa.Table | Dataset
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
+
+
+HELD_BYTES = 256 << 20
+"""The most bytes of one table that a query holds in memory; what is more goes through a temporary file."""
+_BATCH = 10_000
+"""Rows that are written to a file at a time."""
 
 
 @dataclass(frozen=True)
 class QueryAnswer:
     columns: list[str]
     rows: list[tuple[Any, ...]]
+    more: bool = False
+    """Whether there are rows beyond these."""
 
 
-def ask(destination: Destination, sql: str) -> QueryAnswer:
+def ask(destination: Destination, sql: str, most: int | None = None) -> QueryAnswer:
     """Run one SELECT over the tables that it names, with or without their namespace; InstepError if it cannot be run.
 
-    Rows that the source has deleted are there, marked in the system column.
+    Rows that the source has deleted are there, marked in the system column. `most`: rows to return, None for all.
     """
     with _tables_as_views(destination, sql) as connection:
 
         def fetch() -> QueryAnswer:
             cursor = connection.execute(sql)
             columns = [d[0] for d in cursor.description or ()]
-            return QueryAnswer(columns, cursor.fetchall())
+            rows = cursor.fetchall() if most is None else cursor.fetchmany(most + 1)
+            return QueryAnswer(columns, rows[:most], more=most is not None and len(rows) > most)
 
         return _interruptible(connection, fetch)
+
+
+def write_rows(destination: Destination, sql: str, file: Path) -> int:
+    """Run one SELECT as `ask` does, and write its rows to a Parquet or CSV file, a batch at a time; return how many.
+
+    The file is replaced once all of them are written. Raises InstepError for another kind of file.
+    """
+    if file.suffix not in _WRITERS:
+        raise InstepError(f"{file.name}: rows are written as {' or '.join(_WRITERS)}", hint="end the name so")
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+
+    def write() -> int:
+        count, rows = 0, connection.sql(sql).to_arrow_reader(_BATCH)
+        with _WRITERS[file.suffix](draft, rows.schema) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+                count += batch.num_rows
+        return count
+
+    try:
+        with _tables_as_views(destination, sql) as connection:
+            count = _interruptible(connection, write)
+        draft.replace(file)
+    except OSError as error:
+        raise InstepError(f"{file} cannot be written: {error.strerror or error}", hint="name another file") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+_WRITERS: Mapping[str, Callable[..., Any]] = {".parquet": pq.ParquetWriter, ".csv": csv.CSVWriter}
+"""What writes the rows of a query, by the ending of the file's name."""
 
 
 def ask_arrow(destination: Destination, sql: str) -> pa.Table:
@@ -101,12 +149,16 @@ def _interval(value: Any) -> str | None:
 @contextmanager
 def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open DuckDB with the tables that a query names as views; what it raises in the block becomes an InstepError."""
-    with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
+    with (
+        temporary("query") as folder,
+        duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection,
+    ):
         connection.execute("set timezone = 'UTC'")
         try:
             views = _views_of(destination)
             for number, (named, ref) in enumerate(_wanted(connection, destination, views, sql).items()):
-                _register(connection, _read(destination, views, ref), named, f"arrow_{number}")
+                rows = _read(destination, views, ref, Path(folder) / f"{number}.arrow")
+                _register(connection, rows, named, f"arrow_{number}")
             yield connection
         except duckdb.Error as error:
             raise InstepError(f"the query failed: {error}", hint=_hint(str(error), destination)) from None
@@ -169,16 +221,39 @@ def _tables(node: Any) -> Iterator[Ref]:
             yield from _tables(child)
 
 
-def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> pa.Table:
+def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref, file: Path) -> Rows:
     """Return the rows of a table, or of a view as it shows them."""
     if (view := views.get(ref)) is None:
-        return destination.write.read(ref).read_all()
-    table = destination.write.read(view.table).read_all()
-    shown = [(name, column) for name, column in view.columns if column in table.column_names]
-    return pa.Table.from_arrays([table[column] for _, column in shown], [name for name, _ in shown])
+        return held_rows(destination.write.read(ref), file)
+    rows = destination.write.read(view.table)
+    shown = [(name, column) for name, column in view.columns if column in rows.schema.names]
+    schema = pa.schema([rows.schema.field(column).with_name(name) for name, column in shown])
+    columns = [column for _, column in shown]
+    batches = (
+        pa.RecordBatch.from_arrays([batch.column(column) for column in columns], schema=schema) for batch in rows
+    )
+    return held_rows(pa.RecordBatchReader.from_batches(schema, batches), file)
 
 
-def _register(connection: duckdb.DuckDBPyConnection, rows: pa.Table, named: Ref, source: str) -> None:
+def held_rows(rows: pa.RecordBatchReader, file: Path, most: int = HELD_BYTES) -> Rows:
+    """Return rows so that they may be read several times: in memory, or from this file if they are more bytes."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size > most:
+            break
+    else:
+        return pa.Table.from_batches(held, rows.schema)
+    with ipc.new_file(file, rows.schema) as writer:
+        while held:
+            writer.write_batch(held.pop(0))
+        for batch in rows:
+            writer.write_batch(batch)
+    return dataset(file, format="ipc")
+
+
+def _register(connection: duckdb.DuckDBPyConnection, rows: Rows, named: Ref, source: str) -> None:
     connection.register(source, rows)
     if named[0]:
         connection.execute(f"create schema if not exists {quote(named[0], 'ansi')}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +109,66 @@ def _cursor_from(context: SyncContext, table: Table) -> str:
 __all__ = ["TableStatus", "standing"]
 
 
+@dataclass(frozen=True)
+class LastMaintenance:
+    """How a table was left by its last maintenance."""
+
+    at: datetime
+    table: str
+    files_before: int
+    files: int
+    bytes_before: int
+    bytes: int
+    snapshots: int
+
+
+@dataclass(frozen=True)
+class OldNameStatus:
+    """A name that a table or a column had before, and until when it is kept."""
+
+    table: str
+    name: str
+    column: str | None
+    view: str | None
+    until: datetime | None
+    trouble: str | None
+
+
+@dataclass(frozen=True)
+class WaitingBackfill(Backfill):
+    """A backfill that is not done yet."""
+
+    waits: str = ""
+    """What holds up one of a column."""
+
+
+@dataclass(frozen=True)
+class LoadStatus:
+    """How the loads of a connection stand."""
+
+    connection: str
+    last_run: Run | None
+    schema_version: int
+    schema_label: str
+    pauses: tuple[Pause, ...]
+    copies: tuple[Copy, ...]
+    """Clones that the destination retains."""
+    old_names: tuple[OldNameStatus, ...]
+    maintained: tuple[LastMaintenance, ...]
+    tables: tuple[TableRun, ...]
+    """How each table fared last."""
+    backfills: tuple[WaitingBackfill, ...]
+    quarantine: Mapping[str, int]
+    """How many entries each table holds."""
+
+
 def statuses(
     project: Project,
     store: Store,
     names: Sequence[str],
     context: Opens,
     trouble: Callable[[str], None] = lambda _: None,
-) -> list[dict[str, Any]]:
+) -> list[LoadStatus]:
     """Of each connection, by as many statements as for one, and from the store; a destination is asked only about what
     is held there and for a budget of backfills, a source never. `trouble` is told why something could not be looked
     at."""
@@ -128,27 +181,26 @@ def statuses(
     for name in names:
         run, (accepted, catalog) = runs.get(name), versions.get(name, (None, Catalog()))
         found.append(
-            {
-                "connection": name,
-                "last_run": asdict(run) if run else None,
-                "schema_version": accepted.version if accepted else 0,
-                "schema_label": accepted.label if accepted else "",
-                "pauses": [asdict(p) for p in pauses[name]],
-                "copies": [asdict(c) for c in copies[name]],
-                "old_names": old_names_data(old_names[name]),
-                "maintained": [_maintained(event) for event in maintained[name]],
-                "tables": [asdict(t) for t in _tables(catalog, tables[name], run)],
-                "backfills": _waiting(project, store, name, context, backfills[name]),
-                "quarantine": held(name, context, trouble) if name in that_held else {},
-            }
+            LoadStatus(
+                connection=name,
+                last_run=run,
+                schema_version=accepted.version if accepted else 0,
+                schema_label=accepted.label if accepted else "",
+                pauses=tuple(pauses[name]),
+                copies=tuple(copies[name]),
+                old_names=old_name_statuses(old_names[name]),
+                maintained=tuple(_maintained(event) for event in maintained[name]),
+                tables=tuple(_tables(catalog, tables[name], run)),
+                backfills=_waiting(project, store, name, context, backfills[name]),
+                quarantine=held(name, context, trouble) if name in that_held else {},
+            )
         )
     return found
 
 
-def _maintained(event: LoggedEvent) -> dict[str, Any]:
-    """Return how a table was left by its last maintenance."""
-    told = ("table", "files_before", "files", "bytes_before", "bytes", "snapshots")
-    return {"at": event.at, **{key: event.data[key] for key in told}}
+def _maintained(event: LoggedEvent) -> LastMaintenance:
+    told = {one.name: event.data[one.name] for one in fields(LastMaintenance) if one.name != "at"}
+    return LastMaintenance(at=event.at, **told)
 
 
 def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
@@ -158,25 +210,23 @@ def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: 
     return [t for ref, t in found.items() if ref in live or (last is not None and t.run == last.id)]
 
 
-def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
-    """Return those that plans on the way have recorded are none yet."""
-    return [
-        {
-            "table": ".".join(n.table),
-            "name": n.old,
-            "column": n.column or None,
-            "view": n.shown or None,
-            "until": n.until,
-            "trouble": n.trouble or None,
-        }
+def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:
+    """Return what is told of old names; those that plans on the way have recorded are none yet."""
+    return tuple(
+        OldNameStatus(".".join(n.table), n.old, n.column or None, n.shown or None, n.until, n.trouble or None)
         for n in names
         if not n.batch
-    ]
+    )
+
+
+def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
+    """Return the same as JSON has it."""
+    return [asdict(one) for one in old_name_statuses(names)]
 
 
 def _waiting(
     project: Project, store: Store, name: str, context: Opens, found: Sequence[Backfill]
-) -> list[dict[str, Any]]:
+) -> tuple[WaitingBackfill, ...]:
     """Backfills that are not done yet; `waits` says what holds up one of a column. Only a budget makes the
     destination's metadata be read."""
     limits = project.connection(name).backfill_limits.limits()
@@ -189,7 +239,7 @@ def _waiting(
         for pending in wishes(opened, store.accepted.catalog(name)):
             size = fill_size(opened, pending.table, pending.numbers)
             why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in pending.backfills}
-    return [asdict(b) | {"waits": why.get(b.number, "")} for b in found]
+    return tuple(WaitingBackfill(**vars(b), waits=why.get(b.number, "")) for b in found)
 
 
 def held(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:

@@ -10,14 +10,17 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal, Protocol
 
 from instep.errors import Blocked
 from instep.events import ActAskedFor, ActDone, ConnectionDeleted
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.store.store import Store
-from instep.sync.context import SyncContext
 
+Fate = Literal["keep", "drop"]
+"""What becomes of the tables of a connection that is deleted."""
 COUNTS = timedelta(days=7)
+DELETION = "connection delete"
 DROP = "drop columns"
 """The act of who names columns that may be dropped, or lets go of all that the source has dropped."""
 _TYPES = (ActAskedFor.type, ActDone.type, ConnectionDeleted.type)
@@ -30,6 +33,27 @@ class Act:
     connection: str
     name: str
     what: str
+
+
+class AskedOf(Protocol):
+    """A connection, and who asks something of it, as `sync.context` has them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def who(self) -> str: ...
+
+    @property
+    def four_eyes(self) -> bool: ...
+
+
+def leaving(fate: Fate, *, abandon: bool) -> str:
+    """Return what matters of a deletion."""
+    return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
 
 
 def dropping(connection: str, paths: Collection[str]) -> Act:
@@ -73,7 +97,7 @@ def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
     store.events.add(ActDone(act.connection, act.name, act.what, who))
 
 
-def two_people(context: SyncContext, name: str, what: str) -> AbstractContextManager[None]:
+def two_people(context: AskedOf, name: str, what: str) -> AbstractContextManager[None]:
     """Return the same for a connection, if four_eyes are on."""
     if not context.four_eyes:
         return nullcontext()

@@ -118,17 +118,17 @@ class Client:
                 return
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        """The answer to a POST, as `write` sends it."""
+        return self.write("POST", path, body, **query)
+
+    def write(self, method: str, path: str, body: Mapping[str, Any] | None = None, /, **query: Any) -> Any:
         """The answer to a write. It carries a token of its own: sent again after a lost answer, it is not done
         again."""
-        return self._ask("POST", _target(path, query), body, token=secrets.token_urlsafe(24))
+        return self._ask(method, _target(path, query), body, token=secrets.token_urlsafe(24))
 
     def patch(self, path: str, body: Mapping[str, Any], tag: str) -> Any:
         """Change a document as `post` writes; refused if it is not the one with this `tag` any more."""
         return self._ask("PATCH", path, body, token=secrets.token_urlsafe(24), tag=tag)
-
-    def delete(self, path: str, **query: Any) -> Any:
-        """Delete an object, with a token as `post` has it."""
-        return self._ask("DELETE", _target(path, query), token=secrets.token_urlsafe(24))
 
     def _ask(
         self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "", tag: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from instep.control.policy.sample_changes import PolicyQuestion as Sample
 from instep.control.policy.simulation import DecisionOutcome, SimulatedDecision, Simulation
 from instep.errors import SchemaError
 from instep.model import Review
+from instep.operations.kinds import ReviewStatus
 from instep.project.files.imported import imported
 from instep.project.files.policy_files import SampleCase, read_config
 from instep.project.project import Project
@@ -364,30 +366,70 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
     }
 
 
-def simulated(s: Simulation) -> dict[str, Any]:
-    """Times are as they are recorded."""
-    return {
-        "connection": s.connection,
-        "policy": s.policy.name,
-        "recorded": len(s.compared) + len(s.unread),
-        "counts": [{"outcome": text, "then": then, "now": now} for text, (then, now) in s.counts.items()],
-        "different": [_compared(c) for c in s.different],
-        "unread": list(s.unread),
-    }
+@dataclass(frozen=True)
+class OutcomeCount:
+    """How often changes had an outcome."""
+
+    outcome: str
+    """What was or would be done."""
+    then: int
+    """As it was decided."""
+    now: int
+    """By the other policy."""
 
 
-def _compared(c: SimulatedDecision) -> dict[str, Any]:
-    r = c.review
-    return {
-        "id": r.id,
-        "summary": r.summary,
-        "kind": r.kind,
-        "status": r.status,
-        "first_seen": r.first_seen,
-        "then": _outcome(c.then),
-        "now": _outcome(c.now),
-    }
+@dataclass(frozen=True)
+class OutcomeSummary:
+    """What was or would be done with one change."""
+
+    outcome: str
+    """The action with what matters of its modifiers."""
+    action: str
+    rule: str
+    why: str
+
+    @classmethod
+    def of(cls, found: DecisionOutcome) -> OutcomeSummary:
+        """Return the summary of an outcome."""
+        return cls(found.text, found.action, found.rule, found.why)
 
 
-def _outcome(outcome: DecisionOutcome) -> dict[str, Any]:
-    return {"outcome": outcome.text, "action": outcome.action, "rule": outcome.rule, "why": outcome.why}
+@dataclass(frozen=True)
+class DifferentDecision:
+    """A recorded change that would be decided otherwise."""
+
+    id: str
+    summary: str
+    kind: str
+    status: ReviewStatus
+    first_seen: datetime
+    then: OutcomeSummary
+    now: OutcomeSummary
+
+    @classmethod
+    def of(cls, found: SimulatedDecision) -> DifferentDecision:
+        """Return the record of a change that was simulated."""
+        r, then, now = found.review, OutcomeSummary.of(found.then), OutcomeSummary.of(found.now)
+        return cls(r.id, r.summary, r.kind, r.status, r.first_seen, then, now)
+
+
+@dataclass(frozen=True)
+class PolicySimulation:
+    """What another policy would have decided on the recorded changes of a connection."""
+
+    connection: str
+    policy: str
+    recorded: int
+    counts: tuple[OutcomeCount, ...]
+    """Most frequent first."""
+    different: tuple[DifferentDecision, ...]
+    """Oldest first."""
+    unread: tuple[str, ...]
+    """The ids of changes that this version cannot read."""
+
+    @classmethod
+    def of(cls, s: Simulation) -> PolicySimulation:
+        """Return the record of a simulation."""
+        counts = tuple(OutcomeCount(text, then, now) for text, (then, now) in s.counts.items())
+        different = tuple(map(DifferentDecision.of, s.different))
+        return cls(s.connection, s.policy.name, len(s.compared) + len(s.unread), counts, different, tuple(s.unread))

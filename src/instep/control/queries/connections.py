@@ -55,17 +55,7 @@ class ConnectionList(QueryWork):
         self, context: QueryContext, query: ListConnections, after: Sequence[Any] | None, limit: int
     ) -> Sequence[ConnectionSummary]:
         """Return connections by name."""
-        links: list[Link] = [("tag", query.tag)] if query.tag is not None else []
-        groups = context.key.groups if context.key is not None else ()
-        found = context.resources.page(
-            "connection",
-            after=after[0] if after else "",
-            limit=limit,
-            name=query.search or "",
-            links=links,
-            any_of=links_of_groups(groups),
-        )
-        return summaries(context, found)
+        return summaries(context, managed_page(context, query, after, limit))
 
     def place(self, item: ConnectionSummary) -> Sequence[Any]:
         """Return the connection's name."""
@@ -83,6 +73,22 @@ class ConnectionLookup(QueryWork):
             raise NotFound.of("connection", name)
         [one] = summaries(context, [found])
         return ConnectionDetails(**vars(one), pauses=pauses.active(context.store, name))
+
+
+def managed_page(
+    context: QueryContext, query: ListConnections, after: Sequence[Any] | None, limit: int
+) -> Sequence[Managed]:
+    """Return connections by name that the asker may see."""
+    links: list[Link] = [("tag", query.tag)] if query.tag is not None else []
+    groups = context.key.groups if context.key is not None else ()
+    return context.resources.page(
+        "connection",
+        after=after[0] if after else "",
+        limit=limit,
+        name=query.search or "",
+        links=links,
+        any_of=links_of_groups(groups),
+    )
 
 
 def summaries(context: QueryContext, found: Sequence[Managed]) -> list[ConnectionSummary]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -49,6 +49,10 @@ class QueryContext:
     """The asker's API key; None at the project."""
     open_connection: Callable[[str], Any] = _closed
     """Return what reads the metadata of a connection's ends, as `sync.context` has it."""
+    log_status: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    """Return the state of the log of a connection's source; None where no source is opened, or no log is followed."""
+    tell: Callable[[str], None] = lambda _: None
+    """Tell the asker what could not be looked at."""
 
     @property
     def store(self) -> Store:

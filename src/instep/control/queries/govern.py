@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from instep.control.queries.context import QueryContext
+from instep.control.queries.objects import managed
 from instep.errors import InstepError, NotFound
 from instep.notify.hooks import PREFIX as HOOKS
-from instep.operations.queries.govern import CheckAudit, GetDelivery, ListAudit, ListDeliveries
+from instep.operations.queries.govern import CheckAudit, GetChannelState, GetDelivery, ListAudit, ListDeliveries
 from instep.operations.spec import QueryWork
 from instep.store.history.outbox import Attempt, Delivery
 from instep.store.server.audit import AuditEntry, Chain
@@ -78,3 +79,23 @@ class DeliveryDetails(QueryWork):
         except InstepError as error:
             raise NotFound(error.message, hint=error.hint) from None
         return DeliveryWithAttempts(**vars(found), attempts=tuple(context.store.outbox.attempts(found.number)))
+
+
+@dataclass(frozen=True)
+class ChannelState:
+    """What waits for a channel."""
+
+    channel: str
+    waiting: int
+    """Notices that are not delivered yet."""
+    closed: str
+    """Why nothing is sent; "" if it is."""
+
+
+class ChannelLookup(QueryWork):
+    """The state of one channel."""
+
+    def find(self, context: QueryContext, query: GetChannelState) -> ChannelState:
+        """Return the state. Raises NotFound for a channel that is not there, or that the asker may not see."""
+        outbox, name = context.store.outbox, managed(context, "channel", query.name).name
+        return ChannelState(name, outbox.waiting().get(name, 0), outbox.closed().get(name, ""))

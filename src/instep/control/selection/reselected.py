@@ -85,11 +85,11 @@ def decided(project: Project, store: Store, names: Sequence[str]) -> dict[str, d
     return {
         name: {
             "waiting_changes": waiting.get(name, 0),
-            "reselected": [{"column": t.path, "is": t.what, "reads_table": whole} for t, whole in chosen[name]],
-            "partial": [
+            "reselected": tuple({"column": t.path, "is": t.what, "reads_table": whole} for t, whole in chosen[name]),
+            "partial": tuple(
                 {"table": table.path, "column": column, "command": _filling(table, column)}
                 for table, column in lacking[name]
-            ],
+            ),
         }
         for name in names
     }

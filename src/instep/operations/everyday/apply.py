@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 from instep.errors import InstepError
 from instep.operations.spec import JobPolicy, OperationSpec, Request
-from instep.operations.values import ConsentList, LeadsTo, Name, OwnUse
+from instep.operations.values import ConsentList, LeadsTo, Length, OwnUse
 
 
 @dataclass(frozen=True)
 class ApplyRequest(Request):
     """Which plan, and what it may drop."""
 
-    plan: Name
-    """The job that made the plan."""
+    plan: Annotated[str, Length(0, 200), LeadsTo("name")]
+    """The job that made the plan; "" for one that was made at the project."""
     allow: ConsentList = ()
     """Patterns of what may be dropped. Takes an approver."""
     document: Annotated[Mapping[str, Any] | None, OwnUse(), LeadsTo("setting")] = None

@@ -27,8 +27,7 @@ class TablesRequest(Request):
     """How many of the first rows of the table to show; at the project alone."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.preview <= MOST_ROWS:
-            raise ValueError(f"`preview` is a number of rows up to {MOST_ROWS}")
+        super().__post_init__()
         if self.preview and not self.table:
             raise ValueError("name the `table` whose first rows are shown")
 

@@ -67,6 +67,16 @@ class AnswerChangesRequest(ImmediateRequest):
     """Patterns of `schema.table`."""
 
 
+@dataclass(frozen=True)
+class AnswerOutlook:
+    """What an answer leads to."""
+
+    lines: tuple[str, ...] = ()
+    """The plan's lines about these changes."""
+    steps: tuple[str, ...] = ()
+    """What is done at the destination because of the answer."""
+
+
 SPECS = (
     ImmediateSpec(
         "approve_change",

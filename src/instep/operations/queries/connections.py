@@ -29,6 +29,20 @@ class GetConnection(Query):
     """The connection."""
 
 
+@dataclass(frozen=True)
+class ListStatus(Query):
+    """How every connection stands, by name."""
+
+
+@dataclass(frozen=True)
+class GetStatus(Query):
+    """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
+    the state of a source's log: the server opens no source."""
+
+    connection: Name
+    """The connection."""
+
+
 SPECS = (
     QuerySpec(
         "list_connections",
@@ -46,5 +60,24 @@ SPECS = (
         query=GetConnection,
         result="instep.control.queries.connections:ConnectionDetails",
         work="instep.control.queries.connections:ConnectionLookup",
+    ),
+    QuerySpec(
+        "list_status",
+        role="viewer",
+        route="GET /status",
+        query=ListStatus,
+        result="instep.bootstrap.status:ConnectionStatus",
+        work="instep.bootstrap.status:StatusList",
+        paged=True,
+        page_size=50,
+        largest_page=100,
+    ),
+    QuerySpec(
+        "get_status",
+        role="viewer",
+        route="GET /connections/{connection}/status",
+        query=GetStatus,
+        result="instep.bootstrap.status:ConnectionStatus",
+        work="instep.bootstrap.status:StatusLookup",
     ),
 )

@@ -38,6 +38,14 @@ class GetDelivery(Query):
     """The delivery's number."""
 
 
+@dataclass(frozen=True)
+class GetChannelState(Query):
+    """What waits for a channel, and whether it is closed because its receiver is gone for good."""
+
+    name: Name
+    """The channel."""
+
+
 SPECS = (
     QuerySpec(
         "list_audit",
@@ -76,5 +84,13 @@ SPECS = (
         result="instep.control.queries.govern:DeliveryWithAttempts",
         work="instep.control.queries.govern:DeliveryDetails",
         whole=True,
+    ),
+    QuerySpec(
+        "get_channel_state",
+        role="viewer",
+        route="GET /channels/{name}/state",
+        query=GetChannelState,
+        result="instep.control.queries.govern:ChannelState",
+        work="instep.control.queries.govern:ChannelLookup",
     ),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import Length, Name, NameText
+from instep.operations.values import LeadsTo, Length, Name, NameText
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,31 @@ class GetSelection(Query):
     """Whether every column is listed, not only those that were switched."""
 
 
+@dataclass(frozen=True)
+class RunPolicyCases(Query):
+    """Decide sample changes, and compare with what is expected of each. Nothing is written."""
+
+    connection: Name
+    """The connection."""
+    cases: Annotated[tuple[dict[str, Any], ...], Length(1, 1000), LeadsTo("name")]
+    """The changes, as files of `instep policy test` have them."""
+
+
+@dataclass(frozen=True)
+class SimulatePolicy(Query):
+    """What another policy would have decided on every recorded change, beside what was decided then. Nothing is
+    written."""
+
+    connection: Name
+    """The connection."""
+    name: Name
+    """What the policy is called."""
+    policy: Annotated[dict[str, Any], LeadsTo("spec")]
+    """What stands under one name of `policies:` in instep.yml."""
+    since: datetime | None = None
+    """Only changes first seen at this time or later, in UTC where it does not say otherwise."""
+
+
 SPECS = (
     QuerySpec(
         "get_policy_in_force",
@@ -69,5 +95,21 @@ SPECS = (
         query=GetSelection,
         result="instep.control.queries.policy:SelectionListing",
         work="instep.control.queries.policy:SelectionDetails",
+    ),
+    QuerySpec(
+        "run_policy_cases",
+        role="viewer",
+        route="POST /connections/{connection}/policy/test",
+        query=RunPolicyCases,
+        result="instep.control.queries.policy:TestedPolicy",
+        work="instep.control.queries.policy:PolicyTested",
+    ),
+    QuerySpec(
+        "simulate_policy",
+        role="viewer",
+        route="POST /connections/{connection}/policy/simulation",
+        query=SimulatePolicy,
+        result="instep.control.policy.policies:PolicySimulation",
+        work="instep.control.queries.policy:PolicySimulated",
     ),
 )

@@ -21,6 +21,7 @@ class DiscardQuarantineRequest(Request):
     """The entries with these ids."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (self.tables or self.ids):
             raise ValueError("name `tables` or `ids` to be discarded")
 

@@ -30,6 +30,7 @@ class RestoreRequest(Request):
     """The snapshot that the table has to be at, as the preview said."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.snapshot is None) == (self.at is None):
             raise ValueError("name one: `snapshot` or `at`")
 

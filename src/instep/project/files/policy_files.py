@@ -5,7 +5,7 @@ Both are read as the project file is: every problem at once, each with its line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -75,6 +75,15 @@ def read_cases(file: Path) -> list[Located]:
     if not cases:
         raise ProjectError(f"{file.name} has no cases", hint=hint)
     return [Located(file.name, tree.line((at,)), case) for at, case in enumerate(cases)]
+
+
+def sample_cases(documents: Sequence[Mapping[str, Any]]) -> list[SampleCase]:
+    """Return the sample changes of these documents. ProjectError with the place of what is wrong, without its value."""
+    try:
+        return TypeAdapter(list[SampleCase]).validate_python(list(documents), context={})
+    except ValidationError as error:
+        told = [f"cases.{dotted(one['loc'])}: {one['msg']}" for one in error.errors(include_input=False)[:5]]
+        raise ProjectError("; ".join(told), hint="see docs/reference/commands.md, policy test") from None
 
 
 def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:

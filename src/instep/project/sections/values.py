@@ -56,6 +56,10 @@ class Section(BaseModel):
             raise ValueError('on_invalid_value has no value: write quarantine, "null" (in quotes) or fail')
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
+    def document(self) -> dict[str, Any]:
+        """Return what is said in it, as a project file has it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
     def local_paths(self) -> tuple[str, ...]:
         """Return the fields that hold paths, which are relative to the project's folder."""
         return self.files

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from instep.control.compat_documents import CompatDocuments, noted_of
-from instep.model import ObjectKind
+from instep.operations.kinds import ObjectKind
 from instep.project.documents import masked
 from instep.server.fivetran_api.http.envelope import Refusal
 from instep.server.fivetran_api.http.ports import Ports

@@ -137,8 +137,7 @@ def _act(context: RequestContext, item: Item) -> Act | None:
     """What two people have to ask for with four_eyes: to delete what has run."""
     if item.kind != "connection" or item.in_file or not context.ports.project(item.name).model.four_eyes:
         return None
-    from instep.sync.operations.delete_connection import DELETION, leaving
-    from instep.sync.two_people import Act
+    from instep.sync.two_people import DELETION, Act, leaving
 
     return Act(item.name, DELETION, leaving("keep", abandon=False))
 

@@ -17,7 +17,7 @@ from instep.control.identity import Identity, identity
 from instep.control.resources.resources import Managed, Resources
 from instep.errors import Conflict, RunInProgress
 from instep.events import ConnectionCreated, ConnectionDeleted, ConnectionEdited
-from instep.model import ObjectKind
+from instep.operations.kinds import ObjectKind
 from instep.project.project import Project
 from instep.server.fivetran_api.http.ports import Item, Kind, nothing
 from instep.store.server.resources import Link, StoredObject

@@ -70,8 +70,7 @@ def delete_connection(
 ) -> Response:
     """Its slot at the source, all that is recorded of it, and if asked for its tables. With four_eyes the first person
     who asks is answered 409, and the same request of a second one within a week is carried out."""
-    from instep.sync.operations.delete_connection import DELETION, leaving
-    from instep.sync.two_people import Act
+    from instep.sync.two_people import DELETION, Act, leaving
 
     name = the.connection(who, connection)
     if the.app.objects.get("connection", name).by == "file":

@@ -210,10 +210,12 @@ class Outbox:
             transaction.execute(insert(closed_channels).values(channel=channel, why=why, at=self._db.now()))
 
     def open(self, channel: str) -> bool:
-        """False if the channel was not closed."""
+        """False if the channel was not closed. What is kept for it is due."""
         with self._db.write() as transaction:
             found = delete(closed_channels).where(closed_channels.c.channel == channel)
-            return transaction.execute(found).rowcount == 1
+            is_opened = transaction.execute(found).rowcount == 1
+            self.written = self.written or is_opened
+            return is_opened
 
     def drop(self, channel: str) -> None:
         """A channel is no more: nothing is sent to it any more, what it was sent stays on record."""

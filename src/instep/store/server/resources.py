@@ -15,7 +15,8 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, update
 
 from instep.errors import Conflict
-from instep.model import KeptKind, ObjectKind
+from instep.model import KeptKind
+from instep.operations.kinds import ObjectKind
 from instep.store.engine.database import Database
 from instep.store.tables.server import object_links as links
 from instep.store.tables.server import objects

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
@@ -29,10 +29,13 @@ from instep.sync.detection.detect import DetectionResult
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
-from instep.sync.progress import FollowsConnector, Progress
+from instep.sync.progress import Progress
 from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.selection_change import remember_loaded
+
+if TYPE_CHECKING:
+    from instep.sources.connector.segment import LogLine, OperationCounts
 
 LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -53,6 +56,19 @@ def sent_again(context: SyncContext, wanted: RunScope, outcome: RunOutcome) -> b
 
 def _unheard(counts: object) -> None:
     pass
+
+
+@runtime_checkable
+class FollowsConnector(Protocol):
+    """A progress that is also told what a connector does; its methods may be called from any thread."""
+
+    def operations(self, counts: OperationCounts) -> None:
+        """All operations of the run so far."""
+        ...
+
+    def said(self, line: LogLine) -> None:
+        """What the connector has just logged or printed."""
+        ...
 
 
 @dataclass

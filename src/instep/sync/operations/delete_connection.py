@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
@@ -21,11 +20,9 @@ from instep.sources.log import ChangeLog, Logs
 from instep.store.catalogs.clones import Copy
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
-from instep.sync.two_people import two_people
+from instep.sync.two_people import DELETION, Fate, leaving, two_people
 
 Ref = tuple[str, str]
-Fate = Literal["keep", "drop"]
-DELETION = "connection delete"
 
 
 @dataclass(frozen=True)
@@ -76,11 +73,6 @@ def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False
         )
     with two_people(context, DELETION, leaving(fate, abandon=abandon)):
         return _leave(context, fate, abandon=abandon)
-
-
-def leaving(fate: Fate, *, abandon: bool) -> str:
-    """Return what matters of a deletion, for four_eyes."""
-    return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
 
 
 def _leave(context: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnection:

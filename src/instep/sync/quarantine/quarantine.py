@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -149,12 +149,26 @@ def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> l
 def erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
     """Remove every trace of entries from a table's quarantine, by their whole ids; return how many there were. Those of
     several rows take two people where four_eyes are on: they are let go, too."""
-    several = (
-        context.four_eyes
-        and len({e.key for h in holdings(context, [table]) for e in h.found.entries if e.id in ids}) > 1
-    )
+    several = False
+    if context.four_eyes:
+        entries = [e for h in holdings(context, [table]) for e in h.found.entries if e.id in ids]
+        several = rows_of((e.key for e in entries), context.salt) > 1
     with two_people(context, "quarantine erase", _named((table,), ids)) if several else nullcontext():
         return _erase(context, table, ids)
+
+
+def rows_of(keys: Iterable[str], salt: bytes) -> int:
+    """Return how many rows entries with these keys are of, at most.
+
+    A row that was held before and after its key got another column, or its key was hashed, is one: a key that is a part
+    of another one counts as that one.
+    """
+    known = {frozenset((name, _hash(text, salt)) for name, text in json.loads(key).items()) for key in keys}
+    return sum(not any(one < other for other in known) for one in known)
+
+
+def _hash(text: str | None, salt: bytes) -> str | None:
+    return text if text is None or _DIGEST.fullmatch(text) else digest(text, salt)
 
 
 def _erase(context: SyncContext, table: str, ids: Collection[str]) -> int:

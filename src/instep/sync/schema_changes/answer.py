@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from instep.errors import Conflict, StalePlan
 from instep.model import Review
+from instep.operations.immediate.changes import AnswerOutlook
 from instep.operations.kinds import ReviewStatus
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.describe import describe, key
@@ -18,14 +19,6 @@ from instep.sync.context import SyncContext
 from instep.sync.detection.approval_fingerprint import moved
 from instep.sync.detection.detect import DetectionResult, detect, look, recall, record
 from instep.sync.schema_changes.apply import make_plan
-
-
-@dataclass(frozen=True)
-class AnswerOutlook:
-    """`lines` are the plan's about these changes, `steps` what is done at the destination because of the answer."""
-
-    lines: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
 
 
 def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from instep.cli.arguments import Connection, OfConnection, OnlyConnection
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, one_connection, open_app, say
 from instep.cli.help import examples
-from instep.operations.queries.policy import ExplainDecision, GetPolicy
+from instep.operations.queries.policy import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -68,7 +69,7 @@ def run(
 
     with open_backend() as backend:
         name, cases = backend.connection(connection), read_cases(file)
-        found = backend.policies.tested(name, [located.case for located in cases])
+        found = backend.query(RunPolicyCases(name, tuple(located.case.document() for located in cases))).results
     refuse_wrong(cases, [one.get("problem", "") for one in found])
     results = [{"where": located.where, **one} for located, one in zip(cases, found, strict=True)]
     failed = [r for r in results if r["wrong"]]
@@ -95,8 +96,9 @@ def simulate(
 
     section, start = read_policy(file), moment(since) if since else None
     with open_backend() as backend:
-        names = [backend.connection(connection)] if connection else backend.policies.connections()
-        found = [backend.policies.simulated(name, file.stem, section, start) for name in names]
+        names = [backend.connection(connection)] if connection else backend.connections()
+        asked = [SimulatePolicy(name, file.stem, section.document(), start) for name in names]
+        found = [asdict(backend.query(one)) for one in asked]
     emit({"connections": found}, lambda out: _show_simulations(out, found))
 
 

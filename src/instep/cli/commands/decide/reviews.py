@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
+    from instep.operations.immediate.changes import AnswerOutlook
     from instep.operations.kinds import Answer
-    from instep.sync.schema_changes.answer import AnswerOutlook
 
 
 def add_answers(changes: typer.Typer) -> None:

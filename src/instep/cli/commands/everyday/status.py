@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from itertools import count
+from dataclasses import asdict
+from itertools import count as counted
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Limit
 from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.old_names import old_name_line
 from instep.cli.commands.set_up.log import line
-from instep.cli.context import emit, open_app
+from instep.cli.context import emit, open_app, options, say
 from instep.cli.help import examples
 from instep.cli.text import text_of
+from instep.operations.queries.connections import ListStatus
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
+
+
+ROWS = 100
+"""Rows of a query that are shown to people."""
+JSON_ROWS = 10_000
+"""Rows of a query that are told as JSON."""
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show each connection's last run, pauses, open changes and failed tables."""
     with open_backend() as backend:
-        found = backend.status()
+        found = [asdict(one) for one in backend.items(ListStatus())]
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 
@@ -106,31 +114,45 @@ def query(
     destination: Annotated[
         str | None, typer.Option("--destination", "-d", help="The destination; optional if there is only one.")
     ] = None,
-    limit: Limit = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Return at most this many rows; JSON has at least 10,000.")
+    ] = ROWS,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write all rows to this .parquet or .csv file.")
+    ] = None,
 ) -> None:
     """Query a destination in SQL.
 
     Only the tables that the query names are read (DuckDB over Arrow).
     """
-    from instep.sync.query import ask
+    from instep.sync.query import ask, write_rows
 
+    if out is not None:
+        with open_app() as app:
+            count = write_rows(app.destination(destination), sql, out)
+        emit({"file": str(out), "rows": count}, lambda screen: screen.print(f"{count:,} rows written to {out}"))
+        return
+    most = max(limit, JSON_ROWS) if options.output == "json" else limit
     with open_app() as app:
-        answer = ask(app.destination(destination), sql)
+        answer = ask(app.destination(destination), sql, most)
     columns = _distinct(answer.columns)
     rows = [dict(zip(columns, row, strict=True)) for row in answer.rows]
-    emit({"columns": columns, "rows": rows}, lambda out: _grid(out, answer.columns, answer.rows, limit))
+    document = {"columns": columns, "rows": rows, "more": answer.more}
+    emit(document, lambda screen: _grid(screen, answer.columns, answer.rows))
+    if answer.more:
+        say(f"there are more than these {most:,} rows: --limit N for more, --out FILE.parquet writes all of them")
 
 
 def _distinct(names: list[str]) -> list[str]:
     """Columns of one name get a number, so that no value is lost in JSON."""
     found: list[str] = []
     for name in names:
-        again = (f"{name}_{number}" for number in count(1))
+        again = (f"{name}_{number}" for number in counted(1))
         found.append(name if name not in found else next(n for n in again if n not in found and n not in names))
     return found
 
 
-def _grid(out: Screen, columns: list[str], rows: list[tuple[Any, ...]], limit: int) -> None:
+def _grid(out: Screen, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -138,8 +160,6 @@ def _grid(out: Screen, columns: list[str], rows: list[tuple[Any, ...]], limit: i
     grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         grid.add_column(cell(column))
-    for row in rows[:limit]:
+    for row in rows:
         grid.add_row(*(cell("NULL", "dim") if v is None else cell(text_of(v)) for v in row))
     out.print(grid)
-    if len(rows) > limit:
-        out.print(f"and {len(rows) - limit:,} more rows: --limit {len(rows)}", style="dim")

@@ -100,14 +100,21 @@ def log(
 
 @notify.command(epilog=examples("instep notify retry 7"))
 def retry(delivery: Annotated[int, typer.Argument(help="A delivery's number from `notify log`.")]) -> None:
-    """Retry a dead delivery now."""
-    with open_app() as app:
-        app.store.outbox.retry(delivery)
-        results = [r for r in app.sender().send() if r.delivery.number == delivery]
-    if results and results[0].error:
-        say(f"delivery {delivery}: {results[0].error}")
+    """Retry a dead delivery now.
+
+    Over a server its workers send it.
+    """
+    from instep.operations.immediate.notifications import RetryDeliveryRequest
+
+    with open_backend() as backend:
+        before = backend.operations.perform(RetryDeliveryRequest(delivery)).delivery
+        backend.send_due()
+        found = backend.query(GetDelivery(delivery))
+    is_sent = found.status == "sent"
+    if found.attempt > before.attempt and not is_sent:
+        say(f"delivery {delivery}: {found.error}")
         raise fail(1)
-    emit({"delivery": delivery, "sent": bool(results)}, lambda out: out.print("sent" if results else "pending"))
+    emit({"delivery": delivery, "sent": is_sent}, lambda out: out.print("sent" if is_sent else "pending"))
 
 
 @notify.command("open", epilog=examples("instep notify open ops"))
@@ -116,10 +123,10 @@ def open_channel(channel: Channel) -> None:
 
     Notifications kept for the channel are sent.
     """
-    with open_app() as app:
-        app.project.channel(channel)
-        opened = app.store.outbox.open(channel)
-        app.store.outbox.written = opened
+    from instep.operations.immediate.notifications import OpenChannelRequest
+
+    with open_backend() as backend:
+        opened = backend.operations.perform(OpenChannelRequest(channel)).opened
     emit({"channel": channel, "opened": opened}, lambda out: out.print("opened" if opened else "already open"))
 
 

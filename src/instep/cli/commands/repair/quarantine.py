@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,12 +15,13 @@ from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, confirm, emit, fail
 from instep.cli.help import examples
 from instep.errors import Blocked, InstepError
-from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
+from instep.operations.queries.quarantine import ListHeld
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
+    from instep.sync.quarantine.listing import HeldEntry
 
 Column = Annotated[str, typer.Option("--column", help="Only values of this column.")]
 quarantine = typer.Typer(
@@ -49,13 +51,13 @@ def list_held(
     With --limit also lists entries, newest first.
     """
     with open_backend() as backend:
-        found = backend.held(backend.connection(connection), table)
+        found = backend.listing(ListHeld(backend.connection(connection), table, all=every))
     kept = [
         e
-        for e in _newest_first(found.entries)
-        if (every or e["status"] == "held") and (not column or e["column"] == column) and e["run"].startswith(run)
+        for e in _newest_first(map(asdict, found.items))
+        if (not column or e["column"] == column) and e["run"].startswith(run)
     ]
-    groups, shown, broken = _groups(kept), kept[:limit], list(found.unreadable)
+    groups, shown, broken = _groups(kept), kept[:limit], list(found.beside.unreadable)
     data = {"total": len(kept), "groups": groups, "entries": shown, "unreadable": broken}
     emit(data, lambda out: _show_list(out, data))
 
@@ -67,7 +69,7 @@ def show(
 ) -> None:
     """Show one quarantined value or row with its original."""
     with open_backend() as backend:
-        data = _one(backend.held(backend.connection(connection), None).entries, id)
+        data = asdict(_one(backend.items(ListHeld(backend.connection(connection), all=True)), id))
     emit(data, lambda out: _show_one(out, data))
 
 
@@ -125,16 +127,16 @@ def discard(
 
 
 def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
+    from instep.backends.erasing import discard_entries
+
     tables = [w for w in what if not _is_id(w)]
-    held = (e for table in tables for e in backend.held(connection, table).entries if e["status"] == "held")
-    chosen = {str(e["id"]) for e in held}
+    chosen = {one.id for table in tables for one in backend.items(ListHeld(connection, table))}
     if ids := [w for w in what if _is_id(w)]:
-        every = backend.held(connection, None).entries
-        chosen |= {str(_one(every, id)["id"]) for id in ids}
+        every = backend.items(ListHeld(connection, all=True))
+        chosen |= {_one(every, id).id for id in ids}
     if chosen and not confirm(f"Permanently delete the originals of {len(chosen):,} quarantined values or rows?"):
         raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
-    request = DiscardQuarantineRequest(ids=tuple(sorted(chosen))) if chosen else None
-    gone = list(backend.operations.run(connection, request).discarded) if request else []
+    gone = discard_entries(backend, connection, sorted(chosen))
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
@@ -176,9 +178,9 @@ def _newest_first(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(sorted(by_id, key=lambda e: e["at"], reverse=True), key=lambda e: str(e["table"]))
 
 
-def _one(entries: Sequence[dict[str, Any]], id: str) -> dict[str, Any]:
-    """The entry of this id, or whose id alone begins so."""
-    same = [e for e in entries if e["id"] == id] or [e for e in entries if e["id"].startswith(id)]
+def _one(entries: Sequence[HeldEntry], id: str) -> HeldEntry:
+    """Return the entry of this id, or whose id alone begins so."""
+    same = [e for e in entries if e.id == id] or [e for e in entries if e.id.startswith(id)]
     if len(same) != 1:
         what = "no entry" if not same else f"{len(same)} entries"
         raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --limit 100`")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from instep.cli.context import emit, options
+from instep.cli.context import emit, options, say
 from instep.cli.help import examples
 from instep.errors import ProjectError, SetupError
 
@@ -62,13 +62,17 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Stop the engine once its running commands have ended."""
-    from instep.engine.client import ask
+    """Stop the engine once its running commands have ended.
 
-    found = ask(_project(), "stop")
+    One that does not answer is ended, and the commands that it runs with it.
+    """
+    from instep.engine.client import stop as stop_engine
+
+    found, is_killed = stop_engine(_project(), say)
     running = len(found["commands"]) if found else 0
     text = f"the engine ends with its last command; {running} run" if running else "the engine stops"
-    emit(_document(found), lambda out: out.write(text if found else _NONE))
+    ended = "the engine was ended: commands that it ran go on with what was begun when they are run again"
+    emit(_document(found), lambda out: out.write(text if found else ended if is_killed else _NONE))
 
 
 def _project() -> Path:

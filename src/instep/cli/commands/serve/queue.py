@@ -81,7 +81,8 @@ def list_jobs(
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
     with open_backend() as backend:
         query = ListQueue(connection, tuple(status or ()))  # type: ignore[arg-type]
-        found, totals = backend.items(query, limit), backend.beside(query)
+        listing = backend.listing(query, limit)
+    found, totals = listing.items, listing.beside
     workers = [asdict(w) for w in totals.workers]
     document = {"jobs": [asdict(j) for j in found], "counts": totals.counts, "workers": workers}
     emit(document, lambda out: _show_list(out, found, totals.counts, len(workers)))

@@ -1,0 +1,75 @@
+"""Answers about how connections stand: their loads, the decisions that wait, and the log of their source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.control.queries.connections import managed_page
+from instep.control.queries.context import QueryContext
+from instep.control.selection.reselected import decided
+from instep.operations.queries.connections import GetStatus, ListConnections, ListStatus
+from instep.operations.spec import QueryWork
+from instep.sync.status import LoadStatus, statuses
+
+_AT_ONCE = 100
+"""Connections whose status is read by the same statements."""
+
+
+@dataclass(frozen=True)
+class ConnectionStatus(LoadStatus):
+    """How a connection stands."""
+
+    waiting_changes: int = 0
+    """Changes that wait for a person."""
+    reselected: tuple[Mapping[str, Any], ...] = ()
+    """Columns that were chosen otherwise since the last load."""
+    partial: tuple[Mapping[str, Any], ...] = ()
+    """Columns that have no values in older rows, and the command that brings them."""
+    log: Mapping[str, Any] | None = None
+    """The state of the source's log; null over a server, which opens no source."""
+
+
+class StatusList(QueryWork):
+    """The status of connections by their names."""
+
+    place_types = (str,)
+
+    def items(
+        self, context: QueryContext, query: ListStatus, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[ConnectionStatus]:
+        """Return statuses by the connections' names."""
+        names = _names(context, after, limit)
+        parts = [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
+        return [one for part in parts for one in connection_statuses(context, part)]
+
+    def place(self, item: ConnectionStatus) -> Sequence[Any]:
+        """Return the connection's name."""
+        return (item.connection,)
+
+
+class StatusLookup(QueryWork):
+    """The status of one connection."""
+
+    def find(self, context: QueryContext, query: GetStatus) -> ConnectionStatus:
+        """Return the status."""
+        [found] = connection_statuses(context, [context.connection(query.connection)])
+        return found
+
+
+def _names(context: QueryContext, after: Sequence[Any] | None, limit: int) -> Sequence[str]:
+    """Return the connections of a page; at the project in the order of its file, ProjectError if it has none."""
+    if context.key is None:
+        return context.project.selected()[:limit]
+    return [one.name for one in managed_page(context, ListConnections(), after, limit)]
+
+
+def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[ConnectionStatus]:
+    """Return the status of each, by as many statements as for one."""
+    project = context.project.among(names)
+    chosen = decided(project, context.store, names)
+    loads = statuses(project, context.store, names, context.open_connection, context.tell)
+    return [
+        ConnectionStatus(**vars(one), **chosen[one.connection], log=context.log_status(one.connection)) for one in loads
+    ]
