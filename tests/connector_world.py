@@ -13,7 +13,7 @@ from instep.destinations.base import Destination
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.naming import Naming
 from instep.schema.selection.overrides import Switch
 from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
@@ -27,6 +27,7 @@ from instep.sync.run import RunScope, sync
 from postgres_server import Database
 from sync_world import PREFIX, World
 
+STREAM = TableSettings().model_copy(update={"mode": "stream"})
 PLAYER = """
 import datetime, decimal, io, json, os, time
 from fivetran_connector_sdk import Connector, FileUpload
@@ -120,7 +121,7 @@ class ConnectorWorld(World):
         naming = Naming(namespace="shop", prefix=PREFIX, reserved=reserved)
         return SyncContext(
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
-            naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings(mode="stream")),
+            naming=naming, settings=lambda t: self.settings.get(t.name, STREAM),
             store=self.store, spark=SparkSettings(), salt=b"salt", who="test",
         )  # fmt: skip
 

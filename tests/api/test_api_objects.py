@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from instep.bootstrap import open_server
 from instep.model import ObjectKind
 from instep.project import documents
-from instep.project.sections.table_layout import TableKeys
+from instep.project.sections.tables import TableKeys
 from instep.schema.selection.selection import Pattern
 from instep.server.resources import merged
 

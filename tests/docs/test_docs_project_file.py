@@ -12,7 +12,7 @@ import pytest
 from instep.model import Deletes
 from instep.project.load import load
 from instep.project.project import Project
-from instep.project.sections import channels, connector, models, policies, reach, telemetry
+from instep.project.sections import channels, connector, models, policies, reach, tables, telemetry
 from instep.project.sections.values import Section
 from instep.schema.policy.presets import PRESETS
 
@@ -38,7 +38,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Traces": telemetry.TracesSection,
     "Lineage": telemetry.LineageSection,
     "Connections": models.ConnectionSection,
-    "Connections: tables": models.TableSection,
+    "Connections: tables": tables.TableSettings,
     "Connections: log": models.LogSection,
     "Connections: backfill_limits": models.BackfillSection,
     "Connections: maintain": models.MaintainSection,
@@ -98,7 +98,7 @@ WORDS = [
     ("Policies", "on_invalid_value", get_args(policies.InvalidValue)),
     ("Policies: rules", "decide", get_args(policies.Action)),
     ("Connections: tables", "deletes", get_args(Deletes)),
-    ("Connections: tables", "mode", get_args(models.TableSection.model_fields["mode"].annotation)),
+    ("Connections: tables", "mode", get_args(tables.WrittenMode)),
     ("Connections: notify", "on", get_args(channels.Occasion)),
     ("Connections: notify", "severity", get_args(channels.Severity)),
     ("Channels: email", "tls", ("starttls", "tls", "none")),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.sources import Case
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.source import JdbcSource
 from jdbc_world import PGJDBC

@@ -20,7 +20,8 @@ import pytest
 
 from contract.sources import Case
 from instep.errors import ConnectError, InstepError, SetupError
-from instep.model import Check, TableSettings
+from instep.model import Check
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.config import JarFile, JdbcConfig

@@ -11,7 +11,7 @@ from binlog_world import BinlogWorld, grant
 from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from mariadb import MariaDatabase
 from postgres_server import Database

@@ -8,7 +8,8 @@ import pytest
 from project_types import Loads
 
 from instep.errors import ProjectError
-from instep.project.project import Settings, TableOptions
+from instep.project.project import Settings
+from instep.project.sections.tables import TableSettings
 from instep.project.text.references import Environment, Reference, read_env_file
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.postgres.connect import PostgresConfig
@@ -279,10 +280,12 @@ def test_no_connections(loads: Loads) -> None:
 
 def test_table_options(loads: Loads) -> None:
     project = loads(PROJECT, {})
-    assert project.table("c", ("public", "orders")) == TableOptions("upsert", "updated_at", 300, "hard", ("id",))
-    assert project.table("c", ("public", "log_a")) == TableOptions("append", deletes="hard")
-    assert project.table("c", ("public", "items")) == TableOptions("full_refresh", deletes="hard")
-    assert project.table("c", ("billing", "items")) == TableOptions()
+    assert project.table("c", ("public", "orders")) == TableSettings(
+        mode="upsert", cursor="updated_at", lookback=300, deletes="hard", key=("id",)
+    )
+    assert project.table("c", ("public", "log_a")) == TableSettings(mode="append", deletes="hard")
+    assert project.table("c", ("public", "items")) == TableSettings(mode="full_refresh", deletes="hard")
+    assert project.table("c", ("billing", "items")) == TableSettings()
 
 
 def test_the_hash_moves_with_what_the_file_says_and_not_with_secrets(loads: Loads) -> None:

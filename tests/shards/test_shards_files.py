@@ -25,7 +25,7 @@ from instep.destinations.iceberg.write import merge as merge_
 from instep.destinations.iceberg.write import upsert
 from instep.destinations.sharded import Sharded, sharded
 from instep.errors import DestinationError, InstepError
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.changes.describe import ColumnWidened
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step

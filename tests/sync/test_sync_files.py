@@ -15,7 +15,7 @@ import pytest
 from contract.sources import Case
 from files_world import new_store, write, write_parquet
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.base import Source
 from instep.sources.files.config import FileOptions, FilesConfig
 from instep.sources.files.source import FilesSource

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from sync_world import MakeWorld, World, counts, cursor
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, state varchar(20), at int NOT NULL)"

@@ -9,7 +9,7 @@ import pytest
 from into_world import world_into
 
 from instep.crash import Crashed
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from sync_world import MakeWorld, World, cursor, preset

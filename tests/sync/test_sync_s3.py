@@ -12,7 +12,7 @@ from contract.sources import Case
 from files_world import new_store
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.sync.quarantine.replay import replay, total

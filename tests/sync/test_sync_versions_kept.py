@@ -10,7 +10,7 @@ from versions_seen import versions
 
 from contract.destinations import DESTINATIONS
 from instep.crash import VARIABLE
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.operations import set_key

@@ -6,19 +6,19 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
 from instep.errors import ProjectError
-from instep.model import Deletes
 from instep.project.sections.detector import Detector, Layer, detector
 from instep.project.sections.folders import Shelves
 from instep.project.sections.foreign_settings import CHOOSERS, DAY
-from instep.project.sections.models import ConnectionSection, Detect, ProjectFile, TableSection
+from instep.project.sections.models import ConnectionSection, Detect, ProjectFile
 from instep.project.sections.policies import PolicySection, to_policy
+from instep.project.sections.tables import TableSettings
 from instep.project.sections.values import Section
 from instep.project.text.problems import near
 from instep.project.text.references import Environment, Reference
@@ -61,27 +61,6 @@ class Settings(dict[str, Any]):
         return f"Settings({self.type}: {', '.join(self)})"
 
     __str__ = __repr__
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How one table is loaded. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
-
-    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
-    cursor: str = ""
-    lookback: float = 0
-    deletes: Deletes = "soft"
-    key: tuple[str, ...] = ()
-    on_invalid_value: Literal["quarantine", "null", "fail"] | None = None
-    keep_old_names: float | None = None
-    filter: str | None = None
-    name: str = ""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    history: bool = False
-    properties: Mapping[str, Any] = field(default_factory=dict)
-    sort: tuple[str, ...] = ()
-    partition: tuple[str, ...] = ()
-    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,17 +247,16 @@ class Project:
             exclude_columns=(*found.exclude_columns, *patterns(options.excluded_columns())),
         )
 
-    def table(self, connection: str, ref: tuple[str, str]) -> TableOptions:
-        """Return the options of (schema, name). Of several patterns that match, the first that sets a key decides
+    def table(self, connection: str, ref: tuple[str, str]) -> TableSettings:
+        """Return the settings of (schema, name). Of several patterns that match, the first that sets a key decides
         it."""
         path = ".".join(filter(None, ref))
-        found: dict[str, Any] = {}
         said = self.connection(connection)
-        for pattern in said.table_keys.fitting(path):
+        found: dict[str, Any] = {"mode": said.mode}
+        for pattern in reversed(said.table_keys.fitting(path)):
             section = said.tables[pattern]
-            given = section.model_fields_set & TableOptions.__dataclass_fields__.keys()
-            found = {field: getattr(section, field) for field in given} | found
-        return TableOptions(**{"mode": said.mode, **found})
+            found |= {field: getattr(section, field) for field in section.model_fields_set}
+        return TableSettings.model_construct(**found)
 
     def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
         """Return the tables that the connection names one by one, with the columns that it gives other names."""
@@ -385,6 +363,3 @@ def _written(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_written(item) for item in value]
     return value.text if isinstance(value, Reference) else value
-
-
-__all__ = ["Project", "Settings", "TableOptions", "TableSection"]

@@ -35,7 +35,18 @@ from instep.project.allowed.values import (
     subprotocol,
     warehouse,
 )
-from instep.project.sections import channels, connector, detector, file_options, jdbc, limits, models, policies, reach
+from instep.project.sections import (
+    channels,
+    connector,
+    detector,
+    file_options,
+    jdbc,
+    limits,
+    models,
+    policies,
+    reach,
+    tables,
+)
 from instep.project.sections.folders import Shelves
 from instep.project.sections.values import Section
 from instep.project.text.tree import Path
@@ -178,7 +189,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
                        "log backfill_limits maintain"),
         "salt": SECRET,
     },
-    models.TableSection: {
+    tables.TableSettings: {
         **_each(SETTING, "mode lookback deletes keep_old_names history types enabled"),
         **_each(NAMES, "cursor key name columns sort partition"), "filter": SQL,
         "properties": KeyReach("labels, and properties of Iceberg tables by an allow-list: no code, no place", labels),

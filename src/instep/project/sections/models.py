@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from instep.model import Deletes
 from instep.project.sections.channels import Channel, Egress, Notify, Route, ServerUrl
 from instep.project.sections.connector import ConnectorServer
 from instep.project.sections.detector import AppOptions, TableOptions
@@ -19,10 +18,10 @@ from instep.project.sections.folders import SHELVES
 from instep.project.sections.foreign_settings import Backfilled, Handling, Propagation
 from instep.project.sections.jdbc import JdbcServer
 from instep.project.sections.limits import BackfillSection, MaintainSection
-from instep.project.sections.policies import OverrideSection, PolicySection
+from instep.project.sections.policies import PolicySection
 from instep.project.sections.reach import ServerSection, Tls, former
 from instep.project.sections.schedule import schedule, time_zone
-from instep.project.sections.table_layout import PartitionTerms, SortTerms, TableKeys, TableProperties
+from instep.project.sections.tables import TableKeys, TableSettings
 from instep.project.sections.telemetry import LineageSection, RetentionSection, TracesSection
 from instep.project.sections.values import (
     SECRET_NAME,
@@ -305,26 +304,6 @@ Destination = Annotated[
 ]
 
 
-class TableSection(OverrideSection):
-    """How the tables that a pattern names are loaded; also policy settings of their own."""
-
-    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
-    cursor: str = ""
-    lookback: Seconds = 0
-    deletes: Deletes = "soft"
-    key: Words = ()
-    keep_old_names: Seconds | None = None
-    filter: str | None = None
-    name: str = ""
-    columns: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
-    properties: TableProperties = Field(default_factory=dict)
-    sort: SortTerms = ()
-    partition: PartitionTerms = ()
-    history: bool = False
-    types: ColumnTypes = Field(default_factory=dict)
-    enabled: bool = True
-
-
 class Include(Section):
     tables: Patterns = ()
 
@@ -414,7 +393,7 @@ class ConnectionSection(Section):
     salt: Secret = ""
     protect: Protection = ProtectSection(mode="off")
     types: ColumnTypes = Field(default_factory=dict)
-    tables: dict[TablePattern, TableSection] = Field(default_factory=dict)
+    tables: dict[TablePattern, TableSettings] = Field(default_factory=dict)
     detect: Detect = Detect()
     schedule: Schedule = Schedule()
     notify: tuple[Notify, ...] = ()
