@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def test_postgres(database: Database, tmp_path: Path) -> None:
 def test_mariadb(mariadb: MariaDatabase, tmp_path: Path) -> None:
     grant(mariadb)
     world = BinlogWorld.of(mariadb, tmp_path, into(tmp_path))
-    world.settings = {"t": replace(LOG)}
+    world.settings = {"t": LOG}
     check(world)
     world.close()
 
