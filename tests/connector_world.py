@@ -13,10 +13,11 @@ from instep.destinations.base import Destination
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.project.sections.connector import ConnectorLimits
 from instep.project.sections.tables import TableSettings
 from instep.schema.planning.naming import Naming
 from instep.schema.selection.overrides import Switch
-from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
+from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
@@ -113,8 +114,11 @@ class ConnectorWorld(World):
         place.mkdir(exist_ok=True)
         (place / "connector.py").write_text(self.code)
         (self.folder / "script.json").write_text(json.dumps({"schema": self.declared, "steps": self.steps}))
-        config = ConnectorConfig(
-            str(place), {"script": str(self.folder / "script.json")}, name="shop", limits=ConnectorLimits(seconds=600)
+        config = ConnectorConfig.resolved(
+            path=str(place),
+            configuration={"script": str(self.folder / "script.json")},
+            name="shop",
+            limits=ConnectorLimits(time=600),
         )
         source = ConnectorSource(config, str(self.folder / "spool"), self.store.connectors.of("shop"))
         reserved = self.destination.capabilities.reserved

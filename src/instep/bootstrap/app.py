@@ -214,21 +214,18 @@ class App:
         """Send this process's spans to the project's collector from now on, if it names one."""
         if self._traces is None and self.project.model.traces.url:
             from instep.egress.guard import EgressGuard
-            from instep.monitoring.traces import TraceSettings, trace_to
+            from instep.monitoring.traces import trace_to
 
-            self._traces = trace_to(
-                EgressGuard(self.project.model.egress.allow), TraceSettings(**self.project.traces())
-            )
+            self._traces = trace_to(EgressGuard(self.project.model.egress.allow), self.project.traces())
 
     def lineage(self) -> Lineage | None:
         """Return the sender of runs as OpenLineage events, if the project names a receiver."""
         if not self.project.model.lineage.on:
             return None
         from instep.egress.guard import EgressGuard
-        from instep.monitoring.lineage import Lineage, LineageSettings
+        from instep.monitoring.lineage import Lineage
 
-        settings = LineageSettings(**self.project.lineage())
-        return Lineage(self.store, self.project, settings, EgressGuard(self.project.model.egress.allow))
+        return Lineage(self.store, self.project, self.project.lineage(), EgressGuard(self.project.model.egress.allow))
 
     def sender(self) -> Sender:
         """Return the sender of the notifications that are due."""
@@ -413,12 +410,14 @@ class App:
     def _session(self, destination: Destination | None, source: str) -> SparkSession:
         """Return a session that the source's driver can run in: the caller's, or one that runs, as it is, or a new
         one."""
+        from instep.sources.jdbc.config import jar_file
         from instep.spark.resident import attach
         from instep.spark.session import end, start
 
         if self._given is not None:
             return self._given.session(self._spark(destination))  # a JDBC source brings its driver to it
-        drivers = tuple(jar.file() for jar in kinds.jars(self.project.source(source).get("jars", ())))
+        section = self.project.source(source)
+        drivers = tuple(map(jar_file, section.jars)) if section.type == "jdbc" else ()
         settings = replace(self._spark(destination), drivers=drivers)
         if (attached := attach(settings)) is not None:
             return attached

@@ -8,17 +8,20 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from instep.errors import ProjectError
+from instep.project.sections.channels import Channel
 from instep.project.sections.detector import Detector, Layer, detector
 from instep.project.sections.folders import Shelves
 from instep.project.sections.foreign_settings import CHOOSERS, DAY
 from instep.project.sections.models import ConnectionSection, Detect, ProjectFile
 from instep.project.sections.policies import PolicySection, to_policy
+from instep.project.sections.sources import Source
 from instep.project.sections.tables import TableSettings
+from instep.project.sections.telemetry import LineageSection, TracesSection
 from instep.project.sections.values import Section
 from instep.project.text.problems import near
 from instep.project.text.references import Environment, Reference
@@ -48,6 +51,7 @@ def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, P
 
 
 _CATALOG_FILE = "sqlite:///"
+SectionT = TypeVar("SectionT", bound=Section)
 
 
 class Settings(dict[str, Any]):
@@ -167,11 +171,12 @@ class Project:
         """master, remote, driver_memory, conf."""
         return self._settings(self.model.spark, ("spark",))
 
-    def source(self, name: str) -> Settings:
-        """Return the keyword arguments of the source's configuration, secrets included."""
+    def source(self, name: str) -> Source:
+        """Return the source's section, secrets included."""
         if name not in self.model.sources:
             raise self._unknown("source", name, self.model.sources)
-        return self._settings(self.model.sources[name], ("sources", name))
+        found = self._opened(self.model.sources[name], ("sources", name))
+        return found.whole() if found.type == "connector" else found
 
     def destination(self, name: str) -> Settings:
         """Return the keyword arguments of the destination's configuration, secrets included."""
@@ -184,19 +189,23 @@ class Project:
             found["properties"] = {**found["properties"], "uri": f"{_CATALOG_FILE}{file}"}
         return found
 
-    def channel(self, name: str) -> Settings:
-        """Return the keyword arguments of the channel's configuration, secrets included."""
+    def may_follow_links(self, source: str) -> bool:
+        """Return whether links in a folder of files may lead out of it."""
+        return True
+
+    def channel(self, name: str) -> Channel:
+        """Return the channel's section, secrets included."""
         if name not in self.model.channels:
             raise self._unknown("channel", name, self.model.channels)
-        return self._settings(self.model.channels[name], ("channels", name))
+        return self._opened(self.model.channels[name], ("channels", name))
 
-    def traces(self) -> Settings:
+    def traces(self) -> TracesSection:
         """Return where spans go, secrets included."""
-        return self._settings(self.model.traces, ("traces",))
+        return self._opened(self.model.traces, ("traces",))
 
-    def lineage(self) -> Settings:
+    def lineage(self) -> LineageSection:
         """Return where OpenLineage events go, secrets included."""
-        return self._settings(self.model.lineage, ("lineage",))
+        return self._opened(self.model.lineage, ("lineage",))
 
     def salt(self, connection: str) -> bytes:
         """Return the secret for hashed columns, empty if none are hashed."""
@@ -312,13 +321,17 @@ class Project:
         return Shelves.of(self.root, self.model.shelves, self.store_url())
 
     def _settings(self, section: Section, path: TreePath) -> Settings:
-        return Settings(getattr(section, "type", ""), self._placed(self._plain(section, path)).arguments())
+        return Settings(getattr(section, "type", ""), self._opened(section, path).arguments())
 
-    def _plain(self, section: Section, path: TreePath) -> Section:
+    def _opened(self, section: SectionT, path: TreePath) -> SectionT:
+        """Return the section with every reference resolved, and paths that begin at the project's folder."""
+        return self._placed(self._plain(section, path))
+
+    def _plain(self, section: SectionT, path: TreePath) -> SectionT:
         """Return the section with every reference resolved; ProjectError where a value does not fit its place."""
         values = {name: self._resolved(getattr(section, name), (*path, name)) for name in type(section).model_fields}
         try:
-            return type(section).model_validate(values, context={"resolved": True})
+            return type(section).resolved(**values)
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
             said = "\n".join(
@@ -330,7 +343,7 @@ class Project:
     def _order(self, path: TreePath) -> tuple[int, str]:
         return self.tree.line(path), str(path)
 
-    def _placed(self, section: Section) -> Section:
+    def _placed(self, section: SectionT) -> SectionT:
         """With paths that begin at the project's folder, in sections within it, too."""
         inner = {name: getattr(section, name) for name in type(section).model_fields}
         placed: dict[str, Any] = {k: self._placed(v) for k, v in inner.items() if isinstance(v, Section)}
