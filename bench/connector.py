@@ -58,7 +58,7 @@ def main() -> None:
             folder.mkdir()
             folder.joinpath("connector.py").write_text(CONNECTOR, encoding="utf-8")
         given = {"rows": said.rows, "declared": "no" if said.inferred else "yes"}
-        measure(ConnectorConfig(str(folder), given), str(Path(scratch, "spool")))
+        measure(ConnectorConfig.resolved(path=str(folder), configuration=given), str(Path(scratch, "spool")))
 
 
 def measure(config: ConnectorConfig, spool: str) -> None:

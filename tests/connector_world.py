@@ -13,10 +13,11 @@ from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.model import TableSettings
+from instep.project.sections.connector import ConnectorLimits
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.naming import Naming
 from instep.schema.selection.overrides import Switch
-from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
+from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
@@ -27,6 +28,7 @@ from instep.sync.run import RunScope, sync
 from postgres_server import Database
 from sync_world import PREFIX, World
 
+STREAM = TableSettings().model_copy(update={"mode": "stream"})
 PLAYER = """
 import datetime, decimal, io, json, os, time
 from fivetran_connector_sdk import Connector, FileUpload
@@ -112,15 +114,18 @@ class ConnectorWorld(World):
         place.mkdir(exist_ok=True)
         (place / "connector.py").write_text(self.code)
         (self.folder / "script.json").write_text(json.dumps({"schema": self.declared, "steps": self.steps}))
-        config = ConnectorConfig(
-            str(place), {"script": str(self.folder / "script.json")}, name="shop", limits=ConnectorLimits(seconds=600)
+        config = ConnectorConfig.resolved(
+            path=str(place),
+            configuration={"script": str(self.folder / "script.json")},
+            name="shop",
+            limits=ConnectorLimits(time=600),
         )
         source = ConnectorSource(config, str(self.folder / "spool"), self.store.connectors.of("shop"))
         reserved = self.destination.capabilities.reserved
         naming = Naming(namespace="shop", prefix=PREFIX, reserved=reserved)
         return SyncContext(
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
-            naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings(mode="stream")),
+            naming=naming, settings=lambda t: self.settings.get(t.name, STREAM),
             store=self.store, spark=SparkSettings(), salt=b"salt", who="test",
         )  # fmt: skip
 

@@ -109,7 +109,7 @@ class FilesDatabase:
             name: {"types": {c.name: str(c.type) for c in t.table.columns}, "key": t.table.key}
             for name, t in self.memory.tables.items()
         }
-        return FilesConfig(str(self.folder), by_table=declared, **options)
+        return FilesConfig.resolved(path=str(self.folder), options=declared, **options)
 
     @staticmethod
     def quoted(name: str) -> str:

@@ -7,9 +7,9 @@ import os
 from functools import cache
 from typing import Any
 
-from instep.sources.jdbc.config import JarFile
+from instep.project.sections.jdbc import JdbcJar
 
-PGJDBC = JarFile(
+PGJDBC = JdbcJar(
     maven="org.postgresql:postgresql:42.7.12",
     sha256="31fbf6f06b2217fb51d5100cee51b22625cc81640da0679b47914e54c1e6377c",
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from contract.sources import Case
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.model import Deletes, Review, TableSettings
+from instep.model import Deletes, Review
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.limits import BackfillLimits
 from instep.schema.planning.naming import Naming, destination_ref
@@ -39,6 +40,7 @@ class World:
     policy: Policy = field(default_factory=Policy)
     selection: Selection = field(default_factory=Selection)
     settings: dict[str, TableSettings] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
     restricted: bool = False
     include: tuple[str, ...] = ()
     limits: BackfillLimits = field(default_factory=BackfillLimits)
@@ -61,6 +63,7 @@ class World:
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
             naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings()), store=self.store,
             spark=SparkSettings(), salt=self.salt, who="test", backfill_limits=self.limits,
+            types=self.types,
         )  # fmt: skip
 
     def run(self, *statements: str) -> None:

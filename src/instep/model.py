@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from instep.operations.kinds import JobStatus, MemberStatus, ObjectKind, ReviewStatus, RolloutStatus, RunKind, RunStatus
-
-if TYPE_CHECKING:
-    from instep.schema.catalog.types import DataType
 
 KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""
@@ -30,34 +27,6 @@ class Check:
     detail: str = ""
     hint: str = ""
     needed: bool = True
-
-
-@dataclass(frozen=True)
-class TableSettings:
-    """How one table is synced. `lookback`: seconds for a time cursor, units for a number. `key`: column names
-    to use where the source has no primary key. `mode` auto: see sync/table_mode.py. `start`: where the first read by a
-    cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
-    what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
-    nothing is said, "" for all. `properties`, `sort` and `partition` are those of the destination's table: names and
-    values, columns, terms (see schema/catalog/partition.py). `history`: every version of a row is kept. mode stream:
-    the source sends operations, which cannot be read again. `types`: chosen types by column name or source type;
-    `source_types`: those of the whole connection, by source type."""
-
-    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc", "stream"] = "auto"
-    cursor: str | None = None
-    lookback: float = 0.0
-    deletes: Deletes = "soft"
-    key: tuple[str, ...] = ()
-    on_invalid_value: Literal["quarantine", "null", "fail"] = "quarantine"
-    start: str = ""
-    keep_old_names: float = 0.0
-    filter: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
-    sort: tuple[str, ...] = ()
-    partition: tuple[str, ...] = ()
-    history: bool = False
-    types: Mapping[str, DataType] = field(default_factory=dict, hash=False)
-    source_types: Mapping[str, DataType] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

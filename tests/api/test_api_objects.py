@@ -15,7 +15,7 @@ from instep.bootstrap import open_server
 from instep.control.resources.resources import merged
 from instep.operations.kinds import ObjectKind
 from instep.project import documents
-from instep.project.sections.table_layout import TableKeys
+from instep.project.sections.tables import TableKeys
 from instep.schema.selection.selection import Pattern
 
 PASSWORD = "canary-7c41d9"

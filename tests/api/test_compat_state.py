@@ -117,7 +117,7 @@ def test_a_connector_that_is_not_on_the_shelf_is_refused(tmp_path: Path, path: s
         refused = api.ask("PATCH", f"/connections/{made['id']}", {"config": {"path": path}}, 400)
         assert "must be a folder below connectors/" in refused["message"]
         (source,) = api.store.objects.names("source")
-        assert api.app.objects.project.source(source)["path"] == str(tmp_path / "connectors" / "crm")
+        assert api.app.objects.project.source(source).path == str(tmp_path / "connectors" / "crm")
 
 
 def test_operations_that_wait_go_with_a_connection_of_the_server(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from changes.scenarios import Scenario
 from contract.sources import SOURCES
 from instep.errors import InstepError
-from instep.model import Review, TableSettings
+from instep.model import Review
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.policy.presets import effect_of
 from sync_world import PREFIX, World, preset

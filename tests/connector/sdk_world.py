@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.errors import InstepError
+from instep.project.sections.connector import ConnectorLimits
 from instep.sources.connector.child import ChildEnd
-from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
+from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.segment import LogLine, OperationCounts, Segment, SegmentTable, read_manifest
 from instep.sources.connector.spool import Segments
 
@@ -86,10 +87,8 @@ class World:
 
     def config(self, code: str | Path, **settings: Any) -> ConnectorConfig:
         path = code if isinstance(code, Path) else written(self.folder / "source", code)
-        limits = ConnectorLimits(
-            **{k: settings.pop(k) for k in list(settings) if k in ConnectorLimits.__dataclass_fields__}
-        )
-        return ConnectorConfig(str(path), environments=str(self.environments), limits=limits, **settings)
+        limits = ConnectorLimits(**{k: settings.pop(k) for k in list(settings) if k in ConnectorLimits.model_fields})
+        return ConnectorConfig.resolved(path=str(path), environments=str(self.environments), limits=limits, **settings)
 
     def sync(self, code: str | Path, state: Mapping[str, Any] | None = None, **settings: Any) -> Sync:
         """Runs it to its end; every segment is acknowledged once its manifest was read back."""

@@ -249,9 +249,7 @@ def test_what_is_wrong_with_its_environment_is_told(afar: Afar) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("limits", "why"), [({"silence": 1.0}, "sent nothing for 1 s"), ({"seconds": 1.0}, "more than")]
-)
+@pytest.mark.parametrize(("limits", "why"), [({"silence": 1.0}, "sent nothing for 1 s"), ({"time": 1.0}, "more than")])
 def test_limits_hold_in_the_task(afar: Afar, tmp_path: Path, limits: dict[str, float], why: str) -> None:
     told = afar.sync(WAITS, configuration=configuration(tmp_path), **limits)
     assert isinstance(told.error, ReadError)

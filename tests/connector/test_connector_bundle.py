@@ -34,7 +34,7 @@ def made(folder: Path) -> ConnectorConfig:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return ConnectorConfig(str(written(folder, "def update(configuration, state): pass")))
+    return ConnectorConfig.resolved(path=str(written(folder, "def update(configuration, state): pass")))
 
 
 def names(folder: Path) -> set[str]:
@@ -69,7 +69,7 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
 
 def test_what_cannot_travel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProjectError, match=r"has no connector\.py"):
-        pack(ConnectorConfig(str(tmp_path)))
+        pack(ConnectorConfig.resolved(path=str(tmp_path)))
     config = made(tmp_path / "source")
     monkeypatch.setattr(bundle, "MOST", 100)
     with pytest.raises(ProjectError, match="keep data and environments out"):

@@ -25,7 +25,7 @@ def update(configuration, state):
     op.checkpoint({'n': 1})
     op.upsert('t', {'n': 2})
 """
-SMALL = {"memory": 200 * MIB}
+SMALL = {"memory": "200MB"}
 PROGRAMS = """import subprocess, sys, time
     words = [sys.executable, "-c", "x = bytearray(120 << 20); input()"]
     programs = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(3)]
@@ -61,7 +61,7 @@ ENDS = [
     ("memory bit by bit", "x = []\n    while True: x.append(bytearray(1 << 20))", SMALL, "memory that it may"),
     ("memory at once", "x = bytearray(1 << 30)", SMALL, r"memory that it may use \(200 MiB\)"),
     ("memory in programs", PROGRAMS, SMALL, "used more than 200 MiB"),
-    ("fills the disk", DISK, {"file_bytes": 5 * MIB}, "OSError.*File too large"),
+    ("fills the disk", DISK, {"file": "5MB"}, "OSError.*File too large"),
     ("writes into our pipe", PIPE, {}, "sent something that is no operation"),
     ("operates from a fork", FORK, {}, "KeyError: 'parent'"),
 ]
@@ -69,8 +69,8 @@ ENDS = [
 
 LONG = [
     ("hangs", "import time; time.sleep(600)", {"silence": 5.0}, "sent nothing for 5 s and was stopped"),
-    ("never ends", "import time\n    while True: log.info('x'); time.sleep(0.05)", {"seconds": 8.0}, "more than 8 s"),
-    ("sends for ever", "while True: op.upsert('t', {'n': 3})", {"seconds": 8.0}, "more than 8 s"),
+    ("never ends", "import time\n    while True: log.info('x'); time.sleep(0.05)", {"time": 8.0}, "more than 8 s"),
+    ("sends for ever", "while True: op.upsert('t', {'n': 3})", {"time": 8.0}, "more than 8 s"),
     ("closes everything", "import os, time; os.closerange(0, 100); time.sleep(600)", {}, "closed its way to us"),
 ]
 ALL = [
@@ -119,7 +119,7 @@ def running(world: World) -> list[list[str]]:
 @pytest.mark.slow
 def test_time_does_not_run_while_the_connector_waits_for_us(world: World) -> None:
     code = "def update(configuration, state):\n    op.checkpoint({'n': 1})\n    op.upsert('t', {'n': 2})"
-    segments = Segments(world.config(code, seconds=15.0, silence=15.0), str(world.folder / "spool"), {}, print, print)
+    segments = Segments(world.config(code, time=15.0, silence=15.0), str(world.folder / "spool"), {}, print, print)
     with closing(segments):
         first = segments.next()
         assert first is not None
@@ -145,7 +145,7 @@ def test_memory_that_forks_share_counts_once(world: World) -> None:
             forks = [os.fork() or (time.sleep(3), os._exit(0)) for _ in range(4)]
             time.sleep(1)
             op.upsert("t", {"n": len(forks)})
-    """, memory=200 * MIB)  # fmt: skip
+    """, memory="200MB")  # fmt: skip
     assert sync.error is None
     assert sync.records("t") == [{"n": 4}]
 
@@ -170,7 +170,7 @@ def test_whoever_started_it_is_killed(world: World) -> None:
 import os, signal
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.spool import Segments
-config = ConnectorConfig({config.path!r}, environments={config.environments!r})
+config = ConnectorConfig.resolved(path={config.path!r}, environments={config.environments!r})
 segments = Segments(config, {str(world.folder / "spool")!r}, {{}}, print, print)
 segments.acknowledge(segments.next())
 os.kill(os.getpid(), signal.SIGKILL)

@@ -167,7 +167,7 @@ NO_SIZES = ["", "1", "MB", "-1MB", "1.5GB", "1TB", "1 B", "1  MB", " 1MB", "1MB 
 
 @pytest.mark.parametrize(("text", "bytes"), SIZES)
 def test_sizes(text: str, bytes: int) -> None:
-    assert ConnectorLimits.model_validate({"memory": text}).arguments()["memory"] == size(text) == bytes
+    assert ConnectorLimits.model_validate({"memory": text}).memory_bytes == size(text) == bytes
 
 
 @pytest.mark.parametrize("text", NO_SIZES)
@@ -176,20 +176,19 @@ def test_what_is_no_size(text: str) -> None:
         ConnectorLimits.model_validate({"memory": text})
 
 
-def arguments(tmp_path: Path, text: str | bytes | None = None, **given: Any) -> dict[str, Any]:
+def whole(tmp_path: Path, text: str | bytes | None = None, **given: Any) -> ConnectorServer:
     file = tmp_path / "configuration.json"
     if text is not None:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
         given["configuration_file"] = str(file)
     said = {"path": str(tmp_path), "configuration": given.pop("configuration", {}), **given}
-    return ConnectorServer.model_validate(said).arguments()
+    return ConnectorServer.model_validate(said).whole()
 
 
 def test_a_connector_is_given_texts(tmp_path: Path) -> None:
-    found = arguments(tmp_path, '{"a": "1", "b": "file"}', configuration={"b": True, "c": 7, "d": 0.5, "e": "text"})
-    assert found["configuration"] == {"a": "1", "b": "true", "c": "7", "d": "0.5", "e": "text"}
-    assert "configuration_file" not in found
-    assert found["limits"] == ConnectorLimits().arguments()
+    found = whole(tmp_path, '{"a": "1", "b": "file"}', configuration={"b": True, "c": 7, "d": 0.5, "e": "text"})
+    assert found.configuration == {"a": "1", "b": "true", "c": "7", "d": "0.5", "e": "text"}
+    assert (found.configuration_file, found.limits) == ("", ConnectorLimits())
 
 
 FILES = [
@@ -201,16 +200,16 @@ FILES = [
 @pytest.mark.parametrize(("text", "why"), [c[1:] for c in FILES], ids=[c[0] for c in FILES])
 def test_a_configuration_file_that_is_none(tmp_path: Path, text: str | bytes, why: str) -> None:
     with pytest.raises(ProjectError, match=why):
-        arguments(tmp_path, text)
+        whole(tmp_path, text)
     with pytest.raises(ProjectError, match="cannot be read"):
-        arguments(tmp_path, configuration_file=str(tmp_path / "nowhere.json"))
+        whole(tmp_path, configuration_file=str(tmp_path / "nowhere.json"))
 
 
 @pytest.mark.parametrize("where", ["configuration", "environment"])
 def test_a_secret_in_clear_is_refused_and_not_repeated(tmp_path: Path, where: str) -> None:
     with pytest.raises(ValidationError) as refused:
-        arguments(tmp_path, **{where: {"api_password": "hunter2"}})
+        whole(tmp_path, **{where: {"api_password": "hunter2"}})
     assert "hunter2" not in str(refused.value.errors(include_input=False, include_context=False))
     resolved = {"path": str(tmp_path), where: {"api_password": "hunter2"}}
-    found = ConnectorServer.model_validate(resolved, context={"resolved": True}).arguments()
-    assert found[where] == {"api_password": "hunter2"}
+    found = ConnectorServer.resolved(**resolved)
+    assert getattr(found, where) == {"api_password": "hunter2"}

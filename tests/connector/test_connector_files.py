@@ -70,7 +70,7 @@ def test_a_large_file_is_never_in_memory_as_a_whole(world: World) -> None:
         "def update(configuration, state):\n"
         "    op.upsert('doc', {'id': 1}, file=FileUpload('a', Generated(300 * 2**20, 2**20)))\n"
     )
-    sync = world.sync(code, memory=200 * MIB)
+    sync = world.sync(code, memory="200MB")
     assert sync.error is None
     assert sync.ended is not None
     assert sync.ended.peak < 200 * MIB
@@ -82,12 +82,12 @@ def test_a_file_of_more_than_the_limit_ends_the_sync(world: World) -> None:
         "def update(configuration, state):\n"
         "    op.upsert('doc', {'id': 1}, file=FileUpload('b/a', Generated(4 * 2**20 + 1, 2**20)))\n"
     )
-    sync = world.sync(code, file_bytes=4 * MIB)
+    sync = world.sync(code, file="4MB")
     assert isinstance(sync.error, ReadError)
     assert "its file b/a has more than 4,194,304 bytes" in str(sync.error)
     assert sync.segments == []
     assert list((world.folder / "spool").iterdir()) == []
-    assert world.sync(code, file_bytes=4 * MIB + 1).error is None
+    assert world.sync(code, file="4097KB").error is None
 
 
 def test_files_of_several_threads_are_with_their_rows(world: World) -> None:

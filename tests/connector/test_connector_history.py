@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, moved, upserts
-from instep.model import TableSettings
+from connector_world import CHECKPOINT, STREAM, ConnectorWorld, MakeConnector, Step, moved, upserts
 from instep.sync.operations import set_key
 
-HISTORY = TableSettings(mode="stream", history=True)
+HISTORY = STREAM.model_copy(update={"history": True})
 KEY = [{"table": "t", "primary_key": ["id"]}]
 BEFORE = [*upserts("t", {"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "other"})]
 INTO = ["duckdb", "iceberg", "postgres"]

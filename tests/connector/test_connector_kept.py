@@ -49,7 +49,7 @@ def put(objects: Resources, **said: Any) -> None:
 )
 def test_a_connector_on_the_shelf_is_taken(objects: Resources, said: dict[str, Any]) -> None:
     put(objects, **said)
-    assert objects.project.source("api")["path"].startswith(str(objects.project.root))
+    assert objects.project.source("api").path.startswith(str(objects.project.root))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_folder_that_has_moved_since_is_not_opened(objects: Resources) -> None
 
 
 def test_the_file_says_what_it_likes(objects: Resources) -> None:
-    assert objects.project.source("own")["path"] == str(objects.project.root.parent / "elsewhere")
+    assert objects.project.source("own").path == str(objects.project.root.parent / "elsewhere")
 
 
 def test_an_imported_file_is_not_the_file(objects: Resources, tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ def test_digest_is_of_everything_said(segment: Segment) -> None:
 
 def test_a_state_is_not_shown(segment: Segment) -> None:
     assert "cursor" not in repr(segment)
-    assert "hunter2" not in repr(ConnectorConfig("x", {"password": "hunter2"}, environment={"TOKEN": "hunter2"}))
+    assert "hunter2" not in repr(
+        ConnectorConfig.resolved(path="x", configuration={"password": "hunter2"}, environment={"TOKEN": "hunter2"})
+    )
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "changed", "other version"])
@@ -84,4 +86,4 @@ def test_a_manifest_that_is_not_whole_is_refused(segment: Segment, damage: str) 
     [((), "orders", False), (("orders",), "orders", True), (("sales.*",), "sales.orders", True), (("x",), "y", False)],
 )
 def test_tables_that_keep_invalid_values(patterns: tuple[str, ...], table: str, lenient: bool) -> None:
-    assert ConnectorConfig("x", keep_invalid_values=patterns).is_lenient(table) is lenient
+    assert ConnectorConfig.resolved(path="x", keep_invalid_values=patterns).is_lenient(table) is lenient

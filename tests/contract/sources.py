@@ -87,8 +87,9 @@ def _sqlite(request: pytest.FixtureRequest, kind: str, journal: str) -> Iterator
     import sqlite3
     from contextlib import closing
 
+    from instep.project.sections.sources import SqliteSourceSection
     from instep.sources.sqlite.catalog import quoted
-    from instep.sources.sqlite.source import SqliteConfig, SqliteSource
+    from instep.sources.sqlite.source import SqliteSource
 
     path = str(request.getfixturevalue("tmp_path") / "odd #name? %41.db")
 
@@ -97,7 +98,7 @@ def _sqlite(request: pytest.FixtureRequest, kind: str, journal: str) -> Iterator
             connection.execute(sql)
 
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
-        return SqliteSource(SqliteConfig(path, include, exclude))
+        return SqliteSource(SqliteSourceSection.resolved(type="sqlite", path=path, include=include, exclude=exclude))
 
     execute(f"PRAGMA journal_mode = {journal}")
     execute("PRAGMA user_version = 1")
@@ -149,8 +150,8 @@ def jdbc_postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
 
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
         login = database.reader if restricted else own
-        config = JdbcConfig(
-            "postgresql", host=own.host, port=own.port, database=own.database, user=login.user,
+        config = JdbcConfig.resolved(
+            subprotocol="postgresql", host=own.host, port=own.port, database=own.database, user=login.user,
             password=login.password, jars=(PGJDBC,), include=include, exclude=exclude, partitions=2,
         )  # fmt: skip
         return JdbcSource(config, session)
@@ -179,7 +180,9 @@ def jdbc_sqlite(request: pytest.FixtureRequest) -> Iterator[Case]:
             connection.execute(sql)
 
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
-        return JdbcSource(JdbcConfig("sqlite", database=path, include=include, exclude=exclude), session)
+        return JdbcSource(
+            JdbcConfig.resolved(subprotocol="sqlite", database=path, include=include, exclude=exclude), session
+        )
 
     execute("PRAGMA user_version = 1")
     yield Case("jdbc", "main", execute, source, quoted, isolates=False, case_sensitive=False)

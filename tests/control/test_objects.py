@@ -53,7 +53,7 @@ def test_a_secret_goes_in_and_is_never_shown_again(objects: Resources, tmp_path:
     made = put(objects, "source", "pg", POSTGRES)
     assert made == objects.get("source", "pg") == objects.by_id(made.id)
     assert made.spec == {**POSTGRES, "password": MASK}
-    assert objects.project.source("pg")["password"] == CANARY
+    assert objects.project.source("pg").password == CANARY
     stored = b"".join(f.read_bytes() for f in tmp_path.iterdir() if f.name.startswith("state"))
     assert CANARY.encode() not in stored
     assert CANARY not in repr((made, objects.store.secrets.of("source", "pg")))
@@ -62,12 +62,12 @@ def test_a_secret_goes_in_and_is_never_shown_again(objects: Resources, tmp_path:
 def test_stars_keep_the_secret_and_a_value_replaces_it(objects: Resources) -> None:
     shown = dict(put(objects, "source", "pg", POSTGRES).spec)
     put(objects, "source", "pg", {**shown, "user": "v"}, expected=1)
-    assert (objects.project.source("pg")["password"], objects.project.source("pg")["user"]) == (CANARY, "v")
+    assert (objects.project.source("pg").password, objects.project.source("pg").user) == (CANARY, "v")
     put(objects, "source", "pg", {**shown, "password": "other"}, expected=2)
-    assert objects.project.source("pg")["password"] == "other"
+    assert objects.project.source("pg").password == "other"
     assert [r.place.version for r in objects.store.secrets.of("source", "pg")] == [2], "the former one is forgotten"
     put(objects, "source", "pg", {**shown, "password": ""})
-    assert objects.project.source("pg")["password"] == ""
+    assert objects.project.source("pg").password == ""
     assert objects.store.secrets.of("source", "pg") == []
 
 

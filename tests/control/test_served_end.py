@@ -128,4 +128,4 @@ def test_secrets_of_a_server_without_a_key_are_sealed_with_the_first(
     assert run(tmp_path, "secrets", "rotate", "--insecure-dev") == 0
     with open_server(tmp_path) as app:
         assert app.store.secrets.by_key() == {"k1": 1}
-        assert app.project.source("shop")["password"] == "hush"
+        assert app.project.source("shop").password == "hush"

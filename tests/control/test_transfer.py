@@ -83,8 +83,8 @@ def test_what_was_taken_in_comes_out(objects: Resources, folder: Path) -> None:
     assert [name for _, name in done.created] == ["pg", "shop", "lake", "careful", "chat", "goods"]
     assert yaml_tree.parse(export_text(objects)).data == yaml_tree.parse(FILE).data
     assert CANARY not in export_text(objects)
-    assert objects.project.source("pg")["password"] == f"{CANARY}-PG"
-    assert objects.project.source("pg")["sslkey"] == "KEY"
+    assert objects.project.source("pg").password == f"{CANARY}-PG"
+    assert objects.project.source("pg").tls.key == "KEY"
     assert objects.project.salt("goods") == f"{CANARY}-SALT".encode()
     stored = b"".join(f.read_bytes() for f in (folder.parent / "server").iterdir() if f.is_file())
     assert CANARY.encode() not in stored
@@ -96,7 +96,7 @@ def test_taking_it_in_twice_changes_nothing(objects: Resources, folder: Path) ->
     assert (len(again.unchanged), again.created, again.changed) == (6, [], [])
     other = import_project(objects, load(folder, {**VARIABLES, "PG": "new"}), who="eve", replace=True)
     assert other.changed == [("source", "pg")]
-    assert objects.project.source("pg")["password"] == "new"
+    assert objects.project.source("pg").password == "new"
 
 
 def test_all_or_nothing(objects: Resources, folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_other_references_are_resolved_and_both_ends_named(objects: Resources, f
     )
     (folder / "instep.yml").write_text(text)
     take(objects, folder)
-    assert (objects.project.source("s")["host"], objects.project.source("s")["port"]) == ("db", 5433)
+    assert (objects.project.source("s").host, objects.project.source("s").port) == ("db", 5433)
     assert objects.get("connection", "c").spec == {"source": "s", "destination": "l"}
 
 

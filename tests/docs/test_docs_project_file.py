@@ -12,7 +12,7 @@ import pytest
 from instep.model import Deletes
 from instep.project.load import load
 from instep.project.project import Project
-from instep.project.sections import channels, connector, models, policies, reach, telemetry
+from instep.project.sections import channels, connector, models, policies, reach, sources, tables, telemetry
 from instep.project.sections.values import Section
 from instep.schema.policy.presets import PRESETS
 
@@ -20,14 +20,14 @@ TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "project-file.md").re
 SECTIONS: dict[str, type[Section]] = {
     "The file": models.ProjectFile,
     "Spark": models.Spark,
-    "Sources: PostgreSQL": models.PostgresSourceSection,
-    "Sources: MySQL and MariaDB": models.MySqlSourceSection,
+    "Sources: PostgreSQL": sources.PostgresSourceSection,
+    "Sources: MySQL and MariaDB": sources.MySqlSourceSection,
     "Sources: TLS": reach.Tls,
     "Sources: SSH": reach.SshSection,
-    "Sources: SQLite": models.SqliteSourceSection,
-    "Sources: files": models.FilesSourceSection,
-    "Sources: JDBC": models.JdbcSourceSection,
-    "Sources: connector": models.ConnectorSourceSection,
+    "Sources: SQLite": sources.SqliteSourceSection,
+    "Sources: files": sources.FilesSourceSection,
+    "Sources: JDBC": sources.JdbcSourceSection,
+    "Sources: connector": sources.ConnectorSourceSection,
     "Sources: connector limits": connector.ConnectorLimits,
     "Destinations: Iceberg": models.IcebergDestinationSection,
     "Destinations: Delta": models.DeltaDestinationSection,
@@ -38,7 +38,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Traces": telemetry.TracesSection,
     "Lineage": telemetry.LineageSection,
     "Connections": models.ConnectionSection,
-    "Connections: tables": models.TableSection,
+    "Connections: tables": tables.TableSettings,
     "Connections: log": models.LogSection,
     "Connections: backfill_limits": models.BackfillSection,
     "Connections: maintain": models.MaintainSection,
@@ -53,8 +53,8 @@ SECTIONS: dict[str, type[Section]] = {
     "Egress": channels.Egress,
     "Channels": channels.ChannelSection,
     "Channels: email": channels.EmailChannelSection,
-    "Channels: slack": channels.SlackChannel,
-    "Channels: teams": channels.TeamsChannel,
+    "Channels: slack": channels.PostChannelSection,
+    "Channels: teams": channels.PostChannelSection,
     "Channels: webhook": channels.WebhookChannelSection,
     "Channels: apprise": channels.AppriseChannelSection,
 }
@@ -98,7 +98,7 @@ WORDS = [
     ("Policies", "on_invalid_value", get_args(policies.InvalidValue)),
     ("Policies: rules", "decide", get_args(policies.Action)),
     ("Connections: tables", "deletes", get_args(Deletes)),
-    ("Connections: tables", "mode", get_args(models.TableSection.model_fields["mode"].annotation)),
+    ("Connections: tables", "mode", get_args(tables.WrittenMode)),
     ("Connections: notify", "on", get_args(channels.Occasion)),
     ("Connections: notify", "severity", get_args(channels.Severity)),
     ("Channels: email", "tls", ("starttls", "tls", "none")),
@@ -129,10 +129,10 @@ def example(tmp_path: Path) -> Project:
 
 def test_the_example_loads_and_every_reference_resolves(example: Project) -> None:
     assert example.connections == ("shop", "billing", "till")
-    assert example.source("shop_pg")["password"] == "http://pg_password"
-    assert example.source("billing")["password"] == "from a file"
-    assert example.source("billing")["read_timeout"] == 600
-    assert example.source("till")["path"] == str(example.root / "data" / "till.db")
+    assert example.source("shop_pg").password == "http://pg_password"
+    assert example.source("billing").password == "from a file"
+    assert example.source("billing").read_timeout == 600
+    assert example.source("till").path == str(example.root / "data" / "till.db")
     lake = example.destination("lake")
     assert (lake["catalog"], lake["properties"]["uri"]) == ("rest", "http://catalog_uri")
     assert example.salt("shop") == b"http://instep_salt"

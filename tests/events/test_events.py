@@ -35,7 +35,7 @@ def kinds(world: World, *statuses: str) -> list[str]:
 def test_a_column_is_added(make_world: MakeWorld, kind: str, column: str, fill: str) -> None:
     """Under a cursor: old rows have its value after a backfill, and NULL without one."""
     world = make_world(kind, policy=preset("propagate_all", backfill=fill))
-    world.settings["t"] = cursor("id", deletes="keep")
+    world.settings["t"] = cursor("id", deletes="ignore")
     world.run(*T)
     world.sync()
     world.run(f"ALTER TABLE t ADD COLUMN {column}", "INSERT INTO t VALUES (3, 30, 7)")

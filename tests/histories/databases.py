@@ -16,6 +16,7 @@ import psycopg
 
 from contract.sources import Case
 from instep.model import LogNames
+from instep.project.sections.sources import SqliteSourceSection
 from instep.sources.base import Source
 from instep.sources.mysql.source import MySqlSource
 from instep.sources.mysql.sql import quoted as mysql_quoted
@@ -23,7 +24,7 @@ from instep.sources.postgres.connect import conninfo
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.postgres.sql import quote
 from instep.sources.sqlite.catalog import quoted as sqlite_quoted
-from instep.sources.sqlite.source import SqliteConfig, SqliteSource
+from instep.sources.sqlite.source import SqliteSource
 from mariadb import MariaDatabase, open_as
 from postgres_server import Database
 
@@ -362,7 +363,9 @@ class SqliteLive(LiveDatabase):
 
     def case(self) -> Case:
         def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
-            return SqliteSource(SqliteConfig(str(self.path), include, exclude))
+            return SqliteSource(
+                SqliteSourceSection.resolved(type="sqlite", path=str(self.path), include=include, exclude=exclude)
+            )
 
         return Case("sqlite", "main", self.execute, source, self.quoted, isolates=False, case_sensitive=False)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from histories.databases import CURSOR, LOG_NAMES, LiveDatabase, SourceTable
 from histories.oracle import agrees
-from instep.model import Review, TableSettings
+from instep.model import Review
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.planning.naming import destination_ref
 from instep.sync.context import SyncContext

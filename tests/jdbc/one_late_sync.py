@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.sources import Case
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.source import JdbcSource
 from jdbc_world import PGJDBC
@@ -30,7 +30,9 @@ def main() -> None:
     login, filters = json.loads(os.environ[LOGIN])
 
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> JdbcSource:
-        config = JdbcConfig("postgresql", jars=(PGJDBC,), include=include, exclude=exclude, query_timeout=1, **login)
+        config = JdbcConfig.resolved(
+            subprotocol="postgresql", jars=(PGJDBC,), include=include, exclude=exclude, query_timeout=1, **login
+        )
         return JdbcSource(config, session)
 
     session().range(8).repartition(4).collect()  # threads that take in answers are there

@@ -35,7 +35,7 @@ ROW = """
 
 
 def execute(*statements: str, url: str = URL) -> None:
-    with connect(session(), JdbcConfig(url=url, driver=DRIVER).login, "derby") as connection:
+    with connect(session(), JdbcConfig.resolved(url=url, driver=DRIVER).login, "derby") as connection:
         connection.raw.setReadOnly(False)
         statement = connection.raw.createStatement()
         for sql in statements:
@@ -45,7 +45,7 @@ def execute(*statements: str, url: str = URL) -> None:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> JdbcSource:
-        return JdbcSource(JdbcConfig(url=URL, driver=DRIVER, include=include, exclude=exclude), session)
+        return JdbcSource(JdbcConfig.resolved(url=URL, driver=DRIVER, include=include, exclude=exclude), session)
 
     session()._jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     execute(url=f"{URL};create=true")

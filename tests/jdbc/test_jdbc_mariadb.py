@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from contract.sources import Case
-from instep.sources.jdbc.config import JarFile, JdbcConfig
+from instep.project.sections.jdbc import JdbcJar
+from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.source import JdbcSource
 from instep.sources.mysql.sql import quoted
 from jdbc_world import session
@@ -21,7 +22,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
-DRIVER = JarFile(
+DRIVER = JdbcJar(
     maven="org.mariadb.jdbc:mariadb-java-client:3.5.3",
     sha256="85c4ba2f221d0dfd439c26affbb294f784960763544263c65aba9c2c76858706",
 )
@@ -31,8 +32,9 @@ def test_rows_are_values_and_not_names(mariadb: MariaDatabase, tmp_path: Path) -
     own = mariadb.config
 
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> JdbcSource:
-        config = JdbcConfig(
-            "mariadb", host=own.host, port=own.port, database=own.database, user=own.user, password=own.password,
+        config = JdbcConfig.resolved(
+            subprotocol="mariadb", host=own.host, port=own.port, database=own.database, user=own.user,
+            password=own.password,
             jars=(DRIVER,), include=include, exclude=exclude, partitions=2,
         )  # fmt: skip
         return JdbcSource(config, session)

@@ -20,10 +20,12 @@ import pytest
 
 from contract.sources import Case
 from instep.errors import ConnectError, InstepError, SetupError
-from instep.model import Check, TableSettings
+from instep.model import Check
+from instep.project.sections.jdbc import JdbcJar
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.jdbc.config import JarFile, JdbcConfig
+from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.source import JdbcSnapshot, JdbcSource
 from instep.sources.postgres.connect import conninfo
 from jdbc_world import PGJDBC, session
@@ -45,7 +47,7 @@ def config_of(database: Database, **said: Any) -> JdbcConfig:
         "subprotocol": "postgresql", "host": own.host, "port": own.port, "database": own.database, "user": own.user,
         "password": own.password, "jars": (PGJDBC,),
     }  # fmt: skip
-    return JdbcConfig(**{**known, **said})
+    return JdbcConfig.resolved(**{**known, **said})
 
 
 @contextmanager
@@ -166,7 +168,7 @@ REFUSED = [
     ("a port without a server", {"port": 1}, "connect", "refused"),
     ("a server without TLS", {"options": {"sslmode": "require"}}, "connect", "SSL"),
     ("no such class", {"driver": "org.nosuch.Driver"}, "set up the driver", "org.nosuch.Driver is not in"),
-    ("no such jar", {"jars": (JarFile("/no/such.jar"),)}, "set up the driver", "/no/such.jar does not exist"),
+    ("no such jar", {"jars": (JdbcJar(path="/no/such.jar"),)}, "set up the driver", "/no/such.jar does not exist"),
     ("a refused option", {"options": {"socketFactory": "x"}}, "set up the driver", "not allowed"),
     ("another driver's URL", {"driver": "org.sqlite.JDBC"}, "set up the driver", "does not take URLs"),
 ]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from instep.errors import SchemaError
 from instep.lineage.migration.read import read_migration
+from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import DataType, parse
 from instep.schema.changes.describe import describe
@@ -19,7 +20,6 @@ from instep.schema.changes.diff import diff
 from instep.schema.changes.rehearse import Rehearsal, Rules
 from instep.sources.declared import declared_type
 from instep.sources.sqlite.catalog import contents
-from instep.sources.sqlite.connect import SqliteConfig
 
 BEGIN = [
     "create table t (id integer primary key, a text not null default 'x', b decimal(5,1))",
@@ -78,7 +78,7 @@ def test_rehearsed_and_done_are_the_same(script: list[str]) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in BEGIN:
             connection.execute(statement)
-        before = Catalog.of(contents(connection, SqliteConfig("")).tables)
+        before = Catalog.of(contents(connection, SqliteSourceSection.resolved(type="sqlite", path="")).tables)
         made = Rehearsal.of(before, Rules.of("sqlite", "main", lambda text: declared_type("sqlite", text)))
         for number, statement in enumerate(script):
             read = read_migration([("m.sql", statement)], "sqlite")
@@ -90,9 +90,9 @@ def test_rehearsed_and_done_are_the_same(script: list[str]) -> None:
                 continue
             for step in read.steps:
                 made.run(number, step.edits)
-            after = Catalog.of(contents(connection, SqliteConfig("")).tables)
+            after = Catalog.of(contents(connection, SqliteSourceSection.resolved(type="sqlite", path="")).tables)
             assert is_same(made.catalog, after), statement
-        done = Catalog.of(contents(connection, SqliteConfig("")).tables)
+        done = Catalog.of(contents(connection, SqliteSourceSection.resolved(type="sqlite", path="")).tables)
         found, expected = diff(before, made.catalog), diff(before, done)
         assert sorted(map(describe, found)) == sorted(map(describe, expected))
 

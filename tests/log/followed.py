@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from contract.sources import Case, MakeSource
-from instep.model import LogNames, TableSettings
+from instep.model import LogNames
+from instep.project.sections.tables import TableSettings
 from instep.sources.base import Source
 from instep.sync.context import SyncContext
 from instep.sync.progress import SyncReport

@@ -11,7 +11,7 @@ from log_world import LogWorld
 
 from instep import crash
 from instep.crash import Crashed
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from sync_world import counts
 
 pytestmark = pytest.mark.server

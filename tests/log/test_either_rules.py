@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from followed import LOG, Followed, notes
 
@@ -23,11 +21,11 @@ def world(either: Followed) -> Followed:
 @pytest.mark.parametrize("history", [False, True])
 def test_rows_that_went_while_deletes_were_ignored_go(world: Followed, history: bool) -> None:
     world.destination = DESTINATIONS["duckdb"](world.folder)
-    world.settings["t"] = replace(LOG, deletes="ignore", history=history)
+    world.settings["t"] = LOG.model_copy(update={"deletes": "ignore", "history": history})
     world.loaded().sync()
     world.run("DELETE FROM t WHERE id = 1")
     world.sync()
-    world.settings["t"] = replace(LOG, history=history)
+    world.settings["t"] = LOG.model_copy(update={"history": history})
     report = world.sync()
     why = "t: rows that the source has deleted are not ignored any more, so the whole table is read again"
     assert why in notes(report) or report.status == "done"
@@ -38,7 +36,7 @@ def test_rows_that_went_while_deletes_were_ignored_go(world: Followed, history: 
 def test_rows_of_a_quiet_table_become_versions(world: Followed) -> None:
     world.destination = DESTINATIONS["duckdb"](world.folder)
     world.loaded().sync()
-    world.settings["t"] = replace(LOG, history=True)
+    world.settings["t"] = LOG.model_copy(update={"history": True})
     assert world.sync().status == "done"
     assert world.differing() == {}
     rows = world.rows("t", "id", "_instep_current")

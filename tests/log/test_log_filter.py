@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from followed import LOG, Followed
 
@@ -14,7 +12,7 @@ pytestmark = pytest.mark.server
 
 def test_rows_enter_and_leave_by_the_log(either: Followed) -> None:
     world = either
-    world.settings["t"] = replace(LOG, filter="state = 'open'")
+    world.settings["t"] = LOG.model_copy(update={"filter": "state = 'open'"})
     world.run(
         "CREATE TABLE t (id int PRIMARY KEY, state text)",
         "INSERT INTO t VALUES (1, 'open'), (2, 'shut'), (3, 'open'), (4, 'shut')",
@@ -28,7 +26,7 @@ def test_rows_enter_and_leave_by_the_log(either: Followed) -> None:
     report = world.sync()
     assert (world.rows("t", "id"), counts(report, "t")[0]) == ([(2,)], 1)
     assert world.differing() == {}
-    world.settings["t"] = replace(LOG, filter="state = 'shut'")
+    world.settings["t"] = LOG.model_copy(update={"filter": "state = 'shut'"})
     world.sync()
     assert world.rows("t", "id") == [(1,), (5,)]
     assert world.differing() == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from binlog_world import BinlogWorld, grant
 from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from mariadb import MariaDatabase
 from postgres_server import Database
@@ -56,7 +55,7 @@ def test_postgres(database: Database, tmp_path: Path) -> None:
 def test_mariadb(mariadb: MariaDatabase, tmp_path: Path) -> None:
     grant(mariadb)
     world = BinlogWorld.of(mariadb, tmp_path, into(tmp_path))
-    world.settings = {"t": replace(LOG)}
+    world.settings = {"t": LOG}
     check(world)
     world.close()
 

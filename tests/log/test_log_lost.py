@@ -10,7 +10,7 @@ from log_world import LogWorld
 
 from instep import crash
 from instep.crash import Crashed
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.loading import cdc
 from sync_world import counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from log_world import LogWorld
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from sync_world import counts
 
 pytestmark = pytest.mark.server

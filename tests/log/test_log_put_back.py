@@ -15,7 +15,7 @@ import pytest
 from followed import TABLES, notes
 from log_world import LogWorld
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.postgres.connect import PostgresConfig
 from postgres_server import Server, launch, make_database
 from sync_world import counts

@@ -13,8 +13,7 @@ from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.model import TableSettings
-from instep.schema.catalog.types import parse
+from instep.project.sections.tables import TableSettings
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.operations.restore import prepare, restore, savepoints
 from postgres_server import Database
@@ -304,8 +303,8 @@ def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(
 
 
 def test_chosen_types_hold_for_changes_from_the_log(either: Followed) -> None:
-    numbers = {"numeric": parse("decimal(38,9)"), "decimal(65,*)": parse("decimal(38,9)")}
-    either.settings["t"] = TableSettings(mode="cdc", source_types=numbers)
+    either.settings["t"] = TableSettings(mode="cdc")
+    either.types = {"numeric": "decimal(38,9)", "decimal(65,*)": "decimal(38,9)"}
     kind = "numeric" if either.case.kind == "postgres" else "decimal(65,20)"
     either.run(f"CREATE TABLE t (id int PRIMARY KEY, v {kind})", "INSERT INTO t VALUES (1, 1.5)")
     either.sync()

@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType, Int, String
 from instep.sources.sqlite.catalog import quoted
-from instep.sources.sqlite.source import SqliteConfig, SqliteSource
+from instep.sources.sqlite.source import SqliteSource
 from instep.sync.loading.engine import Engine, OnSpark
 from memory.database import MemoryTable
 from memory.held import BY_HAND
@@ -66,7 +67,7 @@ class LakeWorld(World):
 
     def make_source(self) -> Any:
         self.write()
-        return WatchedFile(SqliteSource(SqliteConfig(str(self.file))), self.read)
+        return WatchedFile(SqliteSource(SqliteSourceSection.resolved(type="sqlite", path=str(self.file))), self.read)
 
     def engine(self) -> Engine:
         return OnSpark(lambda: self.session)

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from instep.control import pauses
 from instep.control.reviews import answer
 from instep.errors import Blocked, InstepError
-from instep.model import Review, TableSettings
+from instep.model import Review
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Column
 from instep.schema.catalog.types import DataType, Int, String, parse
 from instep.schema.policy.policy import Policy

@@ -19,7 +19,7 @@ from sqlalchemy import event, update
 from instep import crash
 from instep.destinations.base import Commit, Ref
 from instep.destinations.facets import Destination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import Naming, destination_ref
 from instep.schema.planning.projection import TableRead

@@ -15,10 +15,11 @@ from instep.errors import ProjectError
 from instep.events import ChangeApplied, ChangeDetected, ChangeMapped, Event, Paused, Resumed, ReviewNeeded, RunEnded
 from instep.model import TableRun
 from instep.notify import slack
-from instep.notify.channel import Channel, PostChannel, PostConfig
+from instep.notify.channel import Channel, PostChannel
 from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, HOOK_PATIENCE, Sender
 from instep.notify.lines import MessageLine
 from instep.notify.message import Message
+from instep.project.sections.channels import PostChannelSection
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import Change, change_to_dict, column_of, describe, table_of
@@ -61,7 +62,9 @@ def sender(store: Store, receiver: Web | None, clock: Clock, draw: float = 0.5) 
     def channel(name: str) -> Channel:
         if receiver is None:
             raise ProjectError(f"unknown channel {name!r}")
-        return PostChannel(PostConfig(receiver.url), EgressGuard(("127.0.0.1",)), slack.payload)
+        return PostChannel(
+            PostChannelSection.resolved(type="slack", url=receiver.url), EgressGuard(("127.0.0.1",)), slack.payload
+        )
 
     return Sender(
         store, channel, lambda name: f"{name}_db", lambda name, of: f"https://i/{name}/{of}", clock, lambda: draw

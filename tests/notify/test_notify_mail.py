@@ -16,7 +16,8 @@ from certificates import make_certificates
 from instep.egress.guard import EgressGuard, EgressRefused
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
-from instep.notify.mail import EmailChannel, EmailConfig
+from instep.notify.mail import EmailChannel
+from instep.project.sections.channels import EmailChannelSection
 from receivers import post_office
 
 LOOPBACK = EgressGuard(("127.0.0.0/8", "::1"))
@@ -24,8 +25,8 @@ PASSWORD = "canary-5f2e"
 
 
 def channel(port: int, guard: EgressGuard = LOOPBACK, **said: object) -> EmailChannel:
-    given = {"tls": "none", "timeout": 5.0, "host": "localhost", **said}
-    return EmailChannel(EmailConfig(("data@example.org", "b@example.org"), "i@example.org", port=port, **given), guard)  # type: ignore[arg-type]
+    given = {"to": ("data@example.org", "b@example.org"), "tls": "none", "timeout": 5.0, "host": "localhost", **said}
+    return EmailChannel(EmailChannelSection.resolved(type="email", sender="i@example.org", port=port, **given), guard)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from cli.cli_world import CHANGED, TABLES, Shop
 from instep.egress.guard import EgressGuard
 from instep.events import Paused
 from instep.notify import slack
-from instep.notify.channel import PostChannel, PostConfig
+from instep.notify.channel import PostChannel
 from instep.notify.deliver import Sender
+from instep.project.sections.channels import PostChannelSection
 from instep.store.history.outbox import Notice
 from instep.store.store import Store
 from receivers import Web, post_office, web
@@ -79,7 +80,9 @@ def told_by(store: Store) -> None:
 
 
 def sender(store: Store, receiver: Web) -> Sender:
-    channel = PostChannel(PostConfig(receiver.url), EgressGuard(("127.0.0.1",)), slack.payload)
+    channel = PostChannel(
+        PostChannelSection.resolved(type="slack", url=receiver.url), EgressGuard(("127.0.0.1",)), slack.payload
+    )
     return Sender(store, lambda _: channel, str, lambda *_: "", store._db.now)
 
 

@@ -16,10 +16,11 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
 from instep.notify import slack, teams
-from instep.notify.channel import NotDelivered, PostChannel, PostConfig
-from instep.notify.other import AppriseChannel, AppriseConfig
+from instep.notify.channel import NotDelivered, PostChannel
+from instep.notify.other import AppriseChannel
 from instep.notify.trial import try_channel
-from instep.notify.webhook import WebhookChannel, WebhookConfig, signature, signing_key
+from instep.notify.webhook import WebhookChannel, signature, signing_key
+from instep.project.sections.channels import AppriseChannelSection, PostChannelSection, WebhookChannelSection
 from receivers import web
 
 LOOPBACK = EgressGuard(("127.0.0.0/8",))
@@ -32,7 +33,10 @@ def secret() -> str:
 def test_the_library_verifies_what_is_sent_and_nothing_else() -> None:
     mine, former = secret(), secret()
     with web() as receiver:
-        hook = WebhookChannel(WebhookConfig(receiver.url, mine, former), LOOPBACK)
+        hook = WebhookChannel(
+            WebhookChannelSection.resolved(type="webhook", url=receiver.url, secret=mine, former_secret=former),
+            LOOPBACK,
+        )
         assert hook.send(message()) == 200
     [(path, headers, body)] = receiver.got
     assert path == "/hook/path-is-secret"
@@ -52,7 +56,9 @@ def test_the_library_verifies_what_is_sent_and_nothing_else() -> None:
 def test_programs_get_names_as_they_are(name: str) -> None:
     mine = secret()
     with web() as receiver:
-        WebhookChannel(WebhookConfig(receiver.url, mine), LOOPBACK).send(message(line(table=name)))
+        WebhookChannel(WebhookChannelSection.resolved(type="webhook", url=receiver.url, secret=mine), LOOPBACK).send(
+            message(line(table=name))
+        )
     [(_, headers, body)] = receiver.got
     event = Webhook(mine).verify(body, dict(headers))
     assert event["data"].get("table", "") == name[:250]
@@ -87,9 +93,11 @@ def test_what_a_receiver_refuses(kind: str, status: int, headers: dict[str, str]
     with web() as receiver:
         receiver.answers = [(status, headers)]
         channel = {
-            "slack": PostChannel(PostConfig(receiver.url), LOOPBACK, slack.payload),
-            "teams": PostChannel(PostConfig(receiver.url), LOOPBACK, teams.payload),
-            "webhook": WebhookChannel(WebhookConfig(receiver.url, secret()), LOOPBACK),
+            "slack": PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, slack.payload),
+            "teams": PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, teams.payload),
+            "webhook": WebhookChannel(
+                WebhookChannelSection.resolved(type="webhook", url=receiver.url, secret=secret()), LOOPBACK
+            ),
         }[kind]
         with pytest.raises(NotDelivered) as refused:
             channel.send(message())
@@ -103,14 +111,32 @@ def test_what_a_receiver_refuses(kind: str, status: int, headers: dict[str, str]
 
 def test_urls_are_hidden() -> None:
     url = "https://hooks.example/canary"
-    for config in (PostConfig(url), WebhookConfig(url, "canary"), AppriseConfig(url)):
+    for config in (
+        PostChannelSection.resolved(type="slack", url=url),
+        WebhookChannelSection.resolved(type="webhook", url=url, secret="canary"),
+        AppriseChannelSection.resolved(type="apprise", url=url),
+    ):
         assert "canary" not in repr(config)
 
 
 def test_a_card_and_blocks_arrive() -> None:
     with web() as receiver:
-        assert try_channel(PostChannel(PostConfig(receiver.url), LOOPBACK, slack.payload), "ops", AT) == 200
-        assert try_channel(PostChannel(PostConfig(receiver.url), LOOPBACK, teams.payload), "ops", AT) == 200
+        assert (
+            try_channel(
+                PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, slack.payload),
+                "ops",
+                AT,
+            )
+            == 200
+        )
+        assert (
+            try_channel(
+                PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, teams.payload),
+                "ops",
+                AT,
+            )
+            == 200
+        )
     blocks, card = receiver.documents
     assert blocks["blocks"][0]["type"] == "section"
     assert card["attachments"][0]["content"]["type"] == "AdaptiveCard"
@@ -121,13 +147,13 @@ def test_apprise_reaches_other_services() -> None:
     pytest.importorskip("apprise")
     with web() as receiver:
         url = f"json://127.0.0.1:{receiver.port}/hook"
-        assert AppriseChannel(AppriseConfig(url), LOOPBACK).send(message()) == 0
+        assert AppriseChannel(AppriseChannelSection.resolved(type="apprise", url=url), LOOPBACK).send(message()) == 0
         receiver.answers = [(500, {})]
         with pytest.raises(NotDelivered, match="did not take"):
-            AppriseChannel(AppriseConfig(url), LOOPBACK).send(message())
+            AppriseChannel(AppriseChannelSection.resolved(type="apprise", url=url), LOOPBACK).send(message())
     assert "amount" in receiver.documents[0]["message"]
     with pytest.raises(NotDelivered, match="does not know"):
-        AppriseChannel(AppriseConfig("nonsense"), LOOPBACK).send(message())
+        AppriseChannel(AppriseChannelSection.resolved(type="apprise", url="nonsense"), LOOPBACK).send(message())
 
 
 @pytest.mark.filterwarnings("ignore:'imghdr':DeprecationWarning")
@@ -137,7 +163,7 @@ def test_apprise_reaches_other_services() -> None:
 def test_an_inner_host_of_apprise_is_refused_without_its_url(url: str) -> None:
     pytest.importorskip("apprise")
     with pytest.raises(NotDelivered, match=r"host of the jsons? URL") as refused:
-        AppriseChannel(AppriseConfig(url), EgressGuard()).send(message())
+        AppriseChannel(AppriseChannelSection.resolved(type="apprise", url=url), EgressGuard()).send(message())
     assert "TOKEN123" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
 
 
@@ -152,5 +178,5 @@ def test_what_stands_for_a_host_is_a_token_of_services_with_one_host() -> None:
             raise AssertionError(host)
 
     for url in ("discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js", "pagerduty://INTEGRATION@ROUTING"):
-        AppriseChannel(AppriseConfig(url), Watched())._judge("ROUTING", 443)
+        AppriseChannel(AppriseChannelSection.resolved(type="apprise", url=url), Watched())._judge("ROUTING", 443)
     assert looked_up == []

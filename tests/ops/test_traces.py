@@ -22,7 +22,8 @@ from instep.bootstrap import App, open_project
 from instep.egress.guard import EgressGuard
 from instep.errors import SetupError
 from instep.logs import LogSettings, configure
-from instep.monitoring.traces import TraceExporter, TraceSettings, end
+from instep.monitoring.traces import TraceExporter, end
+from instep.project.sections.telemetry import TracesSection
 from instep.spans import span, tell, within
 from instep.worker.perform import JobEnd, perform
 from receivers import Web, web
@@ -132,7 +133,7 @@ def test_no_secret_and_no_value_is_in_a_trace(app: App, collector: Web, monkeypa
 
 
 def test_what_fails_says_why_without_its_secrets(collector: Web) -> None:
-    traces = TraceExporter(LOOPBACK, TraceSettings(f"http://127.0.0.1:{collector.port}/v1/traces"))
+    traces = TraceExporter(LOOPBACK, TracesSection.resolved(url=f"http://127.0.0.1:{collector.port}/v1/traces"))
 
     def log_in() -> None:
         with span("load", note="token=hunter2hunter2"):
@@ -155,7 +156,7 @@ def test_parts_in_other_threads_are_within_theirs(collector: Web) -> None:
         with span(name):
             pass
 
-    traces = TraceExporter(LOOPBACK, TraceSettings(f"http://127.0.0.1:{collector.port}/v1/traces"))
+    traces = TraceExporter(LOOPBACK, TracesSection.resolved(url=f"http://127.0.0.1:{collector.port}/v1/traces"))
     with span("outer"), ThreadPoolExecutor(2) as pool:
         for name in ("a", "b"):
             pool.submit(within(inner, name)).result()
@@ -175,7 +176,7 @@ def test_a_collector_that_does_not_take_it_holds_up_nothing(
     collector: Web, caplog: pytest.LogCaptureFixture, status: int, guard: EgressGuard, why: str
 ) -> None:
     collector.answers.append((status, {}))
-    traces = TraceExporter(guard, TraceSettings(f"http://127.0.0.1:{collector.port}/"))
+    traces = TraceExporter(guard, TracesSection.resolved(url=f"http://127.0.0.1:{collector.port}/"))
     with caplog.at_level(logging.WARNING, "instep.traces"):
         with span("work"):
             done = True

@@ -28,7 +28,7 @@ from instep.project.allowed.properties import table_refusals
 from instep.project.allowed.values import nothing
 from instep.project.documents import TYPES, InvalidObject, plain_section_of
 from instep.project.sections.folders import SHELVES, Shelves
-from instep.project.sections.models import SourceSection, SqliteSourceSection
+from instep.project.sections.sources import SourceSection, SqliteSourceSection
 from instep.project.sections.values import Section
 
 OPEN = {
@@ -272,9 +272,7 @@ ADDRESSES = {
         for section in (
             "FilesSourceSection",
             "IcebergDestinationSection",
-            "DuckDbDestinationSection",
-            "PostgresDestinationSection",
-            "DeltaDestinationSection",
+            "DestinationSection",
         )
     ),
     *(f"JdbcServer.{key}" for key in ("subprotocol", "url", "host", "port", "options")),
@@ -285,11 +283,7 @@ ADDRESSES = {
     "SshSection.known_hosts",
     "EmailChannelSection.tls",
     "EmailChannelSection.ca",
-    *(
-        f"{section}.{key}"
-        for section in ("PostgresSourceSection", "MySqlSourceSection", "PostgresDestinationSection")
-        for key in ("host", "port")
-    ),
+    *(f"{section}.{key}" for section in ("DatabaseSection", "PostgresDestinationSection") for key in ("host", "port")),
 }
 
 
@@ -306,8 +300,7 @@ def test_what_decides_where_secrets_go_is_known() -> None:
     assert named - found == {
         "PostgresSourceSection.options",
         "WebhookChannelSection.url",
-        "SlackChannel.url",
-        "TeamsChannel.url",
+        "PostChannelSection.url",
         "JdbcServer.database",
     }, "settings of a session; a signing secret is never sent; their URL is the secret; within the server"
 

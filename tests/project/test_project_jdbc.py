@@ -49,7 +49,7 @@ def test_what_the_source_is_told(loads: Loads, tmp_path: Path) -> None:
         120,
         {"erp.*": "created"},
     )
-    assert config.options == {"encrypt": "strict", "trustStorePassword": SECRET, "loginTimeout": "3"}
+    assert config.options == {"encrypt": "strict", "trustStorePassword": SECRET, "loginTimeout": 3}
     assert [(j.path, j.maven, j.sha256) for j in config.jars] == [
         (str(tmp_path / "lib/mssql.jar"), "", ""), ("", "org.postgresql:postgresql:42.7.12", SHA),
     ]  # fmt: skip

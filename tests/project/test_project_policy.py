@@ -180,5 +180,5 @@ notify:
     assert connection.schedule.timezone == "Europe/Berlin"
     mail = project.model.channels["mail"]
     assert (mail.type, mail.digest, mail.quiet) == ("email", "daily", "")
-    assert project.channel("mail")["to"] == ("data@example.org",)
+    assert project.channel("mail").to == ("data@example.org",)
     assert project.model.notify[0].kinds == ("column.*",)

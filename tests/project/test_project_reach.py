@@ -23,7 +23,7 @@ connections: {{c: {{}}}}
 
 
 def settings(loads: Loads, kind: str, more: str) -> Any:
-    return loads(PROJECT.format(kind=kind, more=more), {"KEY": KEY, "PORT": "2222"}).source("db")
+    return loads(PROJECT.format(kind=kind, more=more), {"KEY": KEY, "PORT": "2222"}).source("db").arguments()
 
 
 POSTGRES = [

@@ -187,8 +187,8 @@ def test_a_project_of_both(both: Project) -> None:
     assert both.destination_of("mine") == "lake"
     assert both.policy("theirs").preset == "approve"
     assert both.namespace_of("theirs") == "common"
-    assert both.source("pg")["password"] == "abc at sources.pg.password"
-    assert both.source("shop")["path"] == str(both.root / "shop.db")
+    assert both.source("pg").password == "abc at sources.pg.password"
+    assert both.source("shop").path == str(both.root / "shop.db")
 
 
 def test_one_connection_is_read_without_the_others(both: Project, shelf: Shelf) -> None:

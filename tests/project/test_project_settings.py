@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 from project_types import Loads
 
+import instep
 from instep.errors import ProjectError
-from instep.project.project import Settings, TableOptions
+from instep.project.project import Settings
+from instep.project.sections.policies import OverrideSection
+from instep.project.sections.sources import SqliteSourceSection
+from instep.project.sections.tables import TableSettings
 from instep.project.text.references import Environment, Reference, read_env_file
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.postgres.connect import PostgresConfig
-from instep.sources.sqlite.connect import SqliteConfig
+from instep.sources.ssh import ssh_of
 
 SECRET = "correct horse"
 PROJECT = """\
@@ -58,7 +63,7 @@ VARIABLES = {"PG_PASSWORD": SECRET, "TOKEN": SECRET, "SALT": SECRET}
 def test_postgres_settings(loads: Loads, tmp_path: Path) -> None:
     settings = loads(PROJECT, VARIABLES).source("pg")
     assert settings.type == "postgres"
-    assert PostgresConfig(**settings) == PostgresConfig(
+    assert PostgresConfig(**ssh_of(settings.arguments())) == PostgresConfig(
         "db.local",
         "shop",
         "me",
@@ -76,12 +81,12 @@ def test_mysql_settings(loads: Loads, tmp_path: Path) -> None:
     settings = loads(PROJECT, {}).source("my")
     assert settings.type == "mariadb"
     expected = MySqlConfig("localhost", "d", "u", password=SECRET, ssl="verify_ca", ssl_ca="/etc/ca.pem")
-    assert MySqlConfig(**settings) == expected
+    assert MySqlConfig(**ssh_of(settings.arguments())) == expected
 
 
 def test_sqlite_settings(loads: Loads, tmp_path: Path) -> None:
     settings = loads(PROJECT, {}).source("lite")
-    assert SqliteConfig(**settings) == SqliteConfig(str(tmp_path / "shop.db"))
+    assert settings == SqliteSourceSection.resolved(type="sqlite", path=str(tmp_path / "shop.db"))
 
 
 def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
@@ -173,7 +178,7 @@ def test_a_missing_secret_file(loads: Loads, tmp_path: Path) -> None:
 def test_env_file(loads: Loads, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PG_PASSWORD=of the file\nPG_HOST=file.local\n")
     settings = loads(PROJECT, {"PG_HOST": "env.local"}).source("pg")
-    assert (settings["password"], settings["host"]) == ("of the file", "env.local")
+    assert (settings.password, settings.host) == ("of the file", "env.local")
 
 
 @pytest.mark.parametrize(
@@ -279,10 +284,12 @@ def test_no_connections(loads: Loads) -> None:
 
 def test_table_options(loads: Loads) -> None:
     project = loads(PROJECT, {})
-    assert project.table("c", ("public", "orders")) == TableOptions("upsert", "updated_at", 300, "hard", ("id",))
-    assert project.table("c", ("public", "log_a")) == TableOptions("append", deletes="hard")
-    assert project.table("c", ("public", "items")) == TableOptions("full_refresh", deletes="hard")
-    assert project.table("c", ("billing", "items")) == TableOptions()
+    assert project.table("c", ("public", "orders")) == TableSettings(
+        mode="upsert", cursor="updated_at", lookback=300, deletes="hard", key=("id",)
+    )
+    assert project.table("c", ("public", "log_a")) == TableSettings(mode="append", deletes="hard", enabled=False)
+    assert project.table("c", ("public", "items")) == TableSettings(mode="full_refresh", deletes="hard")
+    assert project.table("c", ("billing", "items")) == TableSettings()
 
 
 def test_the_hash_moves_with_what_the_file_says_and_not_with_secrets(loads: Loads) -> None:
@@ -299,3 +306,61 @@ def test_the_hash_moves_with_what_the_file_says_and_not_with_secrets(loads: Load
 def test_what_moves_the_hash(loads: Loads, old: str, new: str) -> None:
     before, after = (loads(text, {}).config_hash("c") for text in (PROJECT, PROJECT.replace(old, new)))
     assert before != after
+
+
+ROOT = Path(instep.__file__).parent
+PURE = "schema/ imports the standard library only: the section makes its record, and takes the defaults from it"
+FLAT = "drivers take flat keywords, not `tls`: the section's arguments() makes the configuration"
+REPEATED = {
+    ("BackfillSection", "BackfillLimits"): PURE,
+    ("MaintainSection", "Maintenance"): PURE,
+    ("ModifierSection", "Modifiers"): PURE,
+    ("ProtectSection", "Protect"): PURE,
+    ("RuleSection", "Rule"): PURE,
+    ("DatabaseSection", "ServerConfig"): FLAT,
+    ("DatabaseSection", "PostgresServerConfig"): FLAT,
+    ("PostgresDestinationSection", "PostgresServerConfig"): FLAT,
+    ("PostgresDestinationSection", "ServerConfig"): FLAT,
+    ("ServerSection", "ServerConfig"): FLAT,
+    ("SshSection", "Ssh"): FLAT,
+    ("DestinationSection", "DeltaConfig"): FLAT,
+    ("DestinationSection", "DuckDbConfig"): FLAT,
+    ("DestinationSection", "IcebergConfig"): FLAT,
+    ("DestinationSection", "PostgresServerConfig"): FLAT,
+    ("Spark", "SparkSettings"): "of one session: with what its destination and its source's driver add",
+    ("EmailChannelSection", "ServerConfig"): "a mail server is no database",
+    ("EmailChannelSection", "PostgresServerConfig"): "a mail server is no database",
+}
+
+
+def declared() -> dict[tuple[str, bool], set[str]]:
+    """The fields that each class of the product declares itself, by its name and whether it is a section."""
+    found = {}
+    for file in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                own = [
+                    f for f in node.body if isinstance(f, ast.AnnAssign) and "ClassVar" not in ast.unparse(f.annotation)
+                ]
+                found[node.name, file.parent.name == "sections"] = {ast.unparse(f.target) for f in own} - {"type"}
+    return found
+
+
+def test_a_setting_is_declared_in_one_class() -> None:
+    """No class outside of the sections repeats four fields, and half, of what a section declares."""
+    found = declared()
+    repeated = {
+        (section, other)
+        for (section, is_section), fields in found.items()
+        for (other, again), others in found.items()
+        if is_section and not again and len(both := fields & others) > 3 and 2 * len(both) >= len(fields)
+    }
+    assert repeated == REPEATED.keys()
+
+
+def test_a_setting_of_tables_has_one_declaration() -> None:
+    """A new one is declared here, and used: no other class has more than five of them (such as name and key)."""
+    found = declared()
+    own = found.pop(("TableSettings", True))
+    assert own == TableSettings.model_fields.keys() - OverrideSection.model_fields.keys()
+    assert [name for (name, _), fields in found.items() if len(fields & own) > 5] == []

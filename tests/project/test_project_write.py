@@ -39,7 +39,7 @@ def test_the_starter_project_is_valid(tmp_path: Path) -> None:
     assert project.name == "new"
     assert project.connections == ("shop_to_lake",)
     assert project.policy("shop_to_lake").rules
-    assert project.source("shop")["host"] == "localhost"
+    assert project.source("shop").host == "localhost"
     first = file.read_text(encoding="utf-8").splitlines()[0]
     assert first == f"# yaml-language-server: $schema={SCHEMA_FILE.as_posix()}"
     assert (file.parent / SCHEMA_FILE).read_text(encoding="utf-8") == schema_json()

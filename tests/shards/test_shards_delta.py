@@ -21,7 +21,7 @@ from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import DeltaTableState, find
 from instep.errors import Conflict, Fenced
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.changes.describe import ColumnWidened
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step

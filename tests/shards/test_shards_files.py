@@ -23,7 +23,7 @@ from instep.destinations.iceberg.maintain.expire import plain
 from instep.destinations.iceberg.write import merge as merge_
 from instep.destinations.iceberg.write import upsert
 from instep.errors import DestinationError, InstepError
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.changes.describe import ColumnWidened
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step

@@ -15,7 +15,7 @@ from contract import destinations
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.base import Commit, Upkeep
 from instep.errors import Fenced, InstepError
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.maintenance import Maintenance
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import cursor, preset

@@ -14,9 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
+from instep.project.sections.file_options import FileOptions
 from instep.schema.catalog.types import parse
 from instep.sources.files import csv, formats, jsonl
-from instep.sources.files.config import METADATA, FileOptions
+from instep.sources.files.config import METADATA
 from instep.sources.files.infer import NOTHING, infer, settled
 from instep.sources.files.listing import FileState
 from instep.sources.files.read import FileScan

@@ -16,7 +16,7 @@ from instep.sources.files.shape import FileShape
 from instep.sources.files.source import number_bounds
 from instep.store.catalogs.source_files import SeenFile
 
-CONFIG = FilesConfig("x")
+CONFIG = FilesConfig.resolved(path="x")
 TABLE = Table("files", "t", ())
 
 

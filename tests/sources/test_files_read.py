@@ -17,7 +17,7 @@ from files_world import new_store, touch, write, write_parquet
 from instep.errors import ConnectError, ReadError
 from instep.sources.base import CursorRange
 from instep.sources.files import formats, listing
-from instep.sources.files.config import FileOptions, FilesConfig
+from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.stage.origin import origins, refused
 from instep.store.store import Store
@@ -44,7 +44,7 @@ class Drop:
 
     def __call__(self, options: dict[str, Any] | None = None, **config: Any) -> FilesSource:
         return FilesSource(
-            FilesConfig(str(self.folder), options=FileOptions(**(options or {})), **config), self.store.source_files
+            FilesConfig.resolved(path=str(self.folder), **(options or {}), **config), self.store.source_files
         )
 
     def types(self, table: str = "t", **options: Any) -> dict[str, str]:
@@ -77,7 +77,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("pattern", "name", "table"), [p[1:] for p in PLACES], ids=[p[0] for p in PLACES])
 def test_the_table_of_a_file(pattern: str, name: str, table: str | None) -> None:
-    assert listing.table_of(FilesConfig("x", tables=pattern), listing.FileState(name, 1, "1")) == table
+    assert listing.table_of(FilesConfig.resolved(path="x", tables=pattern), listing.FileState(name, 1, "1")) == table
 
 
 def test_hidden_files_and_those_of_unfinished_jobs_are_none(drop: Drop, folder: Path) -> None:
@@ -379,7 +379,7 @@ def test_a_file_that_changes_after_it_was_listed(drop: Drop, folder: Path) -> No
 
 def test_a_folder_that_is_none(tmp_path: Path, store: Store) -> None:
     with pytest.raises(ConnectError, match="is not a folder"):
-        FilesSource(FilesConfig(str(tmp_path / "none")), store.source_files).discover()
+        FilesSource(FilesConfig.resolved(path=str(tmp_path / "none")), store.source_files).discover()
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ProjectError, SetupError
+from instep.project.sections.jdbc import JdbcJar
 from instep.project.sections.jdbc_address import address, check_options, check_url, properties
 from instep.project.sections.jdbc_dialects import DIALECTS, dialect_of
-from instep.sources.jdbc.config import JarFile, JdbcConfig
+from instep.sources.jdbc.config import JdbcConfig
 
 GOOD = [
     "jdbc:postgresql://db.example.com:5432/shop",
@@ -132,22 +133,24 @@ TEMPLATES = [
 
 @pytest.mark.parametrize(("subprotocol", "url"), TEMPLATES)
 def test_templates(subprotocol: str, url: str) -> None:
-    assert JdbcConfig(subprotocol, host="db", database="shop").address == url
+    assert JdbcConfig.resolved(subprotocol=subprotocol, host="db", database="shop").address == url
 
 
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(ProjectError, match="`host` is missing"):
-        _ = JdbcConfig("postgresql", database="shop").address
+        _ = JdbcConfig.resolved(subprotocol="postgresql", database="shop").address
     with pytest.raises(ProjectError, match="no URL is known for `subprotocol: nosuch`"):
-        _ = JdbcConfig("nosuch").address
+        _ = JdbcConfig.resolved(subprotocol="nosuch").address
     with pytest.raises(SetupError, match="which class is the driver"):
-        _ = JdbcConfig(url="jdbc:nosuch:x").login
+        _ = JdbcConfig.resolved(url="jdbc:nosuch:x").login
     with pytest.raises(SetupError, match=r"/no/such\.jar does not exist"):
-        _ = JdbcConfig("sqlite", database="/x.db", jars=(JarFile("/no/such.jar"),)).login
+        _ = JdbcConfig.resolved(subprotocol="sqlite", database="/x.db", jars=(JdbcJar(path="/no/such.jar"),)).login
 
 
 def test_the_login_is_in_the_properties_alone() -> None:
-    config = JdbcConfig("postgresql", host="db", database="shop", user="me", password="canary", options={"ssl": "true"})
+    config = JdbcConfig.resolved(
+        subprotocol="postgresql", host="db", database="shop", user="me", password="canary", options={"ssl": "true"}
+    )
     login = config.login
     assert login.properties == {"connectTimeout": "10", "ssl": "true", "user": "me", "password": "canary"}
     assert "canary" not in f"{config!r} {login!r} {login.url}"
@@ -174,4 +177,4 @@ SCHEMAS = [
 
 @pytest.mark.parametrize(("said", "schema"), SCHEMAS)
 def test_default_schemas(said: dict[str, object], schema: str) -> None:
-    assert JdbcConfig(**said).default_schema == schema  # type: ignore[arg-type]
+    assert JdbcConfig.resolved(**said).default_schema == schema  # type: ignore[arg-type]

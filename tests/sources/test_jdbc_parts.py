@@ -35,7 +35,7 @@ def test_every_row_is_in_one_part(values: tuple[DataType, list[int | str]], part
     column = Column("id", kind)
     later = data.draw(st.lists(st.sampled_from(found)))
     known = sorted(found)[: max(1, len(found) - 1)]  # rows that come after the bounds were asked for
-    config = JdbcConfig("sqlite", partitions=parts)
+    config = JdbcConfig.resolved(subprotocol="sqlite", partitions=parts)
     made = conditions(SQL, column, str(known[0]), str(known[-1]), config)
     assert 1 <= len(made) <= max(parts, 32)
     with sqlite3.connect(":memory:") as connection:
@@ -64,7 +64,10 @@ COUNTS = [
 
 @pytest.mark.parametrize(("kind", "low", "high", "said", "count"), [c[1:] for c in COUNTS], ids=[c[0] for c in COUNTS])
 def test_how_many_parts(kind: str, low: str, high: str, said: dict[str, int], count: int) -> None:
-    assert len(conditions(SQL, Column("id", parse(kind)), low, high, JdbcConfig("sqlite", **said))) == count  # type: ignore[arg-type]
+    assert (
+        len(conditions(SQL, Column("id", parse(kind)), low, high, JdbcConfig.resolved(subprotocol="sqlite", **said)))
+        == count
+    )  # type: ignore[arg-type]
 
 
 def table(*columns: Column) -> Table:
@@ -84,11 +87,11 @@ CHOSEN = [
 
 @pytest.mark.parametrize(("said", "of", "name"), [c[1:] for c in CHOSEN], ids=[c[0] for c in CHOSEN])
 def test_the_column_that_divides(said: dict[str, str], of: Table, name: str | None) -> None:
-    found = part_column(JdbcConfig("sqlite", partition_columns=said), of)
+    found = part_column(JdbcConfig.resolved(subprotocol="sqlite", partition_columns=said), of)
     assert (found.name if found else None) == name
 
 
 @pytest.mark.parametrize(("name", "why"), [("no", "does not exist"), ("id", "is string")])
 def test_a_column_that_cannot_divide(name: str, why: str) -> None:
     with pytest.raises(ProjectError, match=why):
-        part_column(JdbcConfig("sqlite", partition_columns={"s.t": name}), table(TEXT))
+        part_column(JdbcConfig.resolved(subprotocol="sqlite", partition_columns={"s.t": name}), table(TEXT))

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from events.shows import shows
 from instep.errors import ReadError
+from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.types import Binary, Float, Int, String, parse
 from instep.sources.base import CursorRange
 from instep.sources.sqlite import read
 from instep.sources.sqlite import source as module
 from instep.sources.sqlite.read import _array
-from instep.sources.sqlite.source import SqliteConfig, SqliteSource
+from instep.sources.sqlite.source import SqliteSource
 from source_reads import EVERYTHING, accept, batches, find, staged, values
 
 Make = Callable[..., SqliteSource]
@@ -36,7 +37,7 @@ def make(tmp_path: Path) -> Make:
             for sql, rows in statements:
                 connection.executemany(sql, rows)
             connection.commit()
-        return SqliteSource(SqliteConfig(str(path)))
+        return SqliteSource(SqliteSourceSection.resolved(type="sqlite", path=str(path)))
 
     return build
 

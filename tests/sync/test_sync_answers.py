@@ -7,7 +7,7 @@ import pytest
 from instep.control.pauses import resume
 from instep.control.reviews import answer, waiting
 from instep.errors import Blocked
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, cursor, preset
 

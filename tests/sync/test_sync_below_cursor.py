@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from into_world import world_into
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sources.sqlite.source import SqliteSnapshot

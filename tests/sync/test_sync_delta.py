@@ -9,7 +9,8 @@ import pytest
 
 from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.model import Review, TableSettings
+from instep.model import Review
+from instep.project.sections.tables import TableSettings
 from instep.schema.changes.describe import TableRemoved
 from instep.schema.planning.step import step
 from instep.sync.quarantine.replay import replay, total

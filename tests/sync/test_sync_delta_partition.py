@@ -15,7 +15,7 @@ import pytest
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import batches, path_of
 from instep.destinations.delta.held import DeltaTableState, find
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step_from_dict, step_to_dict
 from instep.schema.policy.policy import Rule
@@ -144,7 +144,7 @@ def test_an_empty_text_is_held_back_where_it_would_read_as_null(world: World) ->
     assert "an empty text, which is NULL in a partition" in meta[7]
     assert "an empty text, which is NULL in a partition" in meta[1]
     assert world.differing() == {}
-    world.settings["t"] = replace(world.settings["t"], on_invalid_value="fail")
+    world.settings["t"] = world.settings["t"].model_copy(update={"on_invalid_value": "fail"})
     world.run("INSERT INTO t (id, region) VALUES (8, '')")
     [table] = world.sync().tables
     assert (table.status, "an empty text" in table.error) == ("failed", True)
@@ -161,10 +161,10 @@ def test_other_partitions_come_with_the_next_whole_load(world: World) -> None:
     assert (by(world), world.preview().plan.steps) == ([], ())
     synced(world, full=True)
     assert (by(world), len(held(world).files)) == (["region"], 5)
-    world.settings["t"] = replace(world.settings["t"], partition=("amount", "region"))
+    world.settings["t"] = world.settings["t"].model_copy(update={"partition": ("amount", "region")})
     changed(world, "INSERT INTO t (id) VALUES (70)")
     assert (by(world), held(world).record.by) == (["region"], ("amount", "region"))
-    world.settings["t"] = replace(world.settings["t"], partition=("region",))
+    world.settings["t"] = world.settings["t"].model_copy(update={"partition": ("region",)})
     changed(world, "INSERT INTO t (id) VALUES (71)")
     assert held(world).record.by is None
     world.settings["t"] = cursor("id", deletes="ignore")

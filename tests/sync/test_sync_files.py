@@ -15,9 +15,9 @@ import pytest
 from contract.sources import Case
 from files_world import new_store, write, write_parquet
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.base import Source
-from instep.sources.files.config import FileOptions, FilesConfig
+from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.sync.quarantine.quarantine import holdings
 from instep.sync.quarantine.replay import replay
@@ -61,7 +61,7 @@ def drop(tmp_path: Path) -> Iterator[Drop]:
         case = Case("files", "files", _nothing, source, str, views=False)
         world = World(case, tmp_path)
         stack.callback(world.close)
-        found.append(Drop(folder, FilesConfig(str(folder), metadata=("_file_number",)), world))
+        found.append(Drop(folder, FilesConfig.resolved(path=str(folder), metadata=("_file_number",)), world))
         yield found[0]
 
 
@@ -169,7 +169,7 @@ def test_a_wider_type_of_a_later_file_is_let_in(drop: Drop) -> None:
 def test_values_that_do_not_fit_are_held_with_their_place_and_replayed(drop: Drop) -> None:
     world = drop.world
     world.settings = {"t": TableSettings(cursor="_file_number", deletes="ignore")}
-    drop.config = replace(drop.config, options=FileOptions(key=("id",)))
+    drop.config = drop.config.model_copy(update={"key": ("id",)})
     drop.write("t/a.csv", "id,n\n1,10\n")
     world.sync()
     drop.write("t/b.csv", "id,n\n2,20\n3,30.5\nbroken\n")
@@ -188,7 +188,7 @@ def test_values_that_do_not_fit_are_held_with_their_place_and_replayed(drop: Dro
 def test_a_later_file_corrects_rows_of_an_earlier_one(drop: Drop) -> None:
     world = drop.world
     world.settings = {"t": TableSettings(cursor="_file_number", deletes="ignore")}
-    drop.config = replace(drop.config, options=FileOptions(key=("id",)))
+    drop.config = drop.config.model_copy(update={"key": ("id",)})
     drop.write("t/a.csv", "id,n\n1,10\n2,20\n")
     drop.write("t/b.csv", "id,n\n2,21\n2,22\n")
     world.sync()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from sync_world import MakeWorld, World, counts, cursor
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, state varchar(20), at int NOT NULL)"
@@ -23,7 +22,7 @@ WAYS = pytest.mark.parametrize(
 
 
 def begun(world: World, where: str | None = OPEN, by: TableSettings = PLAIN, *more: str) -> World:
-    world.settings["t"] = replace(by, filter=where)
+    world.settings["t"] = by.model_copy(update={"filter": where})
     world.run(TABLE, ROWS, *more)
     report = world.sync()
     assert report.status == "done", report.tables
@@ -62,7 +61,7 @@ def test_another_filter_reads_the_whole_table(
     make_world: MakeWorld, kind: str, by: TableSettings, where: str | None, rows: list[int]
 ) -> None:
     world = begun(make_world(kind), by=by)
-    world.settings["t"] = replace(by, filter=where)
+    world.settings["t"] = by.model_copy(update={"filter": where})
     [note] = said(world)
     assert "so a sync reads the whole table" in note
     assert world.sync().status == "done"
@@ -81,7 +80,7 @@ def test_a_first_filter_of_a_loaded_table_reads_it_again(make_world: MakeWorld) 
 def test_rows_stay_where_deletes_are_ignored(make_world: MakeWorld) -> None:
     by = cursor("at", deletes="ignore")
     world = begun(make_world("sqlite"), None, by)
-    world.settings["t"] = replace(by, filter=OPEN)
+    world.settings["t"] = by.model_copy(update={"filter": OPEN})
     assert "stay, as `deletes: ignore` says" in said(world)[0]
     world.sync()
     assert ids(world) == [1, 2, 3, 4]

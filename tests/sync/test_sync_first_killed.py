@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from into_world import world_into
 
 from instep.crash import Crashed
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from sync_world import MakeWorld, World, cursor, preset
@@ -30,7 +29,7 @@ def sync_and_die(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def killed(world: World, monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
     """A table with two rows whose first sync ends behind its commit."""
-    world.settings["t"] = replace(MODES["cursor"], **how)
+    world.settings["t"] = MODES["cursor"].model_copy(update=how)
     world.run("CREATE TABLE t (id int PRIMARY KEY, u int NOT NULL, v varchar(9))")
     world.run("INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
     sync_and_die(world, monkeypatch)
@@ -64,7 +63,7 @@ def test_a_filter_that_ends_then_brings_all_rows(
 ) -> None:
     world = make_world("sqlite")
     key = "" if mode == "append" else "PRIMARY KEY"
-    world.settings["t"] = replace(MODES[mode], filter="v = 'a'")
+    world.settings["t"] = MODES[mode].model_copy(update={"filter": "v = 'a'"})
     world.run(f"CREATE TABLE t (id int {key}, u int NOT NULL, v text)")
     world.run("INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 3, 'a')")
     sync_and_die(world, monkeypatch)

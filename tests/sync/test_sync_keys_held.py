@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from events.shows import shows
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.sync.operations import set_cursor
 from sync_world import MakeWorld, World, by_key, cursor, preset

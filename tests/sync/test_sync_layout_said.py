@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table.sorting import SortOrder
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step_from_dict, step_to_dict
 from instep.schema.policy.policy import Rule

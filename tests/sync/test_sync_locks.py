@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.mysql.connect import MySqlConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.selection import Selection, patterns
 from lake import SPARK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from into_world import world_into
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, cursor, preset
 

@@ -13,7 +13,7 @@ from instep.crash import VARIABLE, Crashed
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.evolve import views as views_module
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.selection.selection import Selection, patterns
 from instep.store.store import Store
 from instep.sync.query import ask

@@ -12,7 +12,7 @@ import pytest
 from test_sync_partition import MOVES, ROWS, TABLE, changed, entries, synced, table, wrong_places
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from lake import SPARK
 from sync_world import MakeWorld, World
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Catalog, Column, Table, by_names
 from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import ColumnAdded, ColumnRetyped, TableRemoved, TableRenamed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, by_key, cursor, preset
 

@@ -7,7 +7,7 @@ from into_world import world_into
 
 from events.shows import shows
 from instep.errors import Blocked
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sync.operations import set_key as rekey
 from instep.sync.schema_changes import undo
 from instep.sync.schema_changes.key_counts import RowCounts

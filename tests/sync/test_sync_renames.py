@@ -7,7 +7,8 @@ import pytest
 
 from events.shows import shows
 from instep.control.reviews import answer
-from instep.model import Review, TableSettings
+from instep.model import Review
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.policy.similarity import PROPOSAL
 from instep.schema.selection.selection import Selection, patterns

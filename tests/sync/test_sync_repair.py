@@ -10,7 +10,7 @@ import pytest
 from into_world import world_into
 
 from instep.errors import Blocked
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.naming import destination_ref
 from instep.sync.operations.repair import prepare, repair
 from repair_world import Content, content, double, put, remove

@@ -10,7 +10,7 @@ import pytest
 
 from instep.control.pauses import pause
 from instep.errors import Blocked, InstepError
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.stream import Streams
 from instep.sync.operations.repair import prepare, repair
 from repair_world import content, put, remove

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from instep.errors import ReadError
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.loading.engine import Inline

@@ -12,7 +12,7 @@ import pytest
 
 from instep.destinations.base import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sync.operations.restore import RestorePreview, prepare, restore, savepoints
 from sync_world import MakeWorld, World, cursor, preset
 

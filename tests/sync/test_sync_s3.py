@@ -12,7 +12,7 @@ from contract.sources import Case
 from files_world import new_store
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.sync.quarantine.replay import replay, total
@@ -81,7 +81,7 @@ def test_what_was_dropped_comes_back(world: World) -> None:
 def test_files_in_a_bucket_are_tables(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put("drop/orders/1.csv", b"id,amount\n1,1.50\n2,2.25\n")
     bucket.put("drop/people.jsonl", b'{"id": 1, "name": "Ann"}\n')
-    config = FilesConfig(f"{bucket.uri}/drop", metadata=("_file", "_file_number"), properties=bucket.io)
+    config = FilesConfig.resolved(path=f"{bucket.uri}/drop", metadata=("_file", "_file_number"), properties=bucket.io)
     with ExitStack() as stack:
         files = stack.enter_context(new_store(tmp_path / "files.db"))
 

@@ -10,8 +10,7 @@ import pytest
 
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.model import TableSettings
-from instep.schema.catalog.types import parse
+from instep.project.sections.tables import TableSettings
 from instep.sync.detection.detect import look
 from instep.sync.operations import set_key
 from instep.sync.quarantine.quarantine import holdings
@@ -21,11 +20,11 @@ AMOUNTS = (
     "CREATE TABLE t (id int PRIMARY KEY, amount numeric, price money)",
     "INSERT INTO t VALUES (1, 1.5, 12.34), (2, 0.000000001, -1), (3, NULL, NULL)",
 )
-NUMBERS = {"numeric": parse("decimal(38,9)"), "MONEY": parse("decimal(19,2)")}
+NUMBERS = {"numeric": "decimal(38,9)", "MONEY": "decimal(19,2)"}
 
 
 def chosen(**types: str) -> TableSettings:
-    return TableSettings(types={name: parse(text) for name, text in types.items()})
+    return TableSettings(types=types)
 
 
 @pytest.fixture(params=["iceberg", "duckdb", "delta"])
@@ -44,7 +43,7 @@ def held(world: World) -> list[tuple[str, str | None, str]]:
 
 
 def test_source_types_are_chosen_for_all_columns_of_them(world: World) -> None:
-    world.settings["t"] = TableSettings(source_types=NUMBERS)
+    world.types = NUMBERS
     world.run(*AMOUNTS)
     report = world.sync()
     assert not any("as text" in note for note in report.notes)
@@ -81,7 +80,7 @@ def test_a_column_that_is_renamed_keeps_its_type(world: World) -> None:
 
 
 def test_a_type_that_is_chosen_by_source_type_goes_with_that_type(world: World) -> None:
-    world.settings["t"] = TableSettings(types={"numeric*": parse("decimal(38,9)")})
+    world.settings["t"] = chosen(**{"numeric*": "decimal(38,9)"})
     world.run(*AMOUNTS)
     world.sync()
     world.run("ALTER TABLE t ALTER amount TYPE text USING 'about ' || amount")
@@ -140,8 +139,7 @@ def test_a_name_that_fits_nothing_is_told(make_world: MakeWorld) -> None:
 
 def test_tables_with_a_cursor(make_world: MakeWorld) -> None:
     world = make_world()
-    settings = cursor("at")
-    world.settings["t"] = TableSettings(cursor=settings.cursor, source_types=NUMBERS)
+    world.settings["t"], world.types = cursor("at"), NUMBERS
     world.run("CREATE TABLE t (id int PRIMARY KEY, at int, v numeric)", "INSERT INTO t VALUES (1, 1, 1.5)")
     world.sync()
     world.run("INSERT INTO t VALUES (2, 2, 2.25)")
@@ -152,9 +150,7 @@ def test_tables_with_a_cursor(make_world: MakeWorld) -> None:
 
 def test_mariadb_tinyint_is_a_number_if_it_is_chosen(make_world: MakeWorld) -> None:
     world = make_world("mysql")
-    world.settings["t"] = TableSettings(
-        source_types={"tinyint(*)": parse("int16"), "decimal(65,*)": parse("decimal(38,9)")}
-    )
+    world.types = {"tinyint(*)": "int16", "decimal(65,*)": "decimal(38,9)"}
     world.run("CREATE TABLE t (id int PRIMARY KEY, level tinyint(1), n decimal(65,20))")
     world.run("INSERT INTO t VALUES (1, 2, 1.5), (2, 1, 1e40), (3, 0, 0)")
     assert counts(world.sync(), "t") == (3, 3, 0, 0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.destinations.base import Commit
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.naming import destination_ref
 from lake import stage
 from sync_world import MakeWorld, World, by_key, cursor

@@ -11,7 +11,7 @@ from versions_seen import in_order, versions
 
 from contract.destinations import DESTINATIONS
 from contract.destinations import postgres as into_postgres
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from postgres_server import Database
 from sync_world import MakeWorld, Rows, World
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from versions_seen import versions
 
 from contract.destinations import DESTINATIONS
 from instep.crash import VARIABLE
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.operations import set_key
@@ -109,9 +108,9 @@ def test_switched_off_it_goes_on(world: World) -> None:
 
 REFUSED = [
     ("CREATE TABLE t (a TEXT, u INTEGER)", HISTORY, "no primary key"),
-    (SETUP[0], replace(HISTORY, mode="append", cursor="u"), "compares no rows"),
-    (SETUP[0], replace(HISTORY, mode="full_refresh"), "compares no rows"),
-    (SETUP[0], replace(HISTORY, deletes="hard"), "removes rows"),
+    (SETUP[0], HISTORY.model_copy(update={"mode": "append", "cursor": "u"}), "compares no rows"),
+    (SETUP[0], HISTORY.model_copy(update={"mode": "full_refresh"}), "compares no rows"),
+    (SETUP[0], HISTORY.model_copy(update={"deletes": "hard"}), "removes rows"),
 ]
 
 
@@ -121,7 +120,7 @@ def test_what_cannot_be_kept_is_refused(world: World, table: str, settings: Tabl
     world.run(table)
     world.settings = {"t": settings}
     assert reason in why(world)
-    world.settings = {"t": replace(settings, history=False)}
+    world.settings = {"t": settings.model_copy(update={"history": False})}
     done(world)
     assert not world.accepted("t").history, "nothing was begun that cannot be taken back"
 
@@ -164,7 +163,7 @@ def test_another_key_is_refused_and_a_rebuild_keeps_a_copy(from_postgres: World)
 
 def test_what_comes_by_a_cursor_waits_for_another_key(world: World) -> None:
     """By the old key a new row would be the next version of one that the source still has."""
-    world.settings = {"t": replace(HISTORY, cursor="u")}
+    world.settings = {"t": HISTORY.model_copy(update={"cursor": "u"})}
     table = "id INTEGER NOT NULL, b INTEGER NOT NULL, a TEXT, u INTEGER"
     world.run(f"CREATE TABLE t ({table}, PRIMARY KEY (id))", "INSERT INTO t VALUES (1, 0, 'x', 1), (2, 0, 'y', 5)")
     done(world)
@@ -182,7 +181,7 @@ def test_what_comes_by_a_cursor_waits_for_another_key(world: World) -> None:
 
 def test_a_column_is_filled_in_place(world: World) -> None:
     """By a cursor, so that rows that do not change are not read."""
-    world.settings = {"t": replace(HISTORY, cursor="u")}
+    world.settings = {"t": HISTORY.model_copy(update={"cursor": "u"})}
     world.run(*SETUP)
     done(world)
     world.run("UPDATE t SET a = 'A', u = 2 WHERE id = 1")
@@ -198,7 +197,7 @@ def test_a_column_is_filled_in_place(world: World) -> None:
 
 
 def test_a_whole_read_by_hand_makes_no_versions_of_what_stands_still(world: World) -> None:
-    world.settings = {"t": replace(HISTORY, cursor="u")}
+    world.settings = {"t": HISTORY.model_copy(update={"cursor": "u"})}
     world.run(*SETUP)
     done(world)
     world.run("ALTER TABLE t ADD COLUMN more INTEGER DEFAULT 7")
@@ -273,7 +272,7 @@ def test_a_column_that_is_hashed_later_is_refused(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_partitioned_table(world: World) -> None:
-    into(world, "iceberg").settings = {"t": replace(HISTORY, partition=("u",))}
+    into(world, "iceberg").settings = {"t": HISTORY.model_copy(update={"partition": ("u",)})}
     world.run(*SETUP)
     done(world)
     world.run("UPDATE t SET u = 2 WHERE id = 1", "DELETE FROM t WHERE id = 2")

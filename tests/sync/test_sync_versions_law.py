@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from versions_seen import in_order, versions
 
 from contract.destinations import DESTINATIONS
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from sync_world import MakeWorld, World
 
 pytestmark = pytest.mark.slow

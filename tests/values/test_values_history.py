@@ -9,7 +9,7 @@ from postgres_cases import CASES as POSTGRES
 from postgres_cases import OWN
 from test_values import Connect, _statements
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 
 pytestmark = pytest.mark.slow
 

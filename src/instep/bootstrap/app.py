@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 from instep.bootstrap import kinds
 from instep.errors import ProjectError
-from instep.model import LogNames, TableSettings
+from instep.model import LogNames
+from instep.project.sections.tables import TableSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from instep.project.project import Project
     from instep.project.text.references import Opens
     from instep.schema.catalog.catalog import Table
-    from instep.schema.catalog.types import DataType
     from instep.schema.planning.custom_names import Given
     from instep.schema.policy.policy import Policy
     from instep.sources.base import Source
@@ -214,21 +214,18 @@ class App:
         """Send this process's spans to the project's collector from now on, if it names one."""
         if self._traces is None and self.project.model.traces.url:
             from instep.egress.guard import EgressGuard
-            from instep.monitoring.traces import TraceSettings, trace_to
+            from instep.monitoring.traces import trace_to
 
-            self._traces = trace_to(
-                EgressGuard(self.project.model.egress.allow), TraceSettings(**self.project.traces())
-            )
+            self._traces = trace_to(EgressGuard(self.project.model.egress.allow), self.project.traces())
 
     def lineage(self) -> Lineage | None:
         """Return the sender of runs as OpenLineage events, if the project names a receiver."""
         if not self.project.model.lineage.on:
             return None
         from instep.egress.guard import EgressGuard
-        from instep.monitoring.lineage import Lineage, LineageSettings
+        from instep.monitoring.lineage import Lineage
 
-        settings = LineageSettings(**self.project.lineage())
-        return Lineage(self.store, self.project, settings, EgressGuard(self.project.model.egress.allow))
+        return Lineage(self.store, self.project, self.project.lineage(), EgressGuard(self.project.model.egress.allow))
 
     def sender(self) -> Sender:
         """Return the sender of the notifications that are due."""
@@ -299,6 +296,7 @@ class App:
             protect=project.connection(connection).protect.rules(),
             naming=naming,
             settings=lambda table: table_settings(project, connection, table, policy),
+            types=project.connection(connection).types,
             store=self.store,
             spark=self._spark(destination),
             tags=tuple(project.connection(connection).tags),
@@ -412,12 +410,14 @@ class App:
     def _session(self, destination: Destination | None, source: str) -> SparkSession:
         """Return a session that the source's driver can run in: the caller's, or one that runs, as it is, or a new
         one."""
+        from instep.sources.jdbc.config import jar_file
         from instep.spark.resident import attach
         from instep.spark.session import end, start
 
         if self._given is not None:
             return self._given.session(self._spark(destination))  # a JDBC source brings its driver to it
-        drivers = tuple(jar.file() for jar in kinds.jars(self.project.source(source).get("jars", ())))
+        section = self.project.source(source)
+        drivers = tuple(map(jar_file, section.jars)) if section.type == "jdbc" else ()
         settings = replace(self._spark(destination), drivers=drivers)
         if (attached := attach(settings)) is not None:
             return attached
@@ -475,37 +475,16 @@ def given_names(project: Project, connection: str) -> Given:
 
 
 def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:
-    """Return the settings of a table in the project file."""
-    from instep.project.sections.values import as_text
-
-    options = project.table(connection, table.ref)
-    on_invalid_value = options.on_invalid_value or policy.modifiers.get("on_invalid_value", "quarantine")
-    kept, given = project.connection(connection).keep_old_names, options.keep_old_names
-    streams = project.model.sources[project.source_of(connection)].type == "connector"
-    mode = "stream" if streams else options.mode
-    return TableSettings(
-        mode=mode,
-        cursor=options.cursor or None,
-        lookback=options.lookback,
-        deletes=options.deletes,
-        key=options.key,
-        on_invalid_value=on_invalid_value,
-        keep_old_names=kept if given is None else given,
-        filter=options.filter,
-        properties=as_text(options.properties),
-        sort=options.sort,
-        partition=options.partition,
-        history=options.history,
-        types=column_types(options.types),
-        source_types=column_types(project.connection(connection).types),
-    )
-
-
-def column_types(texts: Mapping[str, str]) -> Mapping[str, DataType]:
-    """Return the types that these texts stand for."""
-    from instep.schema.catalog.types import parse
-
-    return {name: parse(text) for name, text in texts.items()}
+    """Return the settings of a table in the project file, with what its connection, policy and source say of all."""
+    said = project.table(connection, table.ref)
+    common = {
+        "keep_old_names": project.connection(connection).keep_old_names,
+        "on_invalid_value": policy.modifiers.get("on_invalid_value"),
+    }
+    more = {name: value for name, value in common.items() if getattr(said, name) is None}
+    if project.model.sources[project.source_of(connection)].type == "connector":
+        more["mode"] = "stream"
+    return said.model_copy(update=more) if more else said
 
 
 def user() -> str:

@@ -5,8 +5,8 @@ A class is imported when something of its type is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from instep.errors import ProjectError
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from instep.destinations.facets import Destination
     from instep.egress.guard import EgressGuard
     from instep.notify.channel import Channel
-    from instep.project.project import Project, Settings
+    from instep.project.project import Project
+    from instep.project.sections.channels import Channel as ChannelSection
     from instep.sources.base import Source
     from instep.sources.connector.cluster.runner import Cluster
-    from instep.sources.jdbc.config import JarFile
     from instep.store.store import Store
 
 
@@ -36,50 +36,47 @@ def source(
 ) -> Source:
     """The source; one that remembers what its runs brought does so for a `connection`, and one that is a program runs
     `on` other machines, if there are such. `filtered` false: it looks at all tables, whatever its patterns say."""
-    settings = project.source(name)
+    section = project.source(name)
     if not filtered:
-        settings |= {"include": (), "exclude": ()}
-    match settings.type:
+        section = section.model_copy(update={"include": (), "exclude": ()})
+    match section.type:
         case "postgres":
             from instep.sources.postgres.source import PostgresConfig, PostgresSource
             from instep.sources.ssh import ssh_of
 
-            return PostgresSource(PostgresConfig(**ssh_of(settings)))
+            return PostgresSource(PostgresConfig(**ssh_of(section.arguments())))
         case "mysql" | "mariadb":
             from instep.sources.mysql.connect import MySqlConfig
             from instep.sources.mysql.source import MySqlSource
             from instep.sources.ssh import ssh_of
 
-            return MySqlSource(MySqlConfig(**ssh_of(settings)))
+            return MySqlSource(MySqlConfig(**ssh_of(section.arguments())))
         case "sqlite":
-            from instep.sources.sqlite.connect import SqliteConfig
             from instep.sources.sqlite.source import SqliteSource
 
             copies = project.root / ".instep" / "copies" if project.works_elsewhere else ""
-            return SqliteSource(SqliteConfig(**settings), str(copies))
+            return SqliteSource(section, str(copies))
         case "files":
-            from instep.sources.files.config import FileOptions, FilesConfig
+            from instep.sources.files.config import FilesConfig
             from instep.sources.files.source import FilesSource
 
-            said = {**settings, "name": name, "options": FileOptions(**settings["options"])}
-            return FilesSource(FilesConfig(**said), store().source_files)
+            config = FilesConfig.of(section, name=name, links=project.may_follow_links(name))
+            return FilesSource(config, store().source_files)
         case "jdbc":
             from instep.sources.jdbc.config import JdbcConfig
             from instep.sources.jdbc.source import JdbcSource
 
-            return JdbcSource(JdbcConfig(**{**settings, "jars": jars(settings["jars"])}), start)
+            return JdbcSource(JdbcConfig.of(section), start)
         case "connector":
             from instep.project.sections.connector import segments_folder, uploads_folder
-            from instep.sources.connector.config import ConnectorConfig, ConnectorLimits
+            from instep.sources.connector.config import ConnectorConfig
             from instep.sources.connector.source import ConnectorSource
 
-            limits = ConnectorLimits(**settings.pop("limits"))
-            config = ConnectorConfig(**settings, name=connection or name, limits=limits)
+            program = ConnectorConfig.of(section, name=connection or name)
             of = connection or f"source-{name}"
             place, uploads = segments_folder(project.root, of), uploads_folder(project.root, of)
             salt = project.salt(connection) if connection else b""
-            return ConnectorSource(config, str(place), store().connectors.of(connection), salt, str(uploads), on)
-    raise ProjectError(f"source {name}: unknown type {settings.type!r}")
+            return ConnectorSource(program, str(place), store().connectors.of(connection), salt, str(uploads), on)
 
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:
@@ -92,13 +89,6 @@ def cluster(project: Project, connection: str, start: Callable[[], SparkSession]
     room = into.lifecycle.shared_storage()
     own = room and StorageFolder(room.child(quote(connection, safe="")), room.io)
     return cluster_of(start, own, connection)
-
-
-def jars(said: Iterable[Any]) -> tuple[JarFile, ...]:
-    """The jars of a JDBC driver."""
-    from instep.sources.jdbc.config import JarFile
-
-    return tuple(JarFile(jar.path, jar.maven, jar.sha256) for jar in said)
 
 
 def destination(name: str, project: Project) -> Destination:
@@ -124,28 +114,27 @@ def destination(name: str, project: Project) -> Destination:
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
 
 
-def channel(settings: Settings, guard: EgressGuard) -> Channel:
-    match settings.type:
+def channel(section: ChannelSection, guard: EgressGuard) -> Channel:
+    match section.type:
         case "email":
-            from instep.notify.mail import EmailChannel, EmailConfig
+            from instep.notify.mail import EmailChannel
 
-            return EmailChannel(EmailConfig(**settings), guard)
+            return EmailChannel(section, guard)
         case "slack":
-            from instep.notify.channel import PostChannel, PostConfig
+            from instep.notify.channel import PostChannel
             from instep.notify.slack import payload as blocks
 
-            return PostChannel(PostConfig(**settings), guard, blocks)
+            return PostChannel(section, guard, blocks)
         case "teams":
-            from instep.notify.channel import PostChannel, PostConfig
+            from instep.notify.channel import PostChannel
             from instep.notify.teams import payload as card
 
-            return PostChannel(PostConfig(**settings), guard, card)
+            return PostChannel(section, guard, card)
         case "webhook":
-            from instep.notify.webhook import WebhookChannel, WebhookConfig
+            from instep.notify.webhook import WebhookChannel
 
-            return WebhookChannel(WebhookConfig(**settings), guard)
+            return WebhookChannel(section, guard)
         case "apprise":
-            from instep.notify.other import AppriseChannel, AppriseConfig
+            from instep.notify.other import AppriseChannel
 
-            return AppriseChannel(AppriseConfig(**settings), guard)
-    raise ProjectError(f"unknown type of channel {settings.type!r}")
+            return AppriseChannel(section, guard)

@@ -118,8 +118,8 @@ def project(app: App) -> Iterator[Finding]:
         yield Finding("store", "bad", error.message, error.hint)
 
 
-def _said(settings: Mapping[str, object]) -> str:
-    return str(settings.get("type") or "every reference has a value")
+def _said(settings: object) -> str:
+    return "every reference has a value"
 
 
 def _places(settings: Mapping[str, object]) -> Iterator[Path]:

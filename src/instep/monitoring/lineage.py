@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from instep.monitoring.lineage_changes import CHANGES, Versions, altered
 from instep.monitoring.lineage_tables import LineageTables
 from instep.monitoring.openlineage import State, dataset_event, event, facet, run_id
 from instep.project.project import Project
+from instep.project.sections.telemetry import LineageSection
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 
@@ -45,18 +46,6 @@ _STATES: dict[str, State] = {"done": "COMPLETE", "failed": "FAIL", "partial": "F
 """By the status of a run; others were stopped, as those whose process died."""
 
 
-@dataclass(frozen=True)
-class LineageSettings:
-    """`url` or `file`; `namespace` of the jobs."""
-
-    url: str = field(default="", repr=False)
-    file: str = ""
-    namespace: str = ""
-    headers: dict[str, str] = field(default_factory=dict, repr=False)
-    timeout: float = 10.0
-    ca: str = ""
-
-
 class NotTaken(InstepError):
     """The receiver could not be reached, or failed; it may take the event later."""
 
@@ -65,7 +54,7 @@ class NotTaken(InstepError):
 class Lineage:
     store: Store
     project: Project
-    settings: LineageSettings
+    settings: LineageSection
     guard: EgressGuard
 
     @cached_property

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from instep.errors import ProjectError
 from instep.model import TableRun
 from instep.monitoring.openlineage import Dataset, LineageField, column_lineage, facet, schema
-from instep.project.project import Project, Settings
+from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.selection.overrides import with_switches
 from instep.schema.selection.selection import column_is_on, hashed
@@ -25,7 +25,7 @@ def source_table(project: Project, source: str, ref: Ref) -> Dataset:
         said = project.source(source)
     except ProjectError:  # a reference that this process has no value for
         return Dataset(f"{kind}:{source}", ".".join(filter(None, ref)))
-    return _of(kind, source, said, ref)
+    return _of(kind, source, dict(said), ref)
 
 
 def destination_table(project: Project, destination: str, ref: Ref) -> Dataset:
@@ -37,7 +37,7 @@ def destination_table(project: Project, destination: str, ref: Ref) -> Dataset:
     return _of(kind, destination, said, ref)
 
 
-def _of(kind: str, name: str, said: Settings | Mapping[str, Any], ref: Ref) -> Dataset:
+def _of(kind: str, name: str, said: Mapping[str, Any], ref: Ref) -> Dataset:
     """Hosts, databases and paths: nothing that lets anybody in."""
     path = ".".join(filter(None, ref))
     match kind:

@@ -10,13 +10,13 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from instep import __version__
 from instep.egress.guard import EgressGuard
 from instep.egress.http import post
 from instep.errors import InstepError, SetupError
 from instep.logs import bound, clean, context
+from instep.project.sections.telemetry import TracesSection
 from instep.spans import Fact, listen
 
 try:
@@ -36,19 +36,10 @@ LONGEST = 500
 _current: TraceExporter | None = None
 
 
-@dataclass(frozen=True)
-class TraceSettings:
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    sample: float = 1.0
-    timeout: float = 10.0
-    ca: str = ""
-
-
 class Exporter(SpanExporter):
     """Posts batches. What cannot be delivered is dropped with a line in the logs: no run waits for a collector."""
 
-    def __init__(self, guard: EgressGuard, settings: TraceSettings) -> None:
+    def __init__(self, guard: EgressGuard, settings: TracesSection) -> None:
         self._guard, self._settings = guard, settings
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -67,7 +58,7 @@ class Exporter(SpanExporter):
         return SpanExportResult.FAILURE
 
 
-def trace_to(guard: EgressGuard, settings: TraceSettings) -> TraceExporter:
+def trace_to(guard: EgressGuard, settings: TracesSection) -> TraceExporter:
     """Return what listens to the spans of this process, with these settings; there is one at a time."""
     global _current
     if _current is None or _current.made_of != (guard, settings):
@@ -87,7 +78,7 @@ def end() -> None:
 class TraceExporter:
     """Listens to the spans of this process until it is closed, or the process ends."""
 
-    def __init__(self, guard: EgressGuard, settings: TraceSettings) -> None:
+    def __init__(self, guard: EgressGuard, settings: TracesSection) -> None:
         self.made_of = guard, settings
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "instep"}
         resource = Resource.create({**named, "service.version": __version__})

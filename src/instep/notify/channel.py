@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.egress.guard import EgressGuard
 from instep.errors import ConnectError
 from instep.notify.message import Message
+from instep.project.sections.channels import PostChannelSection
 
 if TYPE_CHECKING:
     from instep.egress.http import HttpAnswer
@@ -30,18 +30,12 @@ class NotDelivered(ConnectError):
         self.code, self.after, self.gone = code, after, gone
 
 
-@dataclass(frozen=True)
-class PostConfig:
-    """An incoming webhook, or the address of a workflow."""
-
-    url: str = field(repr=False)
-    timeout: float = 10.0
-
-
 class PostChannel:
     """Takes a message as one document, which `payload` makes of it."""
 
-    def __init__(self, config: PostConfig, guard: EgressGuard, payload: Callable[[Message], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, config: PostChannelSection, guard: EgressGuard, payload: Callable[[Message], Mapping[str, Any]]
+    ) -> None:
         self._config, self._guard, self._payload = config, guard, payload
 
     def send(self, message: Message) -> int:

@@ -8,11 +8,9 @@ import smtplib
 import socket
 import ssl
 import time
-from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime
-from typing import Literal
 
 from instep.egress.guard import EgressGuard, EgressRefused, JudgedHost, connect
 from instep.egress.http import ended_at
@@ -20,29 +18,15 @@ from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
 from instep.notify.message import Message
 from instep.notify.page import html_of, text_of
+from instep.project.sections.channels import EmailChannelSection
 
 _REFERENCES = 20
 STEPS = 3
 """The whole conversation may take so many times a channel's timeout."""
 
 
-@dataclass(frozen=True)
-class EmailConfig:
-    """`tls`: `starttls`, `tls` (from the first byte) or `none`. `ca`: a file of authorities, "" for the system's."""
-
-    to: tuple[str, ...]
-    sender: str
-    host: str = "localhost"
-    port: int = 587
-    tls: Literal["starttls", "tls", "none"] = "starttls"
-    user: str = ""
-    password: str = field(default="", repr=False)
-    ca: str = ""
-    timeout: float = 10.0
-
-
 class EmailChannel:
-    def __init__(self, config: EmailConfig, guard: EgressGuard) -> None:
+    def __init__(self, config: EmailChannelSection, guard: EgressGuard) -> None:
         self._config, self._guard = config, guard
 
     def send(self, message: Message) -> int:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from instep.egress.guard import EgressGuard
 from instep.errors import ConnectError, SetupError
 from instep.notify.channel import NotDelivered
 from instep.notify.escape import as_markdown
 from instep.notify.message import SHOWN, Message, details, headline
+from instep.project.sections.channels import AppriseChannelSection
 
 _OWN_HOST = frozenset(("discord", "gchat", "opsgenie", "pagerduty", "pover", "slack", "tgram"))
 """Services whose plugins call one host of theirs, whatever their URL says."""
 
 
-@dataclass(frozen=True)
-class AppriseConfig:
-    """`url` in Apprise's notation."""
-
-    url: str = field(repr=False)
-    timeout: float = 10.0
-
-
 class AppriseChannel:
     """Apprise connects by itself: the host of its URL is judged before, and once more by nobody."""
 
-    def __init__(self, config: AppriseConfig, guard: EgressGuard) -> None:
+    def __init__(self, config: AppriseChannelSection, guard: EgressGuard) -> None:
         self._config, self._guard = config, guard
 
     def send(self, message: Message) -> int:

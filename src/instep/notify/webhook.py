@@ -9,7 +9,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
@@ -18,27 +18,19 @@ from instep.errors import ProjectError
 from instep.notify.channel import post_json
 from instep.notify.lines import MessageLine
 from instep.notify.message import Message
+from instep.project.sections.channels import WebhookChannelSection
 
 MAX_BYTES = 18_000
 _PREFIX = "whsec_"
 _SHORTEST, _LONGEST = 24, 64
 
 
-@dataclass(frozen=True)
-class WebhookConfig:
-    """`secret` is `whsec_` and 24 to 64 bytes in base64; so is `former_secret`, which signs as well if it is given."""
-
-    url: str = field(repr=False)
-    secret: str = field(repr=False)
-    former_secret: str = field(default="", repr=False)
-    ca: str = ""
-    timeout: float = 10.0
-
-
 class WebhookChannel:
-    """`clock` answers seconds since 1970."""
+    """Secrets are `whsec_` and 24 to 64 bytes in base64. `clock` answers seconds since 1970."""
 
-    def __init__(self, config: WebhookConfig, guard: EgressGuard, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, config: WebhookChannelSection, guard: EgressGuard, clock: Callable[[], float] = time.time
+    ) -> None:
         self._config, self._guard, self._clock = config, guard, clock
         self._keys = [signing_key(secret) for secret in (config.secret, config.former_secret) if secret]
 

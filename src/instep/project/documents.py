@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from instep.errors import ProjectError
 from instep.operations.kinds import ObjectKind
 from instep.project.sections.channels import Channel
-from instep.project.sections.models import ConnectionSection, Destination, Source
+from instep.project.sections.models import ConnectionSection, Destination
 from instep.project.sections.policies import PolicySection
+from instep.project.sections.sources import Source
 from instep.project.sections.values import NAME, Section
 from instep.project.text.problems import data_path, dotted, placed_problems
 from instep.project.text.references import Reference, is_reference

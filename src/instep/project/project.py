@@ -6,19 +6,22 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from instep.errors import ProjectError
-from instep.model import Deletes
+from instep.project.sections.channels import Channel
 from instep.project.sections.detector import Detector, Layer, detector
 from instep.project.sections.folders import Shelves
 from instep.project.sections.foreign_settings import CHOOSERS, DAY
-from instep.project.sections.models import ConnectionSection, Detect, ProjectFile, TableSection
+from instep.project.sections.models import ConnectionSection, Detect, ProjectFile
 from instep.project.sections.policies import PolicySection, to_policy
+from instep.project.sections.sources import Source
+from instep.project.sections.tables import TableSettings
+from instep.project.sections.telemetry import LineageSection, TracesSection
 from instep.project.sections.values import Section
 from instep.project.text.problems import near
 from instep.project.text.references import Environment, Reference
@@ -48,6 +51,7 @@ def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, P
 
 
 _CATALOG_FILE = "sqlite:///"
+SectionT = TypeVar("SectionT", bound=Section)
 
 
 class Settings(dict[str, Any]):
@@ -61,27 +65,6 @@ class Settings(dict[str, Any]):
         return f"Settings({self.type}: {', '.join(self)})"
 
     __str__ = __repr__
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How one table is loaded. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
-
-    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
-    cursor: str = ""
-    lookback: float = 0
-    deletes: Deletes = "soft"
-    key: tuple[str, ...] = ()
-    on_invalid_value: Literal["quarantine", "null", "fail"] | None = None
-    keep_old_names: float | None = None
-    filter: str | None = None
-    name: str = ""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    history: bool = False
-    properties: Mapping[str, Any] = field(default_factory=dict)
-    sort: tuple[str, ...] = ()
-    partition: tuple[str, ...] = ()
-    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -188,11 +171,12 @@ class Project:
         """master, remote, driver_memory, conf."""
         return self._settings(self.model.spark, ("spark",))
 
-    def source(self, name: str) -> Settings:
-        """Return the keyword arguments of the source's configuration, secrets included."""
+    def source(self, name: str) -> Source:
+        """Return the source's section, secrets included."""
         if name not in self.model.sources:
             raise self._unknown("source", name, self.model.sources)
-        return self._settings(self.model.sources[name], ("sources", name))
+        found = self._opened(self.model.sources[name], ("sources", name))
+        return found.whole() if found.type == "connector" else found
 
     def destination(self, name: str) -> Settings:
         """Return the keyword arguments of the destination's configuration, secrets included."""
@@ -205,19 +189,23 @@ class Project:
             found["properties"] = {**found["properties"], "uri": f"{_CATALOG_FILE}{file}"}
         return found
 
-    def channel(self, name: str) -> Settings:
-        """Return the keyword arguments of the channel's configuration, secrets included."""
+    def may_follow_links(self, source: str) -> bool:
+        """Return whether links in a folder of files may lead out of it."""
+        return True
+
+    def channel(self, name: str) -> Channel:
+        """Return the channel's section, secrets included."""
         if name not in self.model.channels:
             raise self._unknown("channel", name, self.model.channels)
-        return self._settings(self.model.channels[name], ("channels", name))
+        return self._opened(self.model.channels[name], ("channels", name))
 
-    def traces(self) -> Settings:
+    def traces(self) -> TracesSection:
         """Return where spans go, secrets included."""
-        return self._settings(self.model.traces, ("traces",))
+        return self._opened(self.model.traces, ("traces",))
 
-    def lineage(self) -> Settings:
+    def lineage(self) -> LineageSection:
         """Return where OpenLineage events go, secrets included."""
-        return self._settings(self.model.lineage, ("lineage",))
+        return self._opened(self.model.lineage, ("lineage",))
 
     def salt(self, connection: str) -> bytes:
         """Return the secret for hashed columns, empty if none are hashed."""
@@ -268,17 +256,16 @@ class Project:
             exclude_columns=(*found.exclude_columns, *patterns(options.excluded_columns())),
         )
 
-    def table(self, connection: str, ref: tuple[str, str]) -> TableOptions:
-        """Return the options of (schema, name). Of several patterns that match, the first that sets a key decides
+    def table(self, connection: str, ref: tuple[str, str]) -> TableSettings:
+        """Return the settings of (schema, name). Of several patterns that match, the first that sets a key decides
         it."""
         path = ".".join(filter(None, ref))
-        found: dict[str, Any] = {}
         said = self.connection(connection)
-        for pattern in said.table_keys.fitting(path):
+        found: dict[str, Any] = {"mode": said.mode}
+        for pattern in reversed(said.table_keys.fitting(path)):
             section = said.tables[pattern]
-            given = section.model_fields_set & TableOptions.__dataclass_fields__.keys()
-            found = {field: getattr(section, field) for field in given} | found
-        return TableOptions(**{"mode": said.mode, **found})
+            found |= {field: getattr(section, field) for field in section.model_fields_set}
+        return TableSettings.model_construct(**found)
 
     def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
         """Return the tables that the connection names one by one, with the columns that it gives other names."""
@@ -334,13 +321,17 @@ class Project:
         return Shelves.of(self.root, self.model.shelves, self.store_url())
 
     def _settings(self, section: Section, path: TreePath) -> Settings:
-        return Settings(getattr(section, "type", ""), self._placed(self._plain(section, path)).arguments())
+        return Settings(getattr(section, "type", ""), self._opened(section, path).arguments())
 
-    def _plain(self, section: Section, path: TreePath) -> Section:
+    def _opened(self, section: SectionT, path: TreePath) -> SectionT:
+        """Return the section with every reference resolved, and paths that begin at the project's folder."""
+        return self._placed(self._plain(section, path))
+
+    def _plain(self, section: SectionT, path: TreePath) -> SectionT:
         """Return the section with every reference resolved; ProjectError where a value does not fit its place."""
         values = {name: self._resolved(getattr(section, name), (*path, name)) for name in type(section).model_fields}
         try:
-            return type(section).model_validate(values, context={"resolved": True})
+            return type(section).resolved(**values)
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
             said = "\n".join(
@@ -352,7 +343,7 @@ class Project:
     def _order(self, path: TreePath) -> tuple[int, str]:
         return self.tree.line(path), str(path)
 
-    def _placed(self, section: Section) -> Section:
+    def _placed(self, section: SectionT) -> SectionT:
         """With paths that begin at the project's folder, in sections within it, too."""
         inner = {name: getattr(section, name) for name in type(section).model_fields}
         placed: dict[str, Any] = {k: self._placed(v) for k, v in inner.items() if isinstance(v, Section)}
@@ -385,6 +376,3 @@ def _written(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_written(item) for item in value]
     return value.text if isinstance(value, Reference) else value
-
-
-__all__ = ["Project", "Settings", "TableOptions", "TableSection"]

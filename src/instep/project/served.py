@@ -13,7 +13,7 @@ from instep.errors import ProjectError
 from instep.operations.kinds import ObjectKind
 from instep.project.allowed.keys import refusals
 from instep.project.documents import NO_REFERENCE, PLURALS, InvalidObject, secret_id, section_of
-from instep.project.project import Project, Settings
+from instep.project.project import Project, SectionT, Settings
 from instep.project.sections.models import ConnectionSection, ProjectFile
 from instep.project.sections.policies import PolicySection
 from instep.project.sections.values import Section
@@ -103,7 +103,7 @@ class ServedProject(Project):
         """Return whether the server keeps the section, not the file."""
         return name not in getattr(self.own, plural)
 
-    def _plain(self, section: Section, path: TreePath) -> Section:
+    def _plain(self, section: SectionT, path: TreePath) -> SectionT:
         """Also looks again at what a section that the server keeps leads to: folders and links may have moved since,
         and it may have been written when more was allowed."""
         found = super()._plain(section, path)
@@ -117,11 +117,9 @@ class ServedProject(Project):
             self._refuse(path, [(path[2:], NO_REFERENCE)])
         return super()._resolved(value, path)
 
-    def source(self, name: str) -> Settings:
-        """Also: links in a folder of files that the server keeps lead nowhere else."""
-        found = super().source(name)
-        confined = found.type == "files" and self.manages("sources", name)
-        return Settings(found.type, {**found, "links": False}) if confined else found
+    def may_follow_links(self, source: str) -> bool:
+        """Return whether the file says the source, and not the server."""
+        return not self.manages("sources", source)
 
     def destination(self, name: str) -> Settings:
         """Also: a lake in a bucket or of a catalog's server that the server keeps leads to no file of this machine."""

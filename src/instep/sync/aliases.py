@@ -52,7 +52,7 @@ def _renamed(context: SyncContext, made: Plan, batch: str) -> Iterator[OldName]:
 
 
 def _until(context: SyncContext, table: Table, now: datetime) -> datetime:
-    return now + timedelta(seconds=context.settings(table).keep_old_names)
+    return now + timedelta(seconds=context.settings(table).keep_old_names or 0)
 
 
 def make_room(context: SyncContext, made: Plan) -> None:

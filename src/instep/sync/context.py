@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.destinations.facets import Destination
-from instep.model import LogNames, Run, TableSettings
+from instep.model import LogNames, Run
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.limits import BackfillLimits
 from instep.schema.maintenance import Maintenance
@@ -47,7 +48,8 @@ class SyncContext:
     holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
     `destination_name` is what the project file calls the destination; `log` is there if some table may follow one.
     `shard`: the connection's, if it shares its tables with others. `tables_named`: the tables that the project
-    file names one by one, with the columns that it gives other names."""
+    file names one by one, with the columns that it gives other names. `types`: those chosen for all tables, by source
+    type."""
 
     # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
     # the project file says without what people have switched by command (None: `selection` is that).
@@ -60,6 +62,7 @@ class SyncContext:
     settings: Callable[[Table], TableSettings]
     store: Store
     spark: SparkSettings
+    types: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     salt: bytes = field(default=b"", repr=False)
     who: str = "cli"

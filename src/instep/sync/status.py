@@ -98,7 +98,7 @@ def _key_from(context: SyncContext, table: Table) -> str:
 
 def _cursor_from(context: SyncContext, table: Table) -> str:
     settings, chosen = context.settings(table), context.store.choices.of(context.name).get((table.ref, "cursor"))
-    if settings.cursor is not None:
+    if settings.cursor:
         return "instep.yml"
     if chosen is None:
         return "nobody has set one" if table.cursor is None else "set before"

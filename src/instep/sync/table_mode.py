@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from instep.errors import ProjectError
-from instep.model import Deletes, Mode, TableSettings
+from instep.model import Deletes, Mode
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Date, Decimal, Int, Timestamp, TimestampTz
 
@@ -125,7 +126,7 @@ def with_settings(source: Table, accepted: Table | None, settings: TableSettings
     A cursor or key column that was renamed keeps its role: it is followed by the source's column id.
     """
     by_name = {c.name: c for c in source.columns}
-    cursor = _follow(settings.cursor, by_name, source, accepted, accepted.cursor if accepted else None)
+    cursor = _follow(settings.cursor or None, by_name, source, accepted, accepted.cursor if accepted else None)
     columns = source.columns
     if settings.key and not source.key:
         before = accepted.key if accepted and len(accepted.key) == len(settings.key) else (None,) * len(settings.key)

@@ -12,7 +12,8 @@ from instep.events import SelectionChanged
 from instep.model import Review
 from instep.operations.kinds import Answer, Verb
 from instep.project.documents import value_at
-from instep.project.project import Project, TableOptions
+from instep.project.project import Project
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Unknown
 from instep.schema.planning.reread import is_read_again
@@ -57,7 +58,7 @@ class SwitchedConnection:
     identity: str
     policy: Policy
     tags: tuple[str, ...]
-    settings: Callable[[Table], TableOptions]
+    settings: Callable[[Table], TableSettings]
     line: Callable[[str, str], str]
     salted: bool
     denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)

@@ -35,7 +35,19 @@ from instep.project.allowed.values import (
     subprotocol,
     warehouse,
 )
-from instep.project.sections import channels, connector, detector, file_options, jdbc, limits, models, policies, reach
+from instep.project.sections import (
+    channels,
+    connector,
+    detector,
+    file_options,
+    jdbc,
+    limits,
+    models,
+    policies,
+    reach,
+    sources,
+    tables,
+)
 from instep.project.sections.folders import Shelves
 from instep.project.sections.values import Section
 from instep.project.text.tree import Path
@@ -76,13 +88,11 @@ def _each(reach: KeyReach, names: str) -> dict[str, KeyReach]:
     return dict.fromkeys(names.split(), reach)
 
 
-_LAKE = {"namespace": NAMES, "prefix": NAMES, "quarantine_days": SETTING, "undo_days": SETTING}
 _LOGIN = {"host": HOST, "port": PORT, "database": NAMES, "user": NAMES, "password": SECRET}
-_TABLES = {"include": NAMES, "exclude": NAMES}
 _NOTICE = _each(NAMES, "on to severity kinds")
 
 KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
-    models.SourceSection: {"type": SETTING, "app_options": PARTS, "table_options": PARTS},
+    sources.SourceSection: {"type": SETTING, "app_options": PARTS, "table_options": PARTS},
     detector.AppOptions: _each(NAMES, "enable_detect_schema_changes detect_schema_changes_frequency_in_seconds "
                                       "create_detect_schema_changes_ping_on_each_error "
                                       "propagate_table_creations_to_target_app auto_unsync_deleted_tables "
@@ -99,15 +109,14 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "host": HOST, "port": PORT, "user": NAMES, "known_hosts": TRUSTED, "host_key": TRUST,
         "key": KeyReach("sealed; without it the ssh-agent and the keys in ~/.ssh of the worker's account"),
     },
-    models.PostgresSourceSection: {
-        **_LOGIN, **_TABLES, "connect_timeout": SETTING, "read_timeout": SETTING,
+    sources.SelectiveSourceSection: {"include": NAMES, "exclude": NAMES},
+    sources.DatabaseSection: {**_LOGIN, "connect_timeout": SETTING, "read_timeout": SETTING},
+    sources.PostgresSourceSection: {
         "options": KeyReach("settings of the source's own session, which libpq hands to the server"),
     },
-    models.MySqlSourceSection: {**_LOGIN, **_TABLES, "connect_timeout": SETTING, "read_timeout": SETTING},
-    models.SqliteSourceSection: {"path": FILE, **_TABLES, "timeout": SETTING},
-    models.FilesSourceSection: {
+    sources.SqliteSourceSection: {"path": FILE, "timeout": SETTING},
+    sources.FilesSourceSection: {
         "path": PLACE, "tables": NAMES, "options": PARTS, "metadata": SETTING, "properties": STORE, "settle": SETTING,
-        **_TABLES,
     },
     file_options.FileOptions: _each(SETTING, "format delimiter quote escape header encoding nulls types key"),
     jdbc.JdbcServer: {
@@ -123,7 +132,6 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "partition_columns": NAMES,
         **_each(SETTING, "fetch_size partitions connect_timeout query_timeout max_connections rows_per_second"),
     },
-    models.JdbcSourceSection: _TABLES,
     jdbc.JdbcJar: {
         "path": KeyReach("code: a jar below `drivers/` of the project", jdbc_path), "maven": INSTEP_YML,
         "sha256": SETTING,
@@ -139,8 +147,11 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
                              address=True),
     },
     connector.ConnectorLimits: _each(SETTING, "time silence memory file checkpoints ahead"),
+    models.DestinationSection: {
+        "namespace": NAMES, "prefix": NAMES, "properties": STORE, "quarantine_days": SETTING, "undo_days": SETTING,
+    },
     models.IcebergDestinationSection: {
-        "type": SETTING, **_LAKE, "upsert_rows": SETTING,
+        "type": SETTING, "upsert_rows": SETTING,
         "warehouse": KeyReach("a folder on a shelf, or a bucket; a bucket under any catalog but `sqlite`", warehouse),
         "catalog": KeyReach("`sqlite`, `glue`, or a REST catalog: a server on any network, by HTTP", catalog,
                          address=True),
@@ -149,14 +160,13 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
                             "`sqlite` catalog on a shelf", catalog_properties, address=True),
     },
     models.DuckDbDestinationSection: {
-        "type": SETTING, **_LAKE, "path": FILE, "staging": PLACE, "properties": STORE, "lock_timeout": SETTING,
+        "type": SETTING, "path": FILE, "staging": PLACE, "lock_timeout": SETTING,
     },
     models.PostgresDestinationSection: {
-        "type": SETTING, **_LAKE, **_LOGIN, "tls": PARTS, "properties": STORE,
-        "staging": PLACE,
+        "type": SETTING, **_LOGIN, "tls": PARTS, "staging": PLACE,
         **_each(SETTING, "connect_timeout read_timeout lock_timeout statement_timeout"),
     },
-    models.DeltaDestinationSection: {"type": SETTING, **_LAKE, "warehouse": PLACE, "properties": STORE},
+    models.DeltaDestinationSection: {"type": SETTING, "warehouse": PLACE},
     policies.ModifierSection: _each(SETTING, "backfill removed on_invalid_value rename_threshold"),
     policies.OverrideSection: {"preset": SETTING, "rules": PARTS},
     policies.RuleSection: {"on": NAMES, "decide": SETTING, "match": NAMES, "tags": NAMES},
@@ -165,8 +175,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "to": NAMES, "sender": NAMES, "host": MAIL, "port": PORT, "tls": TRUST, "user": NAMES, "password": SECRET,
         "ca": TRUSTED,
     },
-    channels.SlackChannel: {"url": PUBLIC},
-    channels.TeamsChannel: {"url": PUBLIC},
+    channels.PostChannelSection: {"url": PUBLIC},
     channels.WebhookChannelSection: {"url": PUBLIC, "secret": SECRET, "former_secret": SECRET, "ca": FILE},
     channels.AppriseChannelSection: {
         "url": KeyReach("a service of a list of those that name no file and no program", apprise)},
@@ -178,7 +187,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
                        "log backfill_limits maintain"),
         "salt": SECRET,
     },
-    models.TableSection: {
+    tables.TableSettings: {
         **_each(SETTING, "mode lookback deletes keep_old_names history types enabled"),
         **_each(NAMES, "cursor key name columns sort partition"), "filter": SQL,
         "properties": KeyReach("labels, and properties of Iceberg tables by an allow-list: no code, no place", labels),

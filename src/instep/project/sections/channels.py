@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -100,9 +100,6 @@ class ChannelSection(Section):
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
     timeout: Annotated[Seconds, Field(gt=0, le=30)] = 10
 
-    def arguments(self) -> dict[str, Any]:
-        return {k: v for k, v in super().arguments().items() if k not in ("digest", "quiet", "timezone")}
-
 
 class EmailChannelSection(ChannelSection):
     """`tls`: `starttls` and `tls` (from the first byte) check the server's certificate, against the authorities in
@@ -126,13 +123,10 @@ class EmailChannelSection(ChannelSection):
         return self
 
 
-class SlackChannel(ChannelSection):
-    type: Literal["slack"]
-    url: Secret
+class PostChannelSection(ChannelSection):
+    """An incoming webhook, or the address of a workflow."""
 
-
-class TeamsChannel(ChannelSection):
-    type: Literal["teams"]
+    type: Literal["slack", "teams"]
     url: Secret
 
 
@@ -156,6 +150,6 @@ class AppriseChannelSection(ChannelSection):
 
 
 Channel = Annotated[
-    EmailChannelSection | SlackChannel | TeamsChannel | WebhookChannelSection | AppriseChannelSection,
+    EmailChannelSection | PostChannelSection | WebhookChannelSection | AppriseChannelSection,
     Field(discriminator="type"),
 ]

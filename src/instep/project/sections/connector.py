@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from instep.errors import ProjectError
 from instep.project.sections.folders import CONNECTORS
-from instep.project.sections.values import Patterns, Seconds, Section, Text, check_property
+from instep.project.sections.values import Environment, Patterns, Properties, Seconds, Section, Text
 
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-
-
-def _given(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """What looks like a secret has to be a reference."""
-    if not (info.context and info.context.get("resolved")):
-        for name, text in value.items():
-            check_property(name, text)
-    return value
 
 
 def _bytes(value: str) -> str:
@@ -51,15 +43,13 @@ class ConnectorLimits(Section):
     checkpoints: Annotated[int, Field(ge=0)] = 10_000
     ahead: Annotated[int, Field(ge=1, le=1000)] = 16
 
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "seconds": self.time,
-            "silence": self.silence,
-            "memory": size(self.memory),
-            "file_bytes": size(self.file),
-            "checkpoints": self.checkpoints,
-            "ahead": self.ahead,
-        }
+    @property
+    def memory_bytes(self) -> int:
+        return size(self.memory)
+
+    @property
+    def file_bytes(self) -> int:
+        return size(self.file)
 
 
 class ConnectorServer(Section):
@@ -70,26 +60,20 @@ class ConnectorServer(Section):
 
     files: ClassVar[tuple[str, ...]] = ("path", "configuration_file")
     path: Text
-    configuration: Annotated[dict[str, Text | bool | int | float], AfterValidator(_given)] = Field(default_factory=dict)
+    configuration: Properties = Field(default_factory=dict)
     configuration_file: str = ""
     python: Text = ""
     environments: Text = ""
-    environment: Annotated[dict[str, Text], AfterValidator(_given)] = Field(default_factory=dict)
+    environment: Environment = Field(default_factory=dict)
     sandbox: bool = False
     keep_invalid_values: Patterns = ()
     limits: ConnectorLimits = ConnectorLimits()
 
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        file = out.pop("configuration_file")
-        read = _read(file) if file else {}
-        given = {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.configuration.items()}
-        return {
-            **out,
-            "configuration": {**read, **given},
-            "environment": dict(self.environment),
-            "limits": self.limits.arguments(),
-        }
+    def whole(self) -> Self:
+        """Return it with the whole configuration as texts; ProjectError for a file that is none."""
+        said = {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.configuration.items()}
+        read = _read(self.configuration_file) if self.configuration_file else {}
+        return self.model_copy(update={"configuration": read | said, "configuration_file": ""})
 
 
 def _read(file: str) -> dict[str, str]:

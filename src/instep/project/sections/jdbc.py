@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from instep.errors import ProjectError
@@ -14,6 +14,7 @@ from instep.project.sections.jdbc_dialects import dialect_of
 from instep.project.sections.reach import RowsPerSecond
 from instep.project.sections.values import (
     Port,
+    Properties,
     Seconds,
     Secret,
     Section,
@@ -21,8 +22,6 @@ from instep.project.sections.values import (
     Text,
     Url,
     Words,
-    as_text,
-    check_property,
 )
 from instep.project.text.references import Reference
 
@@ -55,13 +54,6 @@ def _jar(value: Any) -> Any:
     return [{"path": v} if isinstance(v, str) else v for v in value] if isinstance(value, list) else value
 
 
-def _options(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    if not (info.context and info.context.get("resolved")):
-        for name, text in value.items():
-            check_property(name, text)
-    return value
-
-
 Jars = Annotated[
     tuple[JdbcJar, ...],
     BeforeValidator(_jar, json_schema_input_type=str | list[str | JdbcJar]),
@@ -83,7 +75,7 @@ class JdbcServer(Section):
     jars: Jars = ()
     user: Text = ""
     password: Secret = ""
-    options: Annotated[dict[str, Text | bool | int | float], AfterValidator(_options)] = Field(default_factory=dict)
+    options: Properties = Field(default_factory=dict)
     schemas: Words = ()
     fetch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 5_000
     partitions: Annotated[int, Field(ge=0, le=1_000)] = 0
@@ -120,7 +112,3 @@ class JdbcServer(Section):
         parts = self.host, self.port, self.database
         if not any(isinstance(part, Reference) for part in parts) and (template := self.url or dialect_of(kind).url):
             address(template, str(self.host), int(str(self.port or dialect_of(kind).port)), str(self.database))
-
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        return {**out, "port": self.port or 0, "options": as_text(out["options"])}

@@ -37,10 +37,10 @@ class BackfillSection(Section):
     """Backfills of columns that no person has asked for: at most `max_bytes` of files written again (0: any number),
     at most `max_minutes` a run (0: until it is done), and only within `window`."""
 
-    max_bytes: Annotated[int, Field(ge=0)] = 0
-    max_minutes: Annotated[float, Field(ge=0)] = 0
+    max_bytes: Annotated[int, Field(ge=0)] = BackfillLimits.max_bytes
+    max_minutes: Annotated[float, Field(ge=0)] = BackfillLimits.max_minutes
     window: Annotated[str, AfterValidator(of_the_day)] = ""
-    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+    timezone: Annotated[str, AfterValidator(time_zone)] = BackfillLimits.timezone
 
     def limits(self) -> BackfillLimits:
         return BackfillLimits(self.max_bytes, self.max_minutes, minutes(self.window), self.timezone)

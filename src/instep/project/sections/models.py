@@ -1,28 +1,25 @@
-"""The project file's sections. Field names are the keys of the file; every default stands here."""
+"""The project file's sections. Field names are the keys of the file; every default stands in them, and whoever works
+with a section takes it as it is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from instep.model import Deletes
 from instep.project.sections.channels import Channel, Egress, Notify, Route, ServerUrl
-from instep.project.sections.connector import ConnectorServer
 from instep.project.sections.detector import AppOptions, TableOptions
-from instep.project.sections.file_options import FileColumn, FileOptions, TableGlob
 from instep.project.sections.folders import SHELVES
 from instep.project.sections.foreign_settings import Backfilled, Handling, Propagation
-from instep.project.sections.jdbc import JdbcServer
 from instep.project.sections.limits import BackfillSection, MaintainSection
-from instep.project.sections.policies import OverrideSection, PolicySection
-from instep.project.sections.reach import ServerSection, Tls, former
+from instep.project.sections.policies import PolicySection
+from instep.project.sections.reach import Tls
 from instep.project.sections.schedule import schedule, time_zone
-from instep.project.sections.table_layout import PartitionTerms, SortTerms, TableKeys, TableProperties
+from instep.project.sections.sources import Source
+from instep.project.sections.tables import TableKeys, TableSettings
 from instep.project.sections.telemetry import LineageSection, RetentionSection, TracesSection
 from instep.project.sections.values import (
     SECRET_NAME,
@@ -31,6 +28,7 @@ from instep.project.sections.values import (
     Name,
     Patterns,
     Port,
+    Properties,
     Seconds,
     Secret,
     Section,
@@ -39,7 +37,6 @@ from instep.project.sections.values import (
     Url,
     Words,
     as_text,
-    check_property,
     expression,
     folders,
 )
@@ -48,17 +45,6 @@ from instep.schema.policy.safeguards import MAX_NEW_COLUMNS
 from instep.schema.selection import pii
 from instep.schema.selection.selection import Pattern, Selection, patterns
 
-_POSTGRES_TLS = {"sslmode": "mode", "sslrootcert": "ca"}
-_MYSQL_TLS = {"ssl": "mode", "ssl_ca": "ca", "ssl_cert": "cert", "ssl_key": "key"}
-_MYSQL_MODES = {"verify-ca": "verify_ca", "verify-full": "verify_identity"}
-
-
-def _checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-    if not (info.context and info.context.get("resolved")):
-        for name, text in value.items():
-            check_property(name, text)
-    return value
-
 
 def _plain_conf(value: Any) -> Any:
     """Spark shows its configuration on its pages and in its logs."""
@@ -66,9 +52,6 @@ def _plain_conf(value: Any) -> Any:
         if isinstance(text, Reference) or SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
             raise PydanticCustomError("conf_secret", "{name}", {"name": name})
     return value
-
-
-Properties = Annotated[dict[str, Text | bool | int | float], AfterValidator(_checked)]
 
 
 class Spark(Section):
@@ -84,155 +67,18 @@ class Spark(Section):
         return {**out, "conf": as_text(out["conf"])}
 
 
-class SourceSection(Section):
-    """What every source may say beside how it is reached: the options of a scheduled detector."""
-
-    app_options: AppOptions | None = None
-    table_options: TableOptions = Field(default_factory=dict)
-
-    def arguments(self) -> dict[str, Any]:
-        return {k: v for k, v in super().arguments().items() if k not in SourceSection.model_fields}
-
-
-class PostgresSourceSection(SourceSection, ServerSection):
-    type: Literal["postgres"]
-    host: Text = "localhost"
-    port: Port = 5432
-    database: Text
-    user: Text
-    password: Secret = ""
-    include: Patterns = ()
-    exclude: Patterns = ()
-    connect_timeout: Annotated[int, Field(ge=0)] = 10
-    read_timeout: Seconds = 3600
-    options: Text = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former(cls, data: Any) -> Any:
-        return former(data, _POSTGRES_TLS, {"allow": "prefer"})
-
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        tls: Tls = out.pop("tls")
-        return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
-
-
-class MySqlSourceSection(SourceSection, ServerSection):
-    type: Literal["mysql", "mariadb"]
-    host: Text = "localhost"
-    port: Port = 3306
-    database: Text
-    user: Text
-    password: Secret = ""
-    include: Patterns = ()
-    exclude: Patterns = ()
-    connect_timeout: Annotated[int, Field(ge=0)] = 10
-    read_timeout: Seconds = 3600
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former(cls, data: Any) -> Any:
-        return former(data, _MYSQL_TLS, {old: mode for mode, old in _MYSQL_MODES.items()})
-
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        tls: Tls = out.pop("tls")
-        mode = _MYSQL_MODES.get(tls.chosen, tls.chosen)
-        return {**out, "ssl": mode, "ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
-
-
-class SqliteSourceSection(SourceSection):
-    files: ClassVar[tuple[str, ...]] = ("path",)
-    type: Literal["sqlite"]
-    path: Text
-    include: Patterns = ()
-    exclude: Patterns = ()
-    timeout: Seconds = 10
-
-
-class FilesSourceSection(SourceSection, FileOptions):
-    """`path` of a folder, or its URI, which `properties` reach. `tables`: a glob that tells the table of each file.
-    `options` are for the tables that a pattern names."""
-
-    type: Literal["files"]
-    path: Url
-    tables: TableGlob = ""
-    options: dict[TablePattern, FileOptions] = Field(default_factory=dict)
-    metadata: tuple[FileColumn, ...] = ()
-    properties: Properties = Field(default_factory=dict)
-    settle: Seconds = 5
-    include: Patterns = ()
-    exclude: Patterns = ()
-
-    def local_paths(self) -> tuple[str, ...]:
-        """A URI is none."""
-        return () if "://" in str(self.path) else ("path",)
-
-    def arguments(self) -> dict[str, Any]:
-        out = {k: v for k, v in super().arguments().items() if k not in FileOptions.model_fields}
-        by_table = {pattern: said.said() for pattern, said in self.options.items()}
-        return {**out, "properties": as_text(out["properties"]), "options": self.said(), "by_table": by_table}
-
-
-class JdbcSourceSection(SourceSection, JdbcServer):
-    type: Literal["jdbc"]
-    include: Patterns = ()
-    exclude: Patterns = ()
-
-
-class ConnectorSourceSection(SourceSection, ConnectorServer):
-    type: Literal["connector"]
-
-
 SystemPrefix = Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")]
 QuarantineDays = Annotated[int, Field(ge=0, le=36_500)]
 
 
-class IcebergDestinationSection(Section):
-    """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
-    `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns. Upserts
-    of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller ones without. What was
-    dropped can be taken back for `undo_days`; what is in quarantine goes `quarantine_days` after it was held last
-    (0: never)."""
+class DestinationSection(Section):
+    """`namespace` is that of connections without one; `prefix` begins system columns. What was dropped can be taken
+    back for `undo_days`; what is in quarantine goes `quarantine_days` after it was held last (0: never). `properties`
+    go to the catalog, or reach the storage."""
 
-    type: Literal["iceberg"]
-    warehouse: Text = "lake"
-    catalog: Url = "sqlite"
-    properties: Properties = Field(default_factory=dict)
     namespace: Text = ""
     prefix: SystemPrefix = "_instep_"
-    upsert_rows: Annotated[int, Field(ge=0)] = 5_000_000
-    quarantine_days: QuarantineDays = 30
-    undo_days: Annotated[int, Field(ge=0)] = 7
-
-    def local_paths(self) -> tuple[str, ...]:
-        """The warehouse of another catalog may be a name."""
-        return ("warehouse",) if self.catalog == "sqlite" else ()
-
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        del out["namespace"]
-        properties = as_text(out["properties"])
-        if "://" in out["catalog"]:
-            properties = {"uri": out["catalog"], **properties}
-            out["catalog"] = "rest"
-        return {**out, "properties": properties}
-
-
-class DuckDbDestinationSection(Section):
-    """`path` of the database file; staged files and quarantine are in a folder beside it, or in `staging`: a folder,
-    or `s3://bucket/prefix`, which `properties` reach. A run waits `lock_timeout` seconds for a file that another
-    program holds. The others are as for a lake."""
-
-    files: ClassVar[tuple[str, ...]] = ("path", "staging")
-    type: Literal["duckdb"]
-    path: Text
-    staging: str = ""
     properties: Properties = Field(default_factory=dict)
-    lock_timeout: Seconds = 10
-    namespace: Text = ""
-    prefix: SystemPrefix = "_instep_"
     quarantine_days: QuarantineDays = 30
     undo_days: Annotated[int, Field(ge=0)] = 7
 
@@ -241,7 +87,42 @@ class DuckDbDestinationSection(Section):
         return {**out, "properties": as_text(out["properties"])}
 
 
-class PostgresDestinationSection(Section):
+class IcebergDestinationSection(DestinationSection):
+    """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
+    `properties` go to it. Upserts of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller
+    ones without."""
+
+    type: Literal["iceberg"]
+    warehouse: Text = "lake"
+    catalog: Url = "sqlite"
+    upsert_rows: Annotated[int, Field(ge=0)] = 5_000_000
+
+    def local_paths(self) -> tuple[str, ...]:
+        """The warehouse of another catalog may be a name."""
+        return ("warehouse",) if self.catalog == "sqlite" else ()
+
+    def arguments(self) -> dict[str, Any]:
+        out = super().arguments()
+        properties = out["properties"]
+        if "://" in out["catalog"]:
+            properties = {"uri": out["catalog"], **properties}
+            out["catalog"] = "rest"
+        return {**out, "properties": properties}
+
+
+class DuckDbDestinationSection(DestinationSection):
+    """`path` of the database file; staged files and quarantine are in a folder beside it, or in `staging`: a folder,
+    or `s3://bucket/prefix`, which `properties` reach. A run waits `lock_timeout` seconds for a file that another
+    program holds. The others are as for a lake."""
+
+    files: ClassVar[tuple[str, ...]] = ("path", "staging")
+    type: Literal["duckdb"]
+    path: Text
+    staging: str = ""
+    lock_timeout: Seconds = 10
+
+
+class PostgresDestinationSection(DestinationSection):
     """A database. `staging` is the folder of staged files and of quarantine, or `s3://bucket/prefix`, which
     `properties` reach. A run waits `lock_timeout` seconds for a table that another session has locked. The others are
     as for a lake."""
@@ -255,74 +136,30 @@ class PostgresDestinationSection(Section):
     password: Secret = ""
     tls: Tls = Tls()
     staging: Text = ".instep/staging"
-    properties: Properties = Field(default_factory=dict)
     connect_timeout: Annotated[int, Field(ge=0)] = 10
     read_timeout: Seconds = 4 * 3600
     lock_timeout: Seconds = 10
     statement_timeout: Seconds = 0
-    namespace: Text = ""
-    prefix: SystemPrefix = "_instep_"
-    quarantine_days: QuarantineDays = 30
-    undo_days: Annotated[int, Field(ge=0)] = 7
 
     def arguments(self) -> dict[str, Any]:
-        out = {k: v for k, v in super().arguments().items() if k != "namespace"}
+        out = super().arguments()
         tls: Tls = out.pop("tls")
-        out["properties"] = as_text(out["properties"])
         return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
 
 
-class DeltaDestinationSection(Section):
+class DeltaDestinationSection(DestinationSection):
     """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach; the
     others are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("warehouse",)
     type: Literal["delta"]
     warehouse: Text = "lake"
-    properties: Properties = Field(default_factory=dict)
-    namespace: Text = ""
-    prefix: SystemPrefix = "_instep_"
-    quarantine_days: QuarantineDays = 30
-    undo_days: Annotated[int, Field(ge=0)] = 7
-
-    def arguments(self) -> dict[str, Any]:
-        out = {k: v for k, v in super().arguments().items() if k != "namespace"}
-        return {**out, "properties": as_text(out["properties"])}
 
 
-Source = Annotated[
-    PostgresSourceSection
-    | MySqlSourceSection
-    | SqliteSourceSection
-    | FilesSourceSection
-    | JdbcSourceSection
-    | ConnectorSourceSection,
-    Field(discriminator="type"),
-]
 Destination = Annotated[
     IcebergDestinationSection | DuckDbDestinationSection | DeltaDestinationSection | PostgresDestinationSection,
     Field(discriminator="type"),
 ]
-
-
-class TableSection(OverrideSection):
-    """How the tables that a pattern names are loaded; also policy settings of their own."""
-
-    mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
-    cursor: str = ""
-    lookback: Seconds = 0
-    deletes: Deletes = "soft"
-    key: Words = ()
-    keep_old_names: Seconds | None = None
-    filter: str | None = None
-    name: str = ""
-    columns: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
-    properties: TableProperties = Field(default_factory=dict)
-    sort: SortTerms = ()
-    partition: PartitionTerms = ()
-    history: bool = False
-    types: ColumnTypes = Field(default_factory=dict)
-    enabled: bool = True
 
 
 class Include(Section):
@@ -366,7 +203,7 @@ class ProtectSection(Section):
     mode: Literal["off", "names", "on"] = "on"
     names: Patterns = ()
     values: dict[str, Annotated[str, AfterValidator(expression)]] = Field(default_factory=dict)
-    sample: Annotated[int, Field(ge=1, le=10_000)] = 100
+    sample: Annotated[int, Field(ge=1, le=10_000)] = pii.Protect.sample
     allow: Patterns = ()
 
     def rules(self) -> pii.Protect:
@@ -414,7 +251,7 @@ class ConnectionSection(Section):
     salt: Secret = ""
     protect: Protection = ProtectSection(mode="off")
     types: ColumnTypes = Field(default_factory=dict)
-    tables: dict[TablePattern, TableSection] = Field(default_factory=dict)
+    tables: dict[TablePattern, TableSettings] = Field(default_factory=dict)
     detect: Detect = Detect()
     schedule: Schedule = Schedule()
     notify: tuple[Notify, ...] = ()

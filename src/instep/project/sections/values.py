@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -59,6 +59,22 @@ class Section(BaseModel):
     def document(self) -> dict[str, Any]:
         """Return what is said in it, as a project file has it."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def __repr__(self) -> str:
+        """Show keys only: values may be secret."""
+        return f"{type(self).__name__}({', '.join(n for n in type(self).model_fields if n in self.model_fields_set)})"
+
+    __str__ = __repr__
+
+    @classmethod
+    def resolved(cls, **values: Any) -> Self:
+        """Return the section of values that hold no reference, but secrets themselves."""
+        return cls.model_validate(values, context={"resolved": True})
+
+    @classmethod
+    def of(cls, section: Section, **more: Any) -> Self:
+        """Return a resolved section as one of the class that works with it, with what no file says."""
+        return cls.model_construct({*section.model_fields_set, *more}, **{**dict(section), **more})
 
     def local_paths(self) -> tuple[str, ...]:
         """Return the fields that hold paths, which are relative to the project's folder."""
@@ -156,10 +172,11 @@ def check_property(name: str, value: Any, *, secret: bool = False) -> None:
         raise PydanticCustomError("property_secret", "{name}", {"name": name})
 
 
-Text = Annotated[str | Reference, _Referable(str)]
-Url = Annotated[str | Reference, _Referable(str), AfterValidator(_no_password)]
-Port = Annotated[int | Reference, _Referable(Annotated[int, Field(ge=1, le=65535)])]
-Secret = Annotated[str | Reference, _Referable(str, secret=True)]
+# A file may say a reference in their place; whoever works with a section has it with every reference resolved.
+Text = Annotated[str, _Referable(str)]
+Url = Annotated[str, _Referable(str), AfterValidator(_no_password)]
+Port = Annotated[int, _Referable(Annotated[int, Field(ge=1, le=65535)])]
+Secret = Annotated[str, _Referable(str, secret=True)]
 Seconds = Annotated[
     float, BeforeValidator(seconds_of, json_schema_input_type=float | str), Field(ge=0), AfterValidator(_within_a_life)
 ]
@@ -167,6 +184,18 @@ TablePattern = Annotated[str, AfterValidator(_pattern)]
 Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 Words = Annotated[tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+
+
+def _unresolved_checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
+    """What looks like a secret has to be a reference."""
+    if not (info.context and info.context.get("resolved")):
+        for name, text in value.items():
+            check_property(name, text)
+    return value
+
+
+Properties = Annotated[dict[str, Text | bool | int | float], AfterValidator(_unresolved_checked)]
+Environment = Annotated[dict[str, Text], AfterValidator(_unresolved_checked)]
 
 
 def _column_type(value: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
-from instep.schema.catalog.types import DataType, String
+from instep.schema.catalog.types import DataType, String, parse
 from instep.schema.changes.describe import (
     Change,
     ColumnAdded,
@@ -56,14 +56,18 @@ def _source_type(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.IGNORECASE)
 
 
-def with_types(table: Table, accepted: Table | None, of_table: Types, of_connection: Types) -> Table:
-    """Return the source table with the chosen types. A column that was renamed keeps its type, where it has an id."""
+def with_types(
+    table: Table, accepted: Table | None, of_table: Mapping[str, str], of_connection: Mapping[str, str]
+) -> Table:
+    """Return the source table with the types chosen for it, and for all tables of its connection. A column that was
+    renamed keeps its type, where it has an id."""
     if not of_table and not of_connection:
         return table
     known = {c.id: c for c in accepted.live if c.id} if accepted else {}
+    own, common = ({name: parse(text) for name, text in said.items()} for said in (of_table, of_connection))
 
     def one(column: Column) -> Column:
-        found = chosen_type(column, of_table, of_connection, known.get(column.id or ""))
+        found = chosen_type(column, own, common, known.get(column.id or ""))
         return column if found is None else replace(column, type=found[1], note=f"{CHOSEN}{found[0]}")
 
     return replace(table, columns=tuple(map(one, table.columns)))
@@ -88,7 +92,7 @@ def _rebuild(table: Table | None) -> str:
     return f": `instep table set-key {table.path} {','.join(table.key)} --rebuild`" if table and table.key else ""
 
 
-def unknown_names(table: Table, of_table: Types) -> Iterator[str]:
+def unknown_names(table: Table, of_table: Iterable[str]) -> Iterator[str]:
     """Yield the keys of a table's mapping that fit neither a column nor a source type of it."""
     for name in of_table:
         if name not in table.by_name and not any(_source_type(name).fullmatch(c.native) for c in table.columns):

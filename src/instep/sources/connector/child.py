@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import ProjectError, ReadError, SetupError
+from instep.project.sections.values import as_text
 from instep.sources.connector.config import MIB, ConnectorConfig
 from instep.sources.connector.environment import INSTALLATION, PASSED, installs_drivers, interpreter
 from instep.sources.connector.frames import Frame, Frames
@@ -112,12 +113,14 @@ class Child:
         self.frames = Frames(frames)
         self._readers = [self._capture(output, "stdout", "info"), self._capture(errors, "stderr", "warning")]
         self._tell_guard(self._plan(python, frames_end, back_end, [output_end, errors_end]))
-        self.send({"command": command, "configuration": dict(self._config.configuration), "state": dict(state or {})})
+        self.send(
+            {"command": command, "configuration": as_text(self._config.configuration), "state": dict(state or {})}
+        )
 
     def _plan(self, python: Path, frames: int, back: int, outputs: list[int]) -> dict[str, Any]:
         config, folder = self._config, os.path.realpath(self._config.path)
         run = [str(python), "-B", "-u", str(self._sdk / "perform.py"), str(frames), str(back), folder]
-        limits = {"RLIMIT_DATA": config.limits.memory, "RLIMIT_FSIZE": config.limits.file_bytes}
+        limits = {"RLIMIT_DATA": config.limits.memory_bytes, "RLIMIT_FSIZE": config.limits.file_bytes}
         return {
             "command": [*self._sandbox(folder, python), *run] if config.sandbox else run,
             "folder": folder,
@@ -125,7 +128,7 @@ class Child:
             "descriptors": [frames, back],
             "outputs": outputs,
             "limits": {"RLIMIT_CORE": 0, **{name: most for name, most in limits.items() if most}},
-            "memory": config.limits.memory,
+            "memory": config.limits.memory_bytes,
         }
 
     def _environment(self) -> dict[str, str]:
@@ -187,7 +190,7 @@ class Child:
         """Return the next frame, while it is `awaited`. Raises ReadError if none comes: the process ended, hangs or
         takes too long."""
         limits = self._config.limits
-        left = limits.seconds - self._taken() if limits.seconds else None
+        left = limits.time - self._taken() if limits.time else None
         if left is not None and left <= 0:
             raise self._too_long()
         waits = [w for w in (left, limits.silence or None) if w is not None]
@@ -206,9 +209,9 @@ class Child:
     def _too_long(self) -> ReadError:
         limits, name, taken = self._config.limits, self._config.name, self._taken()
         self.close()
-        if limits.seconds and taken >= limits.seconds:
+        if limits.time and taken >= limits.time:
             return ReadError(
-                f"connector {name} ran for more than {limits.seconds:g} s and was stopped",
+                f"connector {name} ran for more than {limits.time:g} s and was stopped",
                 hint="raise `limits.time`, or let it checkpoint and end earlier",
             )
         return ReadError(
@@ -221,7 +224,7 @@ class Child:
         name, limits = self._config.name, self._config.limits
         if ended.cause == "memory":
             return ReadError(
-                f"connector {name} used more than {limits.memory // MIB:,} MiB of memory and was stopped",
+                f"connector {name} used more than {limits.memory_bytes // MIB:,} MiB of memory and was stopped",
                 hint="send rows as they come instead of collecting them, or raise `limits.memory`",
             )
         if ended.cause:
@@ -342,7 +345,7 @@ def failed(config: ConnectorConfig, head: Mapping[str, Any], hidden: Hidden) -> 
         case "memory":
             return ReadError(
                 f"connector {config.name} ran out of the memory that it may use "
-                f"({config.limits.memory // MIB:,} MiB): {message}",
+                f"({config.limits.memory_bytes // MIB:,} MiB): {message}",
                 hint="send rows as they come instead of collecting them, or raise `limits.memory`",
             )
         case _:

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Literal
 
+from instep.project.sections.sources import ConnectorSourceSection
 from instep.schema.selection.selection import patterns
 
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class ConnectorLimits:
-    """What one sync of a connector may use; 0 means no limit.
+class ConnectorConfig(ConnectorSourceSection):
+    """A connector's folder (the one with `connector.py`) and what it is given, which may be secret. `name` is that of
+    the connection."""
 
-    `seconds` is the time from start to end without the time that it waited for us, `silence` the time without any
-    operation, checkpoint or log line. `memory` (bytes) holds for all its processes together, `file_bytes` for the
-    largest file that it writes. `checkpoints` is how often in a row it may save the same state. `ahead` is how many
-    segments the child may be ahead of the last one that was acknowledged.
-    """
-
-    seconds: float = 6 * 3600.0
-    silence: float = 3600.0
-    memory: int = 2 * GIB
-    file_bytes: int = 4 * GIB
-    checkpoints: int = 10_000
-    ahead: int = 16
-
-
-@dataclass(frozen=True)
-class ConnectorConfig:
-    """A connector's folder (the one with `connector.py`) and what its `configuration` says, which may be secret.
-
-    `name` is that of the connection. `python` is the interpreter of its virtual environment ("": the one that runs
-    now), `environments` the folder where environments are kept ("": in the user's cache). `environment` are variables
-    that the connector may read beside the few that it always gets. With `sandbox` it runs in a bubblewrap of its own.
-    In tables that match one of `keep_invalid_values` a value that does not fit its declared DECIMAL or SHORT is kept as
-    text instead of refused.
-    """
-
-    path: str
-    configuration: Mapping[str, str] = field(default_factory=dict, repr=False)
+    type: Literal["connector"] = "connector"
     name: str = "connector"
-    python: str = ""
-    environments: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    sandbox: bool = False
-    keep_invalid_values: tuple[str, ...] = ()
-    limits: ConnectorLimits = field(default_factory=ConnectorLimits)
 
     def is_lenient(self, table: str) -> bool:
         """Return whether invalid values of the table (`name` or `schema.name`) are kept as texts."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from instep.logs import clean
+from instep.project.sections.values import as_text
 from instep.redaction import Redactor, hide, is_harmless, is_plain, is_referenced, names_secret, secrets_in
 from instep.sources.connector.config import ConnectorConfig
 
@@ -16,7 +17,7 @@ class Hidden:
     texts alone: a value may as well be the name of a table."""
 
     def __init__(self, config: ConnectorConfig) -> None:
-        given = [*config.configuration.items(), *config.environment.items()]
+        given = [*as_text(config.configuration).items(), *config.environment.items()]
         hide(*(value for name, value in given if names_secret(name) and not is_harmless(value)))
         self._own = Redactor(*(value for name, value in given if _is_secret(name, value)))
         self._states: tuple[Mapping[str, Any], ...] = ()

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
+from instep.project.sections.file_options import FileOptions
 from instep.sources.files import csv, jsonl, parquet
-from instep.sources.files.config import FileOptions, FilesConfig
+from instep.sources.files.config import FilesConfig
 from instep.sources.files.listing import FileState
 from instep.sources.files.shape import FilePart, FileShape, Piece
-from instep.stage.files.place import StorageFolder
 
 PART_BYTES = 64 << 20
 _BLOCK = 8 << 20
@@ -118,15 +118,14 @@ def pieces(
 
 def options_for(options: FileOptions, state: FileState) -> FileOptions:
     """Return those of the table; a `.tsv` file is one with tabs unless another delimiter is said."""
-    from dataclasses import replace
-
-    return replace(options, delimiter="\t") if options.delimiter == "," and "tsv" in state.suffixes else options
+    tabs = options.delimiter == "," and "tsv" in state.suffixes
+    return options.model_copy(update={"delimiter": "\t"}) if tabs else options
 
 
 @contextmanager
 def _opened(config: FilesConfig, state: FileState, part: FilePart | None, *, whole: bool) -> Iterator[Any]:
     """A file that can be read at any place (`whole`), or a stream of its contents or of a part of them."""
-    filesystem, path = StorageFolder(config.path, config.properties).resolve(state.name)
+    filesystem, path = config.folder.resolve(state.name)
     try:
         if whole or part is not None:
             with filesystem.open_input_file(path) as file:

@@ -63,7 +63,7 @@ class FileListing:
 
 def listing(config: FilesConfig, now: float | None = None) -> FileListing:
     """Return what is there now; raises ConnectError."""
-    place = StorageFolder(config.path, config.properties)
+    place = config.folder
     latest = (time.time() if now is None else now) - config.settle if place.local is not None else float("inf")
     files: dict[str, list[FileState]] = {}
     unsettled: dict[str, list[FileState]] = {}

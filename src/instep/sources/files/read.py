@@ -18,7 +18,6 @@ from instep.sources.files.listing import FileState
 from instep.sources.files.seen import File
 from instep.sources.files.shape import FilePart, FileShape, Piece
 from instep.sources.files.values import integers, rows_of, within
-from instep.stage.files.place import StorageFolder
 from instep.stage.origin import told
 from instep.stage.spec import Chunk
 
@@ -91,7 +90,7 @@ class FilesSession:
 
     def _check(self, file: File) -> None:
         """Raises ReadError unless the file is as it was listed."""
-        filesystem, path = StorageFolder(self.config.path, self.config.properties).resolve(file.state.name)
+        filesystem, path = self.config.folder.resolve(file.state.name)
         try:
             now = filesystem.get_file_info(path)
         except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from instep.errors import ReadError
-from instep.sources.files.config import FilesConfig
+from instep.sources.files.config import FilesConfig, options_digest
 from instep.sources.files.formats import inspect
 from instep.sources.files.listing import FileState, listing
 from instep.sources.files.shape import FileShape
@@ -87,7 +87,7 @@ def _known(
 
 
 def _digest(config: FilesConfig, table: str) -> str:
-    return f"{config.options_of(table).digest}-{'.'.join(config.metadata)}"
+    return f"{options_digest(config.options_of(table))}-{'.'.join(config.metadata)}"
 
 
 def _inspected(

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 
 from instep.errors import InstepError, ReadError
 from instep.model import Check
+from instep.project.sections.file_options import FileOptions
 from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, parse
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
 from instep.sources.files.chunks import scans
-from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FileOptions, FilesConfig
+from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig
 from instep.sources.files.infer import join, settled
 from instep.sources.files.listing import FileState, table_of
 from instep.sources.files.read import FilesReader, count_keys, records

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from instep.errors import ConnectError, InstepError, ReadError
 from instep.model import Check
+from instep.project.sections.values import as_text
 from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.projection import ColumnRead, TableRead
@@ -77,7 +78,7 @@ def _tls(config: JdbcConfig) -> Iterator[Check]:
     if config.kind not in _TLS:
         return
     option, strict = _TLS[config.kind]
-    said = {name.lower(): value for name, value in config.options.items()}.get(option.lower(), "")
+    said = {name.lower(): value for name, value in as_text(config.options).items()}.get(option.lower(), "")
     if said.lower() in [s.lower() for s in strict]:
         yield Check("tls", True, f"{option}={said}")
     else:

@@ -11,10 +11,10 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.catalog import Column, Table
 from instep.sources.base import TableStats
 from instep.sources.patterns import selects
-from instep.sources.sqlite.connect import SqliteConfig
 from instep.sources.sqlite.types import column_type
 
 _VERSION = 1  # of the mapping: a new one makes every fingerprint new
@@ -58,7 +58,7 @@ class Contents:
     broken: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
 
-def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
+def contents(connection: sqlite3.Connection, config: SqliteSourceSection) -> Contents:
     """Everything that is selected: ordinary tables in one query, the others one by one, for a view may be broken
     and the module of a virtual table missing."""
     selected = partial(selects(config.include, config.exclude), "main")
@@ -137,7 +137,7 @@ def row_id_range(connection: sqlite3.Connection, table: str, rowid: str) -> tupl
     return low, high
 
 
-def fingerprint(connection: sqlite3.Connection, config: SqliteConfig) -> str:
+def fingerprint(connection: sqlite3.Connection, config: SqliteSourceSection) -> str:
     """A digest of every definition in the file (a view may stand on any table) and of the selection."""
     digest = hashlib.sha256(json.dumps([_VERSION, config.include, config.exclude]).encode())
     for row in connection.execute(_DEFINITIONS):

@@ -10,28 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from instep.errors import ConnectError, InstepError, ReadError
+from instep.project.sections.sources import SqliteSourceSection
 from instep.temporary import Temporary, remove_abandoned
 
 MINIMUM = (3, 37, 0)
 
 
-@dataclass(frozen=True)
-class SqliteConfig:
-    """A SQLite file.
-
-    `include` and `exclude` are patterns for `table` or `main.table`: the exact text, a glob, or `re:` and a
-    regular expression; an empty `include` means all. `timeout` is how many
-    seconds a lock of another program is waited for.
-    """
-
-    path: str
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    timeout: float = 10.0
-
-
 @contextmanager
-def connect(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
+def connect(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
     """A read-only connection without a transaction; raises ConnectError."""
     _check(config.path)
     with describing(config.path, ConnectError):
@@ -50,7 +36,7 @@ def connect(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def transaction(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
+def transaction(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
     """A connection with an open read transaction: what it sees does not change until the context ends."""
     with connect(config) as connection:
         begin(connection, config.path)
@@ -148,7 +134,7 @@ class _Restarted(Exception):
 
 
 @contextmanager
-def copied(config: SqliteConfig, parent: str = "") -> Iterator[str]:
+def copied(config: SqliteSourceSection, parent: str = "") -> Iterator[str]:
     """The path of a copy in a folder below `parent`, or the system's for temporary files; it is gone afterwards."""
     if parent:
         Path(parent).mkdir(parents=True, exist_ok=True)
@@ -167,7 +153,7 @@ def copied(config: SqliteConfig, parent: str = "") -> Iterator[str]:
         folder.close()
 
 
-def _copy(config: SqliteConfig, path: Path, step: int) -> None:
+def _copy(config: SqliteSourceSection, path: Path, step: int) -> None:
     """Copy `step` bytes at a time, or everything in one transaction."""
     with connect(config) as source, closing(sqlite3.connect(path, isolation_level=None)) as target:
         target.execute("PRAGMA synchronous = OFF")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 
 from instep.errors import ReadError
+from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.types import Binary, DataType, Float, Int, Json, String, Uuid, parse
-from instep.sources.sqlite.connect import DatabaseFileState, SqliteConfig, describing, file_state, transaction
+from instep.sources.sqlite.connect import DatabaseFileState, describing, file_state, transaction
 from instep.stage.spec import Chunk
 
 BATCH_ROWS = 65_536
@@ -36,13 +37,13 @@ class SqliteReader:
     """Opens the file as `state` describes it, and raises ReadError when it has moved since; or its `copy`, which nobody
     writes to."""
 
-    config: SqliteConfig
+    config: SqliteSourceSection
     state: DatabaseFileState
     copy: str = ""
 
     @contextmanager
     def open(self) -> Iterator[SqliteSession]:
-        with transaction(replace(self.config, path=self.copy or self.config.path)) as connection:
+        with transaction(self.config.model_copy(update={"path": self.copy or self.config.path})) as connection:
             if not self.copy:
                 self._check(file_state(connection, self.config.path))
             yield SqliteSession(connection, self.config.path)

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from instep.errors import InstepError, ReadError
 from instep.model import Check
+from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.catalog.types import Binary, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz
 from instep.schema.planning.projection import TableRead
@@ -34,7 +35,6 @@ from instep.sources.sqlite.catalog import (
     statistics,
 )
 from instep.sources.sqlite.connect import (
-    SqliteConfig,
     begin,
     connect,
     copied,
@@ -93,7 +93,7 @@ class SqliteSource:
     kind = "sqlite"
     default_schema = "main"
 
-    def __init__(self, config: SqliteConfig, copies: str = "") -> None:
+    def __init__(self, config: SqliteSourceSection, copies: str = "") -> None:
         """Copies are made in a folder of `copies`, which tasks on other machines see, too; "" for the system's folder
         for temporary files."""
         self.config, self._copies = config, copies
@@ -130,7 +130,10 @@ class SqliteSource:
                 begin(connection, self.config.path)
                 yield SqliteSnapshot(self.config, connection)
                 return
-        with copied(self.config, self._copies) as copy, transaction(replace(self.config, path=copy)) as connection:
+        with (
+            copied(self.config, self._copies) as copy,
+            transaction(self.config.model_copy(update={"path": copy})) as connection,
+        ):
             yield SqliteSnapshot(self.config, connection, copy)
 
 
@@ -142,7 +145,7 @@ def _check_tables(count: int) -> Check:
 class SqliteSnapshot:
     """The file, or its `copy`, as of one read transaction."""
 
-    def __init__(self, config: SqliteConfig, connection: sqlite3.Connection, copy: str = "") -> None:
+    def __init__(self, config: SqliteSourceSection, connection: sqlite3.Connection, copy: str = "") -> None:
         self.config = config
         self._connection = connection
         self.reader = SqliteReader(config, file_state(connection, copy or config.path), copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.diff import pair_columns
 from instep.store.catalogs.key_choices import KeyChoice, What
@@ -26,7 +26,7 @@ def with_choices(source: Table, accepted: Table | None, chosen: Chosen, settings
     key, cursor = chosen.get((accepted.ref, "key")), chosen.get((accepted.ref, "cursor"))
     if key is not None and not settings.key:
         source = with_key(source, [names.get(name) for name in _today(key, accepted.key)])
-    if cursor is not None and settings.cursor is None:
+    if cursor is not None and not settings.cursor:
         now = _today(cursor, (accepted.cursor,) if accepted.cursor else ())
         source = replace(source, cursor=names.get(now[0]) if now else None)
     return source
@@ -45,18 +45,12 @@ def with_key(table: Table, names: list[str | None]) -> Table:
     return replace(table, columns=tuple(replace(c, key=places.get(c.name, 0)) for c in table.columns))
 
 
-def settings_of(context: SyncContext, table: Table) -> TableSettings:
-    """Return the settings of an accepted table, with where a chosen cursor begins."""
-    return all_settings(context)(table)
-
-
-def all_settings(context: SyncContext) -> Callable[[Table], TableSettings]:
-    """Return `settings_of` for many tables: what was chosen is read once."""
+def starts(context: SyncContext) -> Callable[[Table], str]:
+    """Return what tells where the first read by an accepted table's chosen cursor begins, "" for the whole table."""
     chosen = context.store.choices.of(context.name)
-    return lambda table: _with_start(context.settings(table), chosen.get((table.ref, "cursor")))
 
+    def start(table: Table) -> str:
+        choice = chosen.get((table.ref, "cursor"))
+        return choice.start if choice is not None and not context.settings(table).cursor else ""
 
-def _with_start(settings: TableSettings, choice: KeyChoice | None) -> TableSettings:
-    if choice is None or not choice.start or settings.cursor is not None:
-        return settings
-    return replace(settings, start=choice.start)
+    return start

@@ -174,7 +174,7 @@ def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalo
 
     def one(table: Table) -> Table:
         before, settings = known.get(table.ref), context.settings(table)
-        typed = with_types(table, before, settings.types, settings.source_types)
+        typed = with_types(table, before, settings.types, context.types)
         return with_choices(with_settings(typed, before, settings), before, chosen, settings)
 
     tables = map(one, source.tables)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from instep.errors import one_line
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import Ref
 from instep.schema.policy.type_choice import unknown_names

@@ -12,7 +12,6 @@ from instep.schema.catalog.promotion import fitting
 from instep.schema.changes.describe import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
 from instep.schema.policy.policy import Decision
 from instep.sync.context import SyncContext
-from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose
@@ -25,7 +24,7 @@ def may_be_swapped(context: SyncContext, change: Change, table: Table | None) ->
     if not isinstance(change, ColumnReordered) or table is None or any(c.id for c in table.live):
         return False
     try:
-        return choose(table, settings_of(context, table)).cursor is not None
+        return choose(table, context.settings(table)).cursor is not None
     except ProjectError:
         return False
 

@@ -185,11 +185,7 @@ class Filling:
         columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
         names = {*(c.name for c in columns), meta}
         schema = pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None])
-        on_invalid_value = (
-            settings.on_invalid_value
-            if settings.on_invalid_value != "quarantine"
-            else on_invalid_value_of(detection).get(table.ref, "quarantine")
-        )
+        decided = on_invalid_value_of(detection).get(table.ref, "quarantine")
         folder = f"{self.run.id}-values-{number}"
         spec = StageSpec(
             table=str(number),
@@ -200,7 +196,7 @@ class Filling:
             quarantine=target.quarantine,
             run=self.run.id,
             synced=int(self.run.started.timestamp() * 1_000_000),
-            on_invalid_value=on_invalid_value,
+            on_invalid_value=settings.handling_of_invalid_values(decided),
             io=target.io,
             salt=context.salt,
             path=table.path,

@@ -12,7 +12,6 @@ from instep.schema.changes.describe import key, table_of
 from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.drift import reloads
 from instep.sync.detection.swapped import may_be_swapped
 from instep.sync.detection.table_renames import TableRenames
@@ -94,6 +93,6 @@ def _sized(context: SyncContext, found: PlanPreview, one: _Table) -> Iterator[Re
 
 def _mode(context: SyncContext, table: Table) -> str:
     try:
-        return choose(table, settings_of(context, table)).mode
+        return choose(table, context.settings(table)).mode
     except ProjectError:
         return ""

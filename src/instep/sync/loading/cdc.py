@@ -17,12 +17,12 @@ from typing import Any
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
 from instep.errors import Blocked, InstepError, ProjectError
-from instep.model import Run, TableSettings
+from instep.model import Run
+from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangeLog, FollowedTable, LogRead, Logs, LogState, LogUnreadable
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.chosen_keys import all_settings
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.table_load import Load
 from instep.sync.table_mode import choose
@@ -108,8 +108,7 @@ class Following:
 
     def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
         """Reads the log for those of these tables that follow it and are not stopped."""
-        settings = all_settings(self.context)
-        mine = [r for r in reads if _is_followed(r, settings(r.table))]
+        mine = [r for r in reads if _is_followed(r, self.context.settings(r.table))]
         for read in mine:
             if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
                 self.note(f"{read.table.path} is not syncing: when it continues, the whole table may have to be read")

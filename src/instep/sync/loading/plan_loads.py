@@ -8,7 +8,7 @@ from functools import cached_property
 
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
-from instep.model import Run, TableRun, TableSettings
+from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, ColumnWidened, DestinationDrifted, key
 from instep.schema.planning.naming import destination_ref
@@ -19,7 +19,7 @@ from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import noted
-from instep.sync.detection.chosen_keys import all_settings
+from instep.sync.detection.chosen_keys import starts
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
@@ -156,7 +156,8 @@ class LoadPass:
         if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
             full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now
             self.outcome.note(f"{read.table.path}: its first load is not on record, so the whole table is read")
-        load = plan_load(number, read, ref, self.settings(read.table), state, self.snapshot, full=full, noted=cursors)
+        settings, start = context.settings(read.table), self.start(read.table)
+        load = plan_load(number, read, ref, settings, state, self.snapshot, start=start, full=full, noted=cursors)
         if isinstance(self.follow, Streaming):
             load = self.follow.planned(load, state, self.snapshot, rebuild=rebuild)
             return replace(load, folder=folder(self.run.id, self.attempt), read_at=self.read_at), state
@@ -174,9 +175,9 @@ class LoadPass:
         return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
 
     @cached_property
-    def settings(self) -> Callable[[Table], TableSettings]:
-        """Return the settings of an accepted table, with where a chosen cursor begins."""
-        return all_settings(self.context)
+    def start(self) -> Callable[[Table], str]:
+        """Return what tells where the first read by a chosen cursor begins."""
+        return starts(self.context)
 
     @cached_property
     def backfills(self) -> Sequence[Backfill]:
@@ -190,8 +191,7 @@ class LoadPass:
 
     def _on_invalid_value(self, load: Load, decided: InvalidValue) -> InvalidValue:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
-        said = self.context.settings(load.table).on_invalid_value
-        return said if said != "quarantine" else decided
+        return self.context.settings(load.table).handling_of_invalid_values(decided)
 
 
 def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:

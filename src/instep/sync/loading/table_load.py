@@ -11,7 +11,7 @@ from typing import Literal
 
 from instep.destinations.base import LoadOutcome, LoadState, Ref
 from instep.errors import Blocked
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.promotion import same_order
 from instep.schema.planning.overflow import gone
@@ -145,15 +145,16 @@ def plan_load(
     state: LoadState | None,
     snapshot: Snapshot,
     *,
+    start: str = "",
     full: bool = False,
     noted: Sequence[str] = (),
 ) -> Load:
     """Return the load of one table, given what its last data commit recorded. It begins at the lowest of the cursors
-    `noted` (JSON), if one is lower."""
+    `noted` (JSON), if one is lower, and by a cursor of which nothing is recorded at `start`."""
     choice = choose(read.table, settings)
     load = Load(number, read, ref, choice, "overwrite", one_moment=getattr(snapshot, "one_moment", True))
     if choice.cursor is not None:
-        load = _with_cursor(load, choice.cursor, settings, state, snapshot, full=full, noted=noted)
+        load = _with_cursor(load, choice.cursor, settings, state, snapshot, start=start, full=full, noted=noted)
     if state is None:
         return replace(load, rows=replace(load.rows, lower=None), action="overwrite", complete=True, keys=False)
     if choice.mode == "upsert":
@@ -177,12 +178,13 @@ def _with_cursor(
     state: LoadState | None,
     snapshot: Snapshot,
     *,
+    start: str,
     full: bool,
     noted: Sequence[str],
 ) -> Load:
     if why := _unordered(load.read, column):
         return replace(load, notes=(*load.notes, f"{why}: the whole table is read"))
-    after = recorded(state, column) or (settings.start or None if state is not None else None)
+    after = recorded(state, column) or (start or None if state is not None else None)
     begin = lowest(after, noted, column)
     lower, bounds = snapshot.cursor_bounds(load.read, column, begin, settings.lookback)
     if bounds.nulls:

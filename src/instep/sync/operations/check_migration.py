@@ -35,7 +35,6 @@ from instep.schema.policy.policy import Decision
 from instep.sources.base import Discovery
 from instep.sources.declared import DIALECTS, declared_type
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.detect import DetectionResult, detect, recall, seen_then
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.backfill import MODE
@@ -250,7 +249,7 @@ def _backfill(context: SyncContext, decision: Decision, seen: Discovery, after: 
 
 def _mode(context: SyncContext, table: Table) -> str:
     try:
-        return choose(table, settings_of(context, table)).mode
+        return choose(table, context.settings(table)).mode
     except ProjectError:
         return ""
 

@@ -39,7 +39,6 @@ from instep.stage.spec import (
 )
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.detect import DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
@@ -117,7 +116,7 @@ def repair_target(context: SyncContext, snapshot: Snapshot, path: str) -> Repair
     state = context.destination.schema.state(ref)
     if state is None:
         raise _refused(path, "it was never loaded", "run `instep sync`")
-    choice = choose(read.table, settings_of(context, read.table))
+    choice = choose(read.table, context.settings(read.table))
     if choice.mode == "full_refresh":
         choice = replace(choice, deletes="hard")
     target = RepairTarget(detection, read, ref, state, choice)
@@ -151,7 +150,7 @@ def _check_kind(context: SyncContext, table: Table) -> None:
         raise _refused(path, "it has no key, so that its rows cannot be told apart", anew)
     if table.history or context.settings(table).history:
         raise _refused(path, "it keeps its history, and a repair would make versions that never were", anew)
-    if choose(table, settings_of(context, table)).mode == "append":
+    if choose(table, context.settings(table)).mode == "append":
         raise _refused(path, "it is only appended to, and keeps what its source has changed since", anew)
 
 
@@ -435,7 +434,7 @@ def _stage(
 def _load(context: SyncContext, target: RepairTarget, run: Run, *, removes: bool) -> Load:
     """Return the merge of some rows: as a sync does it that was told their keys by a log, but for the position."""
     read, detection, ref = target.read, target.detection, target.read.table.ref
-    said, extras = context.settings(read.table).on_invalid_value, held_columns(context, detection)
+    said, extras = context.settings(read.table).handling_of_invalid_values(), held_columns(context, detection)
     asks = removes and context.destination.capabilities.merges_asked
     choice = replace(target.choice, cursor=None, deletes=target.choice.deletes if removes else "ignore")
     return Load(

@@ -28,7 +28,7 @@ from instep.sources.stream import Streams
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.chosen_keys import settings_of
+from instep.sync.detection.chosen_keys import starts
 from instep.sync.two_people import two_people
 
 _SENT_AGAIN = "the next sync lets the source send everything again: it does not know which rows went back"
@@ -159,7 +159,7 @@ def _starts_later(context: SyncContext, table: Table, point: Savepoint) -> bool:
     """Return whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that
     came after the savepoint would be missed."""
     then = json.loads(point.cursor).get("column") if point.cursor else None
-    return bool(table.cursor and settings_of(context, table).start) and then != table.cursor
+    return bool(table.cursor and starts(context)(table)) and then != table.cursor
 
 
 def _interrupted(context: SyncContext, ref: Ref) -> str:

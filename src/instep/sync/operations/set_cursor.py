@@ -74,7 +74,7 @@ def prepare(context: SyncContext, path: str, column: str | None, start: str = ""
     """
     found = find_table(context, path)
     table = found.table
-    if found.settings.cursor is not None:
+    if found.settings.cursor:
         named = f'{{"{path}": {{cursor: {column or chr(39) * 2}}}}}'
         where = f"change it there: connections.{found.connection}.tables: {named}"
         raise Blocked(f"instep.yml names the cursor of {path}: {found.settings.cursor}", hint=where)

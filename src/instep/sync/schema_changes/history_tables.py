@@ -11,7 +11,6 @@ from instep.schema.changes.describe import KeyChanged, KeyRemoved, TableReplaced
 from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision, is_retyped_key
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.chosen_keys import settings_of
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose, why_no_history
 
@@ -70,7 +69,7 @@ def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, st
 def _comes_in_part(context: SyncContext, table: Table) -> bool:
     """Settings that the table cannot follow fail it later, with the reason."""
     try:
-        return choose(table, settings_of(context, table)).partial
+        return choose(table, context.settings(table)).partial
     except ProjectError:
         return False
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from instep.destinations.facets import Destination, LayoutsFacet
 from instep.errors import SchemaError
-from instep.model import TableSettings
+from instep.project.sections.tables import TableSettings
+from instep.project.sections.values import as_text
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.layout import SortTerm, TableLayout, sort_term
 from instep.schema.catalog.partition import PartitionTerm, partition_term
@@ -91,17 +92,17 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
 
 
 def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, settings: TableSettings) -> _LayoutChange:
-    found, kept = list[str](), False
+    found, kept, properties, sort = list[str](), False, as_text(settings.properties), settings.sort
     if able.whole:
-        troubles = {name: able.property_fault(name) for name in settings.properties}
+        troubles = {name: able.property_fault(name) for name in properties}
         found += [why for why in troubles.values() if why]
-        settings = replace(settings, properties={n: v for n, v in settings.properties.items() if not troubles[n]})
-    elif settings.properties or settings.sort:
+        properties = {name: value for name, value in properties.items() if not troubles[name]}
+    elif properties or sort:
         found.append(f"`properties` and `sort` are for Iceberg, and its destination is {context.destination.kind}")
-        settings = replace(settings, properties={}, sort=())
+        properties, sort = {}, ()
     terms, parts = list[SortTerm](), list[PartitionTerm]()
     try:
-        terms = list(_terms(table, settings))
+        terms = list(_terms(table, sort))
     except SchemaError as error:
         found.append(error.message)
     try:
@@ -112,15 +113,15 @@ def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, setti
     return _LayoutChange(
         table,
         destination_ref(table, context.naming),
-        TableLayout.of(settings.properties, terms, parts),
+        TableLayout.of(properties, terms, parts),
         tuple(found),
         kept,
     )
 
 
-def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
+def _terms(table: Table, sort: Iterable[str]) -> Iterator[SortTerm]:
     """By destination columns; raises SchemaError for a column that rows cannot be sorted by."""
-    for text in settings.sort:
+    for text in sort:
         name, direction = sort_term(text)
         column = table.by_name.get(name)
         if column is None or column.retained:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from instep.errors import Blocked, InstepError
-from instep.model import Review, TableSettings
+from instep.model import Review
+from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.promotion import widens
 from instep.schema.catalog.types import DataType

@@ -33,8 +33,12 @@ def _counted(
     from instep.sources.connector.segment import OperationCounts
     from instep.sources.connector.spool import Segments
 
-    config = ConnectorConfig(
-        str(bench.folder), bench.configuration, name=bench.folder.name, environment=bench.environment
+    config = ConnectorConfig.resolved(
+        type="connector",
+        path=str(bench.folder),
+        configuration=bench.configuration,
+        name=bench.folder.name,
+        environment=bench.environment,
     )
     sent, counts = Sent(), OperationCounts()
     for line in not_done(config):

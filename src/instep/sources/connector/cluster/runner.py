@@ -112,7 +112,7 @@ class RemoteSegments:
         self._beats = 0
         self._error: BaseException | None = None
         place = replace(on.place, uri=on.place.child(f"run-{uuid4().hex[:12]}"))
-        work = Assignment(replace(config, path=""), place, secrets.token_bytes(32))
+        work = Assignment(config.model_copy(update={"path": ""}), place, secrets.token_bytes(32))
         _check_size(work)
         bundle = pack(config)
         _sweep(on.place)

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def perform(work: Assignment, attempt: int, told: object = None) -> None:
 class _Performance:
     def __init__(self, work: Assignment, exchange: SegmentExchange, attempt: int, scratch: Path) -> None:
         self._exchange, self._attempt, self._scratch = exchange, attempt, scratch
-        self._config = replace(work.config, environments=_environments(work.config, scratch))
+        self._config = work.config.model_copy(update={"environments": _environments(work.config, scratch)})
         self._words = AttemptMessages(exchange, attempt)
         self._driver = Driver(exchange, attempt)
 
@@ -149,7 +149,7 @@ class _Performance:
         self._exchange.fetch(BUNDLE, packed)
         folder, host = unpack(packed.read_bytes(), self._scratch)
         packed.unlink()
-        return replace(self._config, path=str(folder)), host
+        return self._config.model_copy(update={"path": str(folder)}), host
 
     def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: Host) -> None:
         gather = config.limits.ahead > 1
