@@ -1,4 +1,4 @@
-"""Which work is done in the process and which on Spark, where the project file leaves it open."""
+"""Which work is done in the process and which on Spark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.sync.loading.engine import SMALL, Auto
+from instep.sync.loading.engine import DriverReads, Engine, Inline, OnSpark
 from instep.sync.run import sync
 from lake import with_spark
 from sync_world import MakeWorld, World, cursor
@@ -40,41 +38,48 @@ class Told:
         pass
 
 
-def run(world: World, told: Told, small: int = SMALL) -> None:
-    report = sync(world.context, progress=told, engine=Auto(told, small))
+def run(world: World, told: Told, engine: Engine) -> None:
+    report = sync(world.context, progress=told, engine=engine)
     assert world.statuses(report) == {"t": "done"}
     assert world.differing() == {}
 
 
-def test_small_work_needs_no_session(make_world: MakeWorld) -> None:
+def merging_on_spark(make_world: MakeWorld) -> World:
+    """A world whose destination has Spark merge, however little it is."""
     world = make_world("sqlite")
-    told = Told(lambda: pytest.fail("Spark was started"))
-    for statements in (SETUP, MORE):
-        world.run(*statements)
-        run(world, told)
-    assert "starting Spark" not in told.steps
+    world.settings = {"t": cursor("id")}
+    world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0))
+    world.run(*SETUP)
+    return world
 
 
 @with_spark
-def test_large_work_is_done_by_spark(make_world: MakeWorld, session: Callable[[], Any]) -> None:
+def test_spark_reads_whatever_the_size(make_world: MakeWorld, session: Callable[[], Any]) -> None:
     world = make_world("sqlite")
     world.run(*SETUP)
     told = Told(session)
-    run(world, told, small=0)
+    run(world, told, OnSpark(told))
     assert told.starts == 1
     assert told.steps.index("starting Spark") < told.steps.index("reading rows")
 
 
 @with_spark
-def test_a_merge_that_only_spark_can_do_starts_it(make_world: MakeWorld, session: Callable[[], Any]) -> None:
-    world = make_world("sqlite")
-    world.settings = {"t": cursor("id")}
-    world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0))
-    world.run(*SETUP)
+def test_where_the_driver_reads_a_merge_starts_spark(make_world: MakeWorld, session: Callable[[], Any]) -> None:
+    world = merging_on_spark(make_world)
     told = Told(session)
-    run(world, told)
+    run(world, told, DriverReads(told))
     assert told.starts == 0
     world.run(*MORE)
-    sync(world.context, progress=told, engine=Auto(told))
+    sync(world.context, progress=told, engine=DriverReads(told))
     assert told.starts == 1
     assert world.rows("t", "id", "a") == [(1, "x"), (2, "y"), (3, "z")]
+
+
+def test_a_local_merge_that_only_spark_can_do_fails_for_its_table(make_world: MakeWorld) -> None:
+    world = merging_on_spark(make_world)
+    assert world.statuses(sync(world.context, engine=Inline())) == {"t": "done"}
+    world.run(*MORE)
+    [table] = sync(world.context, engine=Inline()).tables
+    assert table.status == "failed"
+    assert "cannot be merged without Spark" in table.error
+    assert world.rows("t", "id", "a") == [(1, "x"), (2, None)]

@@ -1,4 +1,4 @@
-"""What reads the rows of a sync: Spark jobs, threads of this process, or whichever of the two the work asks for."""
+"""What reads the rows of a sync: Spark jobs (`engine: spark`), or threads of this process (`engine: local`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ Told = Callable[["Mapping[str, tuple[int, int]]"], None]
 Done = Callable[["list[ChunkResult]"], None]
 Say = Callable[[str], None]
 Start = Callable[[], "SparkSession"]
-
-SMALL = 1 << 30
-"""Bytes of a source, as its statistics have them, up to which `Auto` reads in this process: there a JVM takes longer to
-start than Spark could gain."""
 
 
 class Engine(Protocol):
@@ -58,21 +54,23 @@ class OnSpark:
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
 
     def begin(self) -> None:
+        self._starting()
+
+    def _starting(self) -> Future[SparkSession]:
         if self._session is None:
             pool = ThreadPoolExecutor(1, thread_name_prefix="session")
             self._session = pool.submit(self.start)
             pool.shutdown(wait=False)
+        return self._session
 
     @property
     def session(self) -> SparkSession | None:
         return self._session.result() if self._session is not None and self._session.done() else None
 
     def spark(self, say: Say) -> SparkSession:
-        self.begin()
-        assert self._session is not None
-        if not self._session.done():
+        if not (session := self._starting()).done():
             say("starting Spark")
-        return self._session.result()
+        return session.result()
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
         self.spark(say)
@@ -110,43 +108,12 @@ class Inline:
 
 
 @dataclass
-class Auto:
-    """In this process as long as the work is small, on Spark from the first time on that it is not."""
-
-    start: Start
-    small: int = SMALL
-    _spark: OnSpark = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._spark = OnSpark(self.start)
-
-    @property
-    def session(self) -> SparkSession | None:
-        return self._spark.session
+class DriverReads(OnSpark):
+    """Threads of this process read, because the rows are on this machine's disk and Spark is on others. It merges what
+    was staged, and starts when that takes it."""
 
     def begin(self) -> None:
         pass
-
-    def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
-        from instep.stage.pack import weight
-
-        if sum(map(weight, chunks)) > self.small:
-            self.spark(say)
-
-    def spark(self, say: Say) -> SparkSession:
-        return self._spark.spark(say)
-
-    def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
-    ) -> list[ChunkResult]:
-        by: Engine = Inline() if self.session is None else self._spark
-        return by.extract(reader, specs, chunks, progress, done)
-
-
-@dataclass
-class DriverEngine(Auto):
-    """In this process, whatever the size, because the rows are on this machine's disk and Spark may be on others. What
-    only Spark can do is done there: it reads what was staged, never what it was staged from."""
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
         pass
