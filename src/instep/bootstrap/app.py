@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from instep.bootstrap import kinds
 from instep.errors import ProjectError
-from instep.model import LogNames, TableSettings
+from instep.model import EngineUse, LogNames, TableSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -390,15 +390,20 @@ class App:
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
         if self.project.engine == "spark":
-            if kind == "connector" and self.project.works_elsewhere:
-                return DriverReads(lambda: self._start(connection))  # its operations are in files of this machine
-            return OnSpark(lambda: self._start(connection))
+            on_driver = kind == "connector" and self.project.works_elsewhere
+            engine = DriverReads if on_driver else OnSpark  # a connector's operations are in files of this machine
+            return engine(lambda: self._start(connection), self._spark(None).where)
         if kind == "jdbc":
             raise ProjectError(
                 f"connection {connection}: a source of type jdbc is read by Spark, whose JVM its driver runs in",
                 hint="set `engine: spark`",
             )
         return Inline()
+
+    def engine_use(self) -> EngineUse:
+        """Return what is to read rows: the engine of the project, and where it runs."""
+        on_spark = self.project.engine == "spark"
+        return EngineUse(self.project.engine, self._spark(None).where if on_spark else "")
 
     def _start(self, connection: str) -> SparkSession:
         destination = self.destination(self.project.destination_of(connection))

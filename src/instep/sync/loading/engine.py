@@ -7,6 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from instep.model import EngineUse
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -18,12 +20,20 @@ Say = Callable[[str], None]
 Start = Callable[[], "SparkSession"]
 
 
+_LOCAL = EngineUse("local")
+
+
 class Engine(Protocol):
     """Turns chunks into staged files."""
 
     @property
     def session(self) -> SparkSession | None:
         """The Spark session, if there is one yet; for destinations that can use it."""
+        ...
+
+    @property
+    def use(self) -> EngineUse:
+        """What reads the rows, and where; with the address of Spark's page once it runs."""
         ...
 
     def begin(self) -> None:
@@ -38,6 +48,10 @@ class Engine(Protocol):
         """A session for what only Spark can do; None where there is none to be had."""
         ...
 
+    def for_merge(self, say: Say) -> SparkSession | None:
+        """As `spark`, for one merge, which `use` counts."""
+        ...
+
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
@@ -48,10 +62,25 @@ class Engine(Protocol):
 
 @dataclass
 class OnSpark:
-    """One Spark job over all chunks. `start` gives the session, on a thread of its own."""
+    """One Spark job over all chunks. `start` gives the session, on a thread of its own; `where` is where Spark runs."""
 
     start: Start
+    where: str = ""
+    merged: int = field(default=0, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def use(self) -> EngineUse:
+        return EngineUse("spark", self.where, self._page(), self.merged)
+
+    def _page(self) -> str:
+        if self._session is None or not self._session.done() or self._session.exception() is not None:
+            return ""
+        context = getattr(self._session.result(), "_sc", None)  # over Connect nothing tells it
+        try:
+            return str(context.uiWebUrl or "") if context is not None else ""
+        except Exception:  # its JVM has ended
+            return ""
 
     def begin(self) -> None:
         self._starting()
@@ -72,6 +101,10 @@ class OnSpark:
             say("starting Spark")
         return session.result()
 
+    def for_merge(self, say: Say) -> SparkSession:
+        self.merged += 1
+        return self.spark(say)
+
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
         self.spark(say)
 
@@ -89,6 +122,7 @@ class Inline:
 
     threads: int = 0
     session: None = None
+    use: EngineUse = _LOCAL
 
     def begin(self) -> None:
         pass
@@ -97,6 +131,9 @@ class Inline:
         pass
 
     def spark(self, say: Say) -> None:
+        return None
+
+    def for_merge(self, say: Say) -> None:
         return None
 
     def extract(

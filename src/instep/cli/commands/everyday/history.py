@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from instep.cli.commands.everyday.lock import lock_lines
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
 from instep.cli.help import examples
 from instep.cli.render.plan_history import show_plans
+from instep.model import EngineUse
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, ListVersions
 
@@ -72,8 +73,11 @@ def history(
             return
         name = backend.connection(what or connection)
         if runs:
-            rows = [asdict(one) for one in backend.items(ListRuns(connection=name), limit)]
-            emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
+            rows = [
+                {**asdict(one), "engine": _engine(one.detail)}
+                for one in backend.items(ListRuns(connection=name), limit)
+            ]
+            emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "engine", "error")))
         elif plans:
             rows = [asdict(one) for one in backend.items(ListPlans(connection=name), limit)]
             emit({"plans": rows}, lambda out: show_plans(out, rows))
@@ -102,6 +106,12 @@ def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
         detail = data.pop("summary", "") or data.pop("reason", "")
         more = " ".join(f"{k}={v}" for k, v in data.items())
         out.write(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip())
+
+
+def _engine(detail: Mapping[str, Any]) -> str:
+    """Return what has read the rows of a run, with the address of Spark's page; "" if it has read none."""
+    said = detail.get("engine")
+    return f"{EngineUse(**said)} {said['page']}".rstrip() if said else ""
 
 
 def _text(value: Any) -> str:
