@@ -14,7 +14,6 @@ from instep.cli.commands.everyday.lock import lock_lines
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
 from instep.cli.help import examples
 from instep.cli.render.plan_history import show_plans
-from instep.model import EngineUse
 from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, ListVersions
 
@@ -110,6 +109,8 @@ def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
 
 def _engine(detail: Mapping[str, Any]) -> str:
     """Return what has read the rows of a run, with the address of Spark's page; "" if it has read none."""
+    from instep.model import EngineUse
+
     said = detail.get("engine")
     return f"{EngineUse(**said)} {said['page']}".rstrip() if said else ""
 
