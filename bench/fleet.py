@@ -77,7 +77,7 @@ def make(folder: Path, count: int) -> None:
         shutil.copyfile(template, folder / "sources" / f"{name}.db")
     sources = "".join(f"  {n}_db: {{type: sqlite, path: sources/{n}.db}}\n" for n in names)
     pipes = "".join(f"  {n}: {{source: {n}_db}}\n" for n in names)
-    text = f"engine: inline\nsources:\n{sources}destinations:\n  lake: {{type: duckdb, path: lake.duckdb}}\n"
+    text = f"engine: local\nsources:\n{sources}destinations:\n  lake: {{type: duckdb, path: lake.duckdb}}\n"
     (folder / "instep.yml").write_text(f"{text}connections:\n{pipes}")
     with open_project(folder) as app:
         took(f"accepting {count} connections", lambda: accept(app, names))

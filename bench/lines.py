@@ -207,7 +207,8 @@ class InstepLine(Line):
 
     def variables(self, task: Task) -> Mapping[str, str]:
         cache = os.environ.get("INSTEP_CACHE", str(REPOSITORY / ".cache" / "instep"))
-        return {"INSTEP_CACHE": cache, "INSTEP_RESIDENT": "off"}
+        engine = os.environ.get("INSTEP_ENGINE", "spark")
+        return {"INSTEP_CACHE": cache, "INSTEP_RESIDENT": "off", "INSTEP_ENGINE": engine}
 
     def location(self, task: Task, table: str) -> Path:
         return task.folder / ("lake.duckdb" if self.format == "duckdb" else "lake")

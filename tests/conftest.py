@@ -28,6 +28,7 @@ from statements import share_compiled
 
 share_compiled()
 os.environ["INSTEP_RESIDENT"] = "off"  # commands of tests run in their own process; tests/engine has engines
+os.environ.setdefault("INSTEP_ENGINE", "local")  # project files that name no engine start no JVM
 
 RANDOM = "INSTEP_RANDOM" in os.environ
 """Other examples in each run, to look for what nobody knows yet; else a test that passes passes everywhere."""

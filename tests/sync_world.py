@@ -32,7 +32,7 @@ Rows = list[tuple[Any, ...]]
 @dataclass
 class World:
     """`policy`, `selection` and `settings` (by table name) may be changed between runs. `start` gives the session;
-    `engine` inline: rows are read and merged in this process, and no session is started."""
+    `engine` local: rows are read and merged in this process, and no session is started."""
 
     case: Case
     folder: Path
@@ -44,7 +44,7 @@ class World:
     restricted: bool = False
     include: tuple[str, ...] = ()
     limits: BackfillLimits = field(default_factory=BackfillLimits)
-    engine: Literal["spark", "inline"] = "inline"
+    engine: Literal["spark", "local"] = "local"
     salt: bytes = b"salt"
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class World:
 
     @property
     def rows_by(self) -> Engine | None:
-        if self.engine == "inline":
+        if self.engine == "local":
             return Inline()
         return OnSpark(self.start) if self.start else None
 

@@ -62,6 +62,23 @@ class Run:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class EngineUse:
+    """Say what reads the rows of a run."""
+
+    name: str
+    """`spark` or `local`, as `engine:` in instep.yml."""
+    where: str = ""
+    """Spark's master or its Connect server."""
+    page: str = ""
+    """The address of Spark's own page; "" where it has none."""
+    merged: int = 0
+    """How many merges Spark did; the others were done in the process that ran the sync."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.where})" if self.where else self.name
+
+
 PATTERN = "pattern"
 
 

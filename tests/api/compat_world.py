@@ -26,7 +26,7 @@ from instep.store.store import Store
 from instep.worker.perform import JobEnd, perform
 
 PROJECT = """\
-engine: inline
+engine: local
 sources: {shop: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: iceberg}}
 connections: {shop: {source: shop, destination: lake}}
@@ -85,7 +85,7 @@ class Compat:
 
     def __init__(self, folder: Path, text: str = PROJECT, file: str = "", rate: int = 100_000) -> None:
         self.folder = folder
-        (folder / "instep.yml").write_text(f"engine: inline\n{file}\nshelves: [.]\n")
+        (folder / "instep.yml").write_text(f"engine: local\n{file}\nshelves: [.]\n")
         self.app: App = open_server(folder, insecure_dev=True)
         self.store: Store = self.app.store
         self.keep(text)

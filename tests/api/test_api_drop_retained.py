@@ -18,7 +18,7 @@ from instep.sync.run import RunScope, sync
 from instep.worker.perform import JobEnd, perform
 
 FILE = """\
-engine: inline
+engine: local
 four_eyes: {on}
 sources: {{db: {{type: sqlite, path: shop.db}}}}
 destinations: {{lake: {{type: iceberg}}}}

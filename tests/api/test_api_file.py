@@ -48,14 +48,14 @@ def bearer(served: Compat) -> dict[str, str]:
 
 def test_what_is_new_and_what_is_gone(served: Compat) -> None:
     assert [set(found) for found in names(served)] == [{"shop", "kept"}] * 2
-    (served.folder / "instep.yml").write_text("engine: inline\nshelves: [.]\n" + TWO)
+    (served.folder / "instep.yml").write_text("engine: local\nshelves: [.]\n" + TWO)
     assert served.app.refresh() == ""
     assert [set(found) for found in names(served)] == [{"shop", "box", "kept"}] * 2
     shown = served.client.get("/api/v1/connections/shop", headers=bearer(served)).json()
     assert shown["tags"] == ["us"]
     asked = served.client.post("/api/v1/connections/box/detect", json={}, headers=bearer(served))
     assert asked.status_code == 202, "the queue knows it, too"
-    (served.folder / "instep.yml").write_text("engine: inline\nshelves: [.]\n" + ONE)
+    (served.folder / "instep.yml").write_text("engine: local\nshelves: [.]\n" + ONE)
     assert served.app.refresh() == ""
     assert [set(found) for found in names(served)] == [{"shop", "kept"}] * 2
 
@@ -63,7 +63,7 @@ def test_what_is_new_and_what_is_gone(served: Compat) -> None:
 def test_events_are_told_by_what_the_file_says_now(served: Compat) -> None:
     served.store.events.add(Paused("shop", "by hand"))
     assert served.store.outbox.gather() == 0
-    (served.folder / "instep.yml").write_text("engine: inline\nshelves: [.]\n" + TWO)
+    (served.folder / "instep.yml").write_text("engine: local\nshelves: [.]\n" + TWO)
     assert served.app.refresh() == ""
     served.store.events.add(Paused("shop", "by hand"))
     assert served.store.outbox.gather() == 1

@@ -17,7 +17,7 @@ from instep.control.resources import api_keys
 from instep.worker.perform import perform
 
 FILE = """\
-engine: inline
+engine: local
 four_eyes: {on}
 destinations: {{lake: {{type: duckdb, path: l.duckdb}}}}
 shelves: [.]

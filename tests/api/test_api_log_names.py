@@ -19,7 +19,7 @@ AT = "/api/v1/connections/mine/settings"
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    (tmp_path / "instep.yml").write_text("engine: inline\n")
+    (tmp_path / "instep.yml").write_text("engine: local\n")
     with open_server(tmp_path, insecure_dev=True) as app:
         app.objects.put("source", "pg", POSTGRES, who="test")
         for name in ("lakea", "lakeb"):

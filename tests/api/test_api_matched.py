@@ -113,7 +113,7 @@ def body_of(route: str) -> dict[str, Any] | None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    (tmp_path / "instep.yml").write_text("engine: inline\nshelves: [.]\n")
+    (tmp_path / "instep.yml").write_text("engine: local\nshelves: [.]\n")
     with open_server(tmp_path, insecure_dev=True) as app:
         yield World(serve(app))
 
@@ -122,7 +122,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One to which nothing is done."""
     folder = tmp_path_factory.mktemp("still")
-    (folder / "instep.yml").write_text("engine: inline\nshelves: [.]\n")
+    (folder / "instep.yml").write_text("engine: local\nshelves: [.]\n")
     with open_server(folder, insecure_dev=True) as app:
         yield World(serve(app))
 
@@ -231,7 +231,7 @@ def test_a_selection_that_another_has_turned(world: World) -> None:
 
 
 def test_the_first_of_two_people_is_held_to_what_was_read(tmp_path: Path) -> None:
-    (tmp_path / "instep.yml").write_text("engine: inline\nshelves: [.]\nfour_eyes: true\n")
+    (tmp_path / "instep.yml").write_text("engine: local\nshelves: [.]\nfour_eyes: true\n")
     with open_server(tmp_path, insecure_dev=True) as app:
         world = World(serve(app))
         tag = world.api.call("GET", "/connections/own").headers["etag"]

@@ -87,7 +87,7 @@ def test_a_path_beside_the_shelves_is_refused_by_every_way_in(compat: Compat, pa
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[App]:
-    (tmp_path / "instep.yml").write_text("engine: inline\n")
+    (tmp_path / "instep.yml").write_text("engine: local\n")
     (tmp_path / "data").mkdir()
     with closing(sqlite3.connect(tmp_path / "data/shop.db")) as shop:
         shop.execute("create table item (id integer primary key)")

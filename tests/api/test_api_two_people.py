@@ -20,7 +20,7 @@ from instep.sync.run import RunScope, sync
 from instep.worker.perform import perform
 
 FILE = """\
-engine: inline
+engine: local
 four_eyes: true
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: duckdb, path: l.duckdb}}

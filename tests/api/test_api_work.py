@@ -16,7 +16,7 @@ from instep.bootstrap import App, open_server
 from instep.worker.perform import perform
 
 FILE = """\
-engine: inline
+engine: local
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: duckdb, path: lake.duckdb}}
 connections: {shop: {tags: [europe], policy: approve}}

@@ -22,7 +22,7 @@ CHANGE = {"group": {"matching": ["*"]}, "change": {"verdict": "approved", "chang
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    (tmp_path / "instep.yml").write_text("engine: inline\nshelves: [.]\n")
+    (tmp_path / "instep.yml").write_text("engine: local\nshelves: [.]\n")
     with open_server(tmp_path, insecure_dev=True) as app:
         app.objects.put("source", "db", {"type": "sqlite", "path": "shop.db"}, who="test")
         app.objects.put("destination", "lake", {"type": "duckdb", "path": "a.duckdb"}, who="test")

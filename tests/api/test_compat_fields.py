@@ -42,7 +42,7 @@ def test_what_was_said_before_the_settings_came_stays(compat: Compat) -> None:
 
 
 def test_one_that_a_file_manages_keeps_them_too(tmp_path: Any) -> None:
-    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: inline\n")) as compat:
+    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: local\n")) as compat:
         assert shown(compat.data("PATCH", SHOP, TOLD)) == TOLD
 
 
@@ -145,7 +145,7 @@ def test_a_patch_that_is_refused_leaves_no_salt(compat: Compat) -> None:
 
 
 def test_one_that_a_file_manages_has_its_salt_there(tmp_path: Any) -> None:
-    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: inline\n")) as compat:
+    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: local\n")) as compat:
         compat.sql("create table item (id integer primary key, name text)")
         assert "no salt" in compat.ask("POST", f"{SHOP}/schemas", hashing("name"), 409)["message"]
         compat.ask("POST", f"{SHOP}/schemas/reload", {})

@@ -93,7 +93,7 @@ def test_the_schedule(compat: Compat) -> None:
 
 
 def test_a_connection_that_files_manage_refuses_with_what_to_write(tmp_path: Path) -> None:
-    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: inline\n")) as compat:
+    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: local\n")) as compat:
         compat.sql("create table item (id integer primary key, name text)")
         compat.sync()
         check_refused(compat)

@@ -79,7 +79,7 @@ PAGE = max(2, COUNT // 3)
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_group_at_once(tmp_path: Path, postgres_server: Server, store_line: str) -> None:
-    tmp_path.joinpath("instep.yml").write_text(f"engine: inline\n{store_line}")
+    tmp_path.joinpath("instep.yml").write_text(f"engine: local\n{store_line}")
     with running(tmp_path, "--with-worker", "--rate", "100000") as server, shards(postgres_server, COUNT) as databases:
         server.ask("POST", "/groups", {"name": "lake"}, 201)
         server.ask("POST", "/destinations", {"group_id": "lake", "service": "iceberg"}, 201)

@@ -83,7 +83,7 @@ class Place:
     def over(self, source: Database, /, *, reader: bool = False, **changed: Any) -> Place:
         """A project over a database; `changed` replaces parts of its login, or the engine."""
         config = source.reader if reader else source.config
-        login = {"port": config.port, "database": config.database, "user": config.user, "engine": "auto", **changed}
+        login = {"port": config.port, "database": config.database, "user": config.user, "engine": "local", **changed}
         host = login.pop("host", "127.0.0.1")
         password = login.pop("password", config.password)
         text = POSTGRES.format(**login).replace("host: 127.0.0.1", f"host: {host}")

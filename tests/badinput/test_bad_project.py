@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import POSTGRES, Place
 
-GOOD = POSTGRES.format(port=5432, database="shop", user="me", engine="auto")
+GOOD = POSTGRES.format(port=5432, database="shop", user="me", engine="local")
 
 # name, text, what is said
 WRONG = [

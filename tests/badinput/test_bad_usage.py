@@ -12,7 +12,7 @@ from marks import SERVER
 
 from postgres_server import Database
 
-GOOD = POSTGRES.format(port=5432, database="shop", user="me", engine="auto")
+GOOD = POSTGRES.format(port=5432, database="shop", user="me", engine="local")
 
 USAGE = [
     ["no-such-command"],

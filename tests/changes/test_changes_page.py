@@ -69,7 +69,7 @@ def test_what_becomes_of_a_change(
 ) -> None:
     with ExitStack() as stack:
         case = with_ids(request, stack.enter_context(sources.SOURCES[source](request)))
-        world = World(case, tmp_path, engine="inline")
+        world = World(case, tmp_path, engine="local")
         stack.callback(world.close)
         outcome = play(world, scenario, preset)
     outcomes[scenario.name, source, preset] = outcome

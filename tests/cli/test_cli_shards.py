@@ -18,7 +18,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 
 PROJECT = """\
 version: 1
-engine: inline
+engine: local
 sources:
   eu: {type: sqlite, path: shop.db}
   us: {type: sqlite, path: us.db}

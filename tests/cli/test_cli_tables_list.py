@@ -23,7 +23,7 @@ from postgres_server import Database
 PROJECT = """\
 version: 1
 project: shop
-engine: inline
+engine: local
 sources:
   db: {type: sqlite, path: shop.db}
 destinations:

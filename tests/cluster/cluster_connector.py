@@ -81,7 +81,7 @@ class Shop:
         configuration = {"gates": str(self.gates), "api_key": "${env:API_KEY}"}
         source = {"type": "connector", "path": "connector", "configuration": configuration}
         project = {
-            "version": 1, "project": "shop", "spark": spark, "sources": {"api": source},
+            "version": 1, "project": "shop", "engine": "spark", "spark": spark, "sources": {"api": source},
             "destinations": {"lake": {"type": "iceberg", "warehouse": "lake", "upsert_rows": 0}},
             "connections": {"shop": {"source": "api", "destination": "lake"}},
         }  # fmt: skip

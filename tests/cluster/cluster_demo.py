@@ -72,8 +72,8 @@ class Demo:
         file.write_text(text, encoding="utf-8")
 
     def spark(self, **settings: Any) -> None:
-        """Where Spark is, in place of what was said before: `engine: spark` at first, which no cluster needs."""
-        self.change(r"(?m)^(engine|spark): .*$", f"spark: {json.dumps(settings)}")
+        """Say where Spark is, in place of what was said before: `engine: spark` alone at first."""
+        self.change(r"(?m)^engine: spark.*$(\nspark: .*$)?", f"engine: spark\nspark: {json.dumps(settings)}")
 
     def equal(self, connection: str) -> list[str]:
         """The tables whose rows are those of the source."""
@@ -82,7 +82,7 @@ class Demo:
 
 @contextmanager
 def made_demo(spark: Mapping[str, Any], **env: str) -> Iterator[Demo]:
-    """A demo with this `spark:` in place of `engine: spark`: where Spark is elsewhere it is always used."""
+    """A demo with this `spark:` section."""
     folder = Path(mkdtemp(prefix="instep-demo-"))  # not pytest's: its database server may run as another user
     folder.chmod(0o755)
     demo = Demo(folder / "demo", env)

@@ -41,7 +41,8 @@ def write_project(folder: Path, bucket: Bucket, spark: dict[str, object]) -> Non
         "duckdb": {"type": "duckdb", "path": "shop.duckdb", "staging": f"{place}/staging", "properties": keys},
     }  # fmt: skip
     project = {
-        "version": 1, "project": "shop", "sources": {"db": {"type": "sqlite", "path": "shop.db"}}, "spark": spark,
+        "version": 1, "project": "shop", "engine": "spark", "spark": spark,
+        "sources": {"db": {"type": "sqlite", "path": "shop.db"}},
         "destinations": destinations,
         "connections": {f"to_{name}": {"source": "db", "destination": name} for name in destinations},
     }  # fmt: skip

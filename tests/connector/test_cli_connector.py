@@ -397,7 +397,7 @@ op.checkpoint({"n": state.get("n", 0) + 1})
     root = tmp_path / "project"
     root.mkdir()
     (root / "instep.yml").write_text(
-        f"engine: inline\nsources: {{s: {{type: connector, path: {trial.folder}}}}}\n"
+        f"engine: local\nsources: {{s: {{type: connector, path: {trial.folder}}}}}\n"
         "destinations: {d: {type: duckdb, path: w.db}}\nconnections: {shop: {source: s, destination: d}}\n"
     )
 

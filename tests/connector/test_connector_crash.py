@@ -44,7 +44,7 @@ BY_STATE = {
     17: [(4, 3), (5, 4)],
 }
 PROJECT = """version: 1
-engine: inline
+engine: local
 sources:
   api:
     type: connector

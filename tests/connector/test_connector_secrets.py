@@ -82,7 +82,7 @@ def test_what_is_stored_and_shown_of_a_sync_has_no_secret(
         configuration = "{}\n    configuration_file: " + str(trial.folder / "configuration.json")
     (project / "instep.yml").write_text(
         f"sources:\n  crm:\n    type: connector\n    path: {trial.folder}\n    configuration: {configuration}\n"
-        "destinations: {wh: {type: duckdb, path: wh.db}}\nconnections: {crm: {}}\nengine: inline\n"
+        "destinations: {wh: {type: duckdb, path: wh.db}}\nconnections: {crm: {}}\nengine: local\n"
     )
     from said import run
 

@@ -39,7 +39,7 @@ def fill(app: App) -> None:
 def test_a_sync_of_what_the_server_keeps(folder: Path) -> None:
     from instep.sync.run import sync
 
-    (folder / "instep.yml").write_text("engine: inline\n")
+    (folder / "instep.yml").write_text("engine: local\n")
     with open_server(folder) as app:
         fill(app)
         context = app.sync_context("goods")

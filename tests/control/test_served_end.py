@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
         connection.executescript(
             "create table item (id integer primary key, name text); insert into item values (1,'x')"
         )
-    (tmp_path / "instep.yml").write_text("engine: inline\n")
+    (tmp_path / "instep.yml").write_text("engine: local\n")
     add_key(tmp_path / FILE, "k1")
     with open_server(tmp_path) as app:
         put = app.objects.put

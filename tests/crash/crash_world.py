@@ -145,6 +145,7 @@ class World:
 
     def merges_by_spark(self) -> None:
         """However small the tables are."""
+        self.on_spark()
         self.edit("warehouse: lake}", "warehouse: lake, upsert_rows: 0}")
 
     def on_spark(self) -> None:

@@ -23,7 +23,7 @@ DELETE = ("connection", "delete", "goods", "--drop-tables", "--confirm", "goods"
 def folder(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
         shop.executescript("create table item (id integer primary key); create table client (id integer primary key)")
-    (tmp_path / "instep.yml").write_text("engine: inline\nshelves: [.]\n")
+    (tmp_path / "instep.yml").write_text("engine: local\nshelves: [.]\n")
     add_key(tmp_path / FILE, "k1")
     with open_server(tmp_path) as app:
         app.objects.put("source", "shop", {"type": "sqlite", "path": "shop.db"}, who="eve")

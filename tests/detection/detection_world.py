@@ -34,7 +34,7 @@ ALL_ON = (
 )
 ALL_OFF = "app_options: {enable_detect_schema_changes: true}"
 HEAD = """\
-engine: inline
+engine: local
 sources:
   crm: {{type: postgres, host: 127.0.0.1, port: {port}, database: {database}, user: {user}, password: "${{env:PG}}"}}
 destinations: {{lake: {{type: duckdb, path: lake.duckdb}}}}

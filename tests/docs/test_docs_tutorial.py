@@ -30,6 +30,8 @@ WRITE = os.environ.get("INSTEP_WRITE_PAGES") == "1"
 PORT, FOLDER, USER = "8321", "/home/you/shop", "you"
 PAGES = ["first-sync", "first-schema-change", "first-review-in-a-team"]
 BLOCK = re.compile(r"^```(console|yaml|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PASSED_ON = {"INSTEP_CACHE", "INSTEP_ENGINE", "INSTEP_RESIDENT"}
+"""What the reader's shell has of ours: which engine reads changes no line but its name."""
 PROGRESS = re.compile(r"\s*\d+\.\d s  ")
 """How a line of progress begins; whether there is one depends on the machine."""
 CHANGING = [
@@ -38,6 +40,7 @@ CHANGING = [
     (re.compile(r"\b([jkp])-[0-9a-f]{6,}\b"), r"\1-ID"),
     (re.compile(r"\d+(\.\d+)? (ms|s|min|B|KiB|MiB)\b"), "SIZE"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "DIGEST"),
+    (re.compile(r"\bby (local|spark \([^)]*\))"), "by ENGINE"),
     (re.compile(r"[ ·]+"), " "),
 ]
 
@@ -116,7 +119,7 @@ class Terminal:
         raise AssertionError(f"{command} does not listen: {log.read_text()}")
 
     def _environment(self) -> dict[str, str]:
-        mine = {k: v for k, v in os.environ.items() if not k.startswith("INSTEP_") or k == "INSTEP_CACHE"}
+        mine = {k: v for k, v in os.environ.items() if not k.startswith("INSTEP_") or k in PASSED_ON}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return mine | {"PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": ""} | self.environment
 

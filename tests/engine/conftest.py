@@ -25,7 +25,7 @@ def sockets() -> Iterator[Path]:
 def make_place(tmp_path: Path, sockets: Path) -> Iterator[Callable[..., Place]]:
     made: list[Place] = []
 
-    def make(engine: str = "inline", idle: str = "5m") -> Place:
+    def make(engine: str = "local", idle: str = "5m") -> Place:
         (tmp_path / "instep.yml").write_text(PROJECT.format(engine=engine, idle=idle))
         with sqlite3.connect(tmp_path / "app.db") as source:
             source.execute("create table t (id integer primary key, v text)")

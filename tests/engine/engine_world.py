@@ -150,8 +150,8 @@ class Place:
                 signal.signal(one, signal.SIG_DFL)
             first()
 
-        settings |= {"cwd": self.folder, "env": self.environment, "text": True, "stdout": pipe, "stderr": pipe}
-        made = subprocess.Popen([*COMMAND, *words], preexec_fn=before, **settings)
+        usual = {"cwd": self.folder, "env": self.environment, "text": True, "stdout": pipe, "stderr": pipe}
+        made = subprocess.Popen([*COMMAND, *words], preexec_fn=before, **{**usual, **settings})
         self.begun.append(made)
         return made
 

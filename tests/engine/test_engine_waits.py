@@ -105,7 +105,7 @@ def with_java(place: Place, does: str) -> None:
     (java.parents[1] / "release").write_text('JAVA_VERSION="17.0.1"\n')
     place.env["JAVA_HOME"] = str(java.parents[1])
     file = place.folder / "instep.yml"
-    file.write_text(file.read_text().replace("engine: inline", "engine: spark"))
+    file.write_text(file.read_text().replace("engine: local", "engine: spark"))
 
 
 def test_who_waits_for_spark_of_an_engine_that_is_stopped_starts_its_own(place: Place) -> None:

@@ -19,7 +19,7 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeW
 
         def make(kind: str = "postgres", **options: Any) -> World:
             case = stack.enter_context(SOURCES[kind](request))
-            world = World(case, tmp_path, engine="inline", **options)
+            world = World(case, tmp_path, engine="local", **options)
             stack.callback(world.close)
             return world
 

@@ -34,7 +34,7 @@ from instep.sync.quarantine.replay import replay
 
 T = TypeVar("T")
 N = st.integers(0, 11)
-ENGINE: Any = os.environ.get("INSTEP_ENGINE", "auto")
+ENGINE: Any = os.environ["INSTEP_ENGINE"]
 NAMES = ("t", CURSORED, "k", LOGGED, "v")
 COLUMNS = tuple("abcde")
 ROUNDS = 8

@@ -14,7 +14,7 @@ from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.planning.naming import destination_ref
 from instep.sync.context import SyncContext
-from instep.sync.loading.engine import Auto, Engine, OnSpark
+from instep.sync.loading.engine import DriverReads, Engine, OnSpark
 from instep.sync.progress import SyncReport
 from instep.sync.quarantine.quarantine import holdings
 from sync_world import PREFIX, World
@@ -55,7 +55,7 @@ class HistoryWorld(World):
     def rows_by(self) -> Engine:
         """In this process, and on Spark what nothing else can do; or all of it there."""
         assert self.start is not None
-        return OnSpark(self.start) if self.engine == "spark" else Auto(self.start)
+        return OnSpark(self.start) if self.engine == "spark" else DriverReads(self.start)
 
     # what a person sees
 

@@ -55,7 +55,7 @@ class Followed(World, ABC):
             config = database.reader if restricted else database.config
             return source(replace(config, include=include, exclude=exclude), limits)
 
-        world = cls(case(make), folder, engine="inline", database=database, log=limits)
+        world = cls(case(make), folder, engine="local", database=database, log=limits)
         made: Any = destination or MemoryDestination(folder)
         world.destination = made
         return world

@@ -15,7 +15,7 @@ SECRET = "whsec_" + "c2VjcmV0LW9mLTMyLWJ5dGVzLWZvci10aGUtdGVzdHM="
 PROJECT = """\
 version: 1
 project: shop
-engine: inline
+engine: local
 sources:
   db: {type: sqlite, path: shop.db}
 destinations:

@@ -27,7 +27,7 @@ CANARY = "canary-71c0ffee"
 PROJECT = """\
 version: 1
 project: shop
-engine: inline
+engine: local
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: duckdb, path: lake.duckdb}}
 connections:

@@ -38,7 +38,7 @@ from receivers import Web, web
 
 FILE = """\
 project: demo
-engine: inline
+engine: local
 sources: {{db: {{type: sqlite, path: shop.db}}}}
 destinations: {{lake: {{type: duckdb, path: lake.duckdb}}}}
 connections: {{shop: {{hash: ["main.item.name"], salt: "${{env:SALT}}", exclude: {{columns: ["*.secret_note"]}}}}}}

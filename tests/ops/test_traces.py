@@ -30,7 +30,7 @@ from receivers import Web, web
 
 LOOPBACK = EgressGuard(("127.0.0.0/8",))
 FILE = """\
-engine: inline
+engine: local
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: duckdb, path: lake.duckdb}}
 connections: {shop: {}}

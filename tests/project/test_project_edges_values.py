@@ -158,7 +158,9 @@ WRONG: list[tuple[str, str, str]] = [
     ("file", "server_url: instep.example.org",
      "server_url: must be the address of the server's pages, such as https://instep.example.org"),
     ("file", f"egress: {{allow: [{', '.join(['10.0.0.1'] * 201)}]}}", "egress.allow: must have at most 200 entries"),
-    ("file", "engine: sparc", "engine: must be one of 'auto', 'spark' or 'inline', did you mean 'spark'?"),
+    ("file", "engine: sparc", "engine: must be one of 'spark' or 'local', did you mean 'spark'?"),
+    ("file", "engine: auto", "engine: must be one of 'spark' or 'local'"),
+    ("file", "engine: inline", "engine: must be one of 'spark' or 'local'"),
 ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ connections: {{c: {{source: erp, destination: lake}}}}
 VARIABLES = {"HOST": "db.local", "PASSWORD": SECRET}
 
 
-def app(loads: Loads, engine: str = "auto") -> App:
+def app(loads: Loads, engine: str = "spark") -> App:
     return App(loads(PROJECT.replace("ENGINE", engine), VARIABLES))
 
 
@@ -63,14 +63,13 @@ def test_a_jar_that_is_not_there_is_named_before_a_jvm_starts(loads: Loads) -> N
     assert "mssql.jar does not exist" in check.detail
 
 
-@pytest.mark.parametrize("engine", ["auto", "spark"])
-def test_spark_reads_it(loads: Loads, engine: str) -> None:
-    assert isinstance(app(loads, engine).engine("c"), OnSpark)
+def test_spark_reads_it(loads: Loads) -> None:
+    assert isinstance(app(loads).engine("c"), OnSpark)
 
 
 def test_the_process_cannot_read_it(loads: Loads) -> None:
     with pytest.raises(ProjectError, match="is read by Spark"):
-        app(loads, "inline").engine("c")
+        app(loads, "local").engine("c")
 
 
 BAD = [
@@ -103,7 +102,7 @@ def test_bad_sources(loads: Loads, source: str, why: str) -> None:
 def test_an_address_that_is_refused_is_so_when_the_file_is_read(
     loads: Loads, before: str, after: str, why: str
 ) -> None:
-    text = PROJECT.replace(before, after).replace("${env:HOST}", "db.local").replace("ENGINE", "auto")
+    text = PROJECT.replace(before, after).replace("${env:HOST}", "db.local").replace("ENGINE", "spark")
     with pytest.raises(ProjectError, match=r"sources\.erp") as refused:
         loads(text, VARIABLES)
     assert why in str(refused.value)

@@ -107,19 +107,30 @@ def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "variable", "engine", "elsewhere"),
     [
-        ("", "auto"),
-        ("spark: {master: 'local[2,4]'}", "auto"),
-        ("spark: {master: 'spark://host:7077'}", "spark"),
-        ("spark: {remote: 'sc://host:15002'}", "spark"),
-        ("spark: {master: '${env:M}'}", "spark"),
-        ("engine: inline\nspark: {master: yarn}", "inline"),
-        ("engine: spark", "spark"),
+        ("", None, "spark", False),
+        ("", "", "spark", False),
+        ("", "local", "local", False),
+        ("spark: {master: 'spark://host:7077'}", None, "spark", True),
+        ("spark: {remote: 'sc://host:15002'}", None, "spark", True),
+        ("spark: {master: '${env:M}'}", None, "spark", True),
+        ("engine: local\nspark: {master: yarn}", "spark", "local", False),
+        ("engine: spark", "local", "spark", False),
     ],
 )
-def test_small_work_stays_in_the_process_unless_spark_is_elsewhere(loads: Loads, text: str, expected: str) -> None:
-    assert loads(PROJECT + text, {"M": "yarn"}).engine == expected
+def test_spark_is_the_engine_unless_the_file_or_the_environment_says_local(
+    loads: Loads, text: str, variable: str | None, engine: str, elsewhere: bool
+) -> None:
+    variables = {"M": "yarn"} | ({} if variable is None else {"INSTEP_ENGINE": variable})
+    project = loads(PROJECT + text, variables)
+    assert (project.engine, project.works_elsewhere) == (engine, elsewhere)
+
+
+def test_an_engine_of_the_environment_that_is_none_is_named(loads: Loads) -> None:
+    with pytest.raises(ProjectError, match="INSTEP_ENGINE is 'auto'") as error:
+        _ = loads(PROJECT, {"INSTEP_ENGINE": "auto"}).engine
+    assert error.value.hint == "set it to spark or local, or unset it"
 
 
 def test_spark_settings(loads: Loads) -> None:

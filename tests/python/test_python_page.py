@@ -20,7 +20,7 @@ SPARK = "## Your own Spark session"
 PROJECT = """\
 version: 1
 project: page
-engine: inline
+engine: local
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: iceberg, warehouse: lake}}
 policies: {careful: {preset: approve}}
@@ -120,7 +120,7 @@ spark.stop()
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_spark_session_of_the_page(folder: Path) -> None:
-    (folder / "instep.yml").write_text(PROJECT.replace("engine: inline", "engine: spark"))
+    (folder / "instep.yml").write_text(PROJECT.replace("engine: local", "engine: spark"))
     [code] = blocks(page()[0])
     (folder / "page.py").write_text(code + OTHERS)
     done = run(folder, "page.py", SPARK_LOCAL_IP="127.0.0.1")

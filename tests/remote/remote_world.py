@@ -26,7 +26,7 @@ from listening import listening
 from said import Said, run
 
 PROJECT = """\
-engine: inline
+engine: local
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: duckdb, path: lake.duckdb}}
 policies: {careful: {preset: approve}}

@@ -12,7 +12,7 @@ from remote_world import PROJECT, Twins, alike
 JSON = ("--output", "json")
 CAREFUL = PROJECT.replace("{policy: careful}", "{policy: careful, salt: '${env:INSTEP_SALT}'}")
 FLEET = """\
-engine: inline
+engine: local
 sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: duckdb, path: lake.duckdb}}
 policies: {careful: {preset: approve}}

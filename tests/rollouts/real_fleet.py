@@ -38,7 +38,7 @@ class RealFleet:
             f"  {n}: {{source: {n}, destination: lake, policy: p, tags: [shard]}}\n" for n in self.names
         )
         (self.folder / "instep.yml").write_text(
-            f"engine: inline\nsources:\n{sources}destinations: {{lake: {{type: duckdb, path: lake.duckdb}}}}\n"
+            f"engine: local\nsources:\n{sources}destinations: {{lake: {{type: duckdb, path: lake.duckdb}}}}\n"
             f"policies: {{p: {POLICY}}}\nconnections:\n{connections}"
         )
         for name in self.names:

@@ -85,7 +85,7 @@ SORTS = ("selection on", "selection off", "policy", "change approved", "change r
 
 @pytest.fixture(params=SORTS)
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    (tmp_path / "instep.yml").write_text("engine: inline\nshelves: [.]\n")
+    (tmp_path / "instep.yml").write_text("engine: local\nshelves: [.]\n")
     with open_server(tmp_path, insecure_dev=True) as app:
         app.objects.put("source", "db", {"type": "sqlite", "path": "shop.db"}, who="test")
         app.objects.put("destination", "lake", {"type": "duckdb", "path": "lake.duckdb"}, who="test")

@@ -212,7 +212,7 @@ def test_a_change_is_undone_by_a_job(crew: Make) -> None:
 
 
 def test_policies_that_a_server_keeps(tmp_path: Path) -> None:
-    (tmp_path / "instep.yml").write_text("engine: inline\nconnections: {}\n")
+    (tmp_path / "instep.yml").write_text("engine: local\nconnections: {}\n")
     (tmp_path / "data").mkdir()
     sqlite3.connect(tmp_path / "data/shop.db").executescript("create table item (id integer primary key)")
     add_key(tmp_path / FILE, "k1")

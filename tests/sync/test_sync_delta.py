@@ -35,7 +35,7 @@ def delta(world: World) -> World:
     """The world with Delta tables in the place of its lake."""
     config = DeltaConfig("warehouse", str(world.folder / "delta"))
     destination: Any = DeltaDestination(config)
-    world.destination, world.engine = destination, "inline"
+    world.destination, world.engine = destination, "local"
     return world
 
 

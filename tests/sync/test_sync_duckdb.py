@@ -34,7 +34,7 @@ def filed(world: World) -> World:
     """The world with a DuckDB file in the place of its lake."""
     config = DuckDbConfig("warehouse", str(world.folder / "shop.duckdb"))
     destination: Any = DuckDbDestination(config)
-    world.destination, world.engine = destination, "inline"
+    world.destination, world.engine = destination, "local"
     return world
 
 

@@ -1,15 +1,18 @@
-"""Which work is done in the process and which on Spark, where the project file leaves it open."""
+"""Which work is done in the process and which on Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.sync.loading.engine import SMALL, Auto
+from instep.errors import SetupError
+from instep.model import EngineUse
+from instep.sync.loading.engine import DriverReads, Engine, Inline, OnSpark
 from instep.sync.run import sync
 from lake import with_spark
 from sync_world import MakeWorld, World, cursor
@@ -40,41 +43,77 @@ class Told:
         pass
 
 
-def run(world: World, told: Told, small: int = SMALL) -> None:
-    report = sync(world.context, progress=told, engine=Auto(told, small))
+def run(world: World, told: Told, engine: Engine) -> EngineUse:
+    """Sync; return what has read the rows, which the run has on record."""
+    report = sync(world.context, progress=told, engine=engine)
     assert world.statuses(report) == {"t": "done"}
     assert world.differing() == {}
+    assert report.engine is not None
+    assert world.store.runs.get(report.run).detail == {"engine": asdict(report.engine)}
+    return report.engine
 
 
-def test_small_work_needs_no_session(make_world: MakeWorld) -> None:
+def merging_on_spark(make_world: MakeWorld) -> World:
+    """A world whose destination has Spark merge, however little it is."""
     world = make_world("sqlite")
-    told = Told(lambda: pytest.fail("Spark was started"))
-    for statements in (SETUP, MORE):
-        world.run(*statements)
-        run(world, told)
-    assert "starting Spark" not in told.steps
+    world.settings = {"t": cursor("id")}
+    world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0))
+    world.run(*SETUP)
+    return world
 
 
 @with_spark
-def test_large_work_is_done_by_spark(make_world: MakeWorld, session: Callable[[], Any]) -> None:
+def test_spark_reads_whatever_the_size(make_world: MakeWorld, session: Callable[[], Any]) -> None:
     world = make_world("sqlite")
     world.run(*SETUP)
     told = Told(session)
-    run(world, told, small=0)
+    assert run(world, told, OnSpark(told, "local[2]")) == EngineUse("spark", "local[2]")
     assert told.starts == 1
     assert told.steps.index("starting Spark") < told.steps.index("reading rows")
 
 
 @with_spark
-def test_a_merge_that_only_spark_can_do_starts_it(make_world: MakeWorld, session: Callable[[], Any]) -> None:
-    world = make_world("sqlite")
-    world.settings = {"t": cursor("id")}
-    world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0))
-    world.run(*SETUP)
+def test_where_the_driver_reads_a_merge_starts_spark(make_world: MakeWorld, session: Callable[[], Any]) -> None:
+    world = merging_on_spark(make_world)
     told = Told(session)
-    run(world, told)
+    assert run(world, told, DriverReads(told, "yarn")) == EngineUse("spark", "yarn")
     assert told.starts == 0
     world.run(*MORE)
-    sync(world.context, progress=told, engine=Auto(told))
+    assert sync(world.context, progress=told, engine=DriverReads(told)).engine == EngineUse("spark", merged=1)
     assert told.starts == 1
     assert world.rows("t", "id", "a") == [(1, "x"), (2, "y"), (3, "z")]
+
+
+class Session:
+    """What of a session tells its page."""
+
+    def __init__(self, page: str | None) -> None:
+        self._sc = SimpleNamespace(uiWebUrl=page)
+
+
+@pytest.mark.parametrize("page", ["http://127.0.0.1:4040", None])
+def test_spark_s_page_is_told_once_there_is_one(page: str | None) -> None:
+    engine = OnSpark(lambda: cast("Any", Session(page)), "local[*]")
+    assert engine.use == EngineUse("spark", "local[*]")
+    engine.spark(lambda _: None)
+    assert engine.use == EngineUse("spark", "local[*]", page or "")
+
+
+def test_a_spark_that_does_not_start_has_no_page() -> None:
+    def fails() -> Any:
+        raise SetupError("no Java")
+
+    engine = OnSpark(fails)
+    with pytest.raises(SetupError, match="no Java"):
+        engine.spark(lambda _: None)
+    assert engine.use == EngineUse("spark")
+
+
+def test_a_local_merge_that_only_spark_can_do_fails_for_its_table(make_world: MakeWorld) -> None:
+    world = merging_on_spark(make_world)
+    assert run(world, Told(lambda: None), Inline()) == EngineUse("local")
+    world.run(*MORE)
+    [table] = sync(world.context, engine=Inline()).tables
+    assert table.status == "failed"
+    assert "cannot be merged without Spark" in table.error
+    assert world.rows("t", "id", "a") == [(1, "x"), (2, None)]

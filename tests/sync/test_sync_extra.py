@@ -147,7 +147,7 @@ def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way:
     from instep.sync.operations import set_key
 
     world.run(TABLE, "ALTER TABLE t ADD COLUMN v int NOT NULL DEFAULT 1", "INSERT INTO t VALUES (1, 1, 1)")
-    world.engine = "inline"
+    world.engine = "local"
     world.sync()
     world.run(*columns("a int"))
     evolved(world)

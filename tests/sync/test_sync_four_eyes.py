@@ -22,7 +22,7 @@ from instep.sync.schema_changes.evolve import evolve, preview
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 
 FILE = """\
-engine: inline
+engine: local
 four_eyes: {on}
 sources: {{db: {{type: sqlite, path: shop.db}}}}
 destinations: {{lake: {{type: duckdb, path: lake.duckdb}}}}

@@ -180,7 +180,7 @@ LEFT = [("pending", HOLD, ("z",)), ("let in", preset("allow_all"), ("z", "z__v1"
 def test_a_wrong_pair_is_taken_back_and_mapped_to_another(
     make_world: MakeWorld, kind: str, policy: Policy, added: tuple[str, ...]
 ) -> None:
-    world = make_world(kind, policy=policy, engine="inline")
+    world = make_world(kind, policy=policy, engine="local")
     world.run(TABLE, "INSERT INTO t VALUES (1, 10, 'x', 1)")
     world.sync()
     world.run(*RENAMED, "ALTER TABLE t ADD COLUMN y int", "UPDATE t SET z = 7, y = 10")

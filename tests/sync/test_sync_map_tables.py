@@ -113,7 +113,7 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
 @pytest.mark.sampled
 @pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
 def test_a_wrong_pair_is_taken_back(make_world: MakeWorld, let_in: bool) -> None:
-    world = begun(lambda kind: make_world(kind, engine="inline"), "sqlite", let_in=let_in)
+    world = begun(lambda kind: make_world(kind, engine="local"), "sqlite", let_in=let_in)
     declare_table_rename.carry_out(world.context, mapped(world))
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "table.renamed"]
     undo.apply_undo(world.context, undo.prepare(world.context, [review]))

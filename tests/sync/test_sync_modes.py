@@ -24,7 +24,7 @@ CURSORS = {
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("kind", "engine"), [("postgres", "inline"), ("mysql", "inline"), pytest.param("postgres", "spark", marks=SPARK)]
+    ("kind", "engine"), [("postgres", "local"), ("mysql", "local"), pytest.param("postgres", "spark", marks=SPARK)]
 )
 def test_append_reads_from_the_last_value_on(make_world: MakeWorld, kind: str, engine: str) -> None:
     world = make_world(kind, engine=engine)
@@ -66,7 +66,7 @@ def test_append_looks_back(world: World) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("kind", "engine"), [*((k, "inline") for k in KINDS), pytest.param("postgres", "spark", marks=SPARK)]
+    ("kind", "engine"), [*((k, "local") for k in KINDS), pytest.param("postgres", "spark", marks=SPARK)]
 )
 def test_upsert_by_cursor_sees_updates_and_deletes(make_world: MakeWorld, kind: str, engine: str) -> None:
     world = make_world(kind, engine=engine)

@@ -46,7 +46,7 @@ def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
     made = make_world()
     make: Callable[[World], None] = getattr(request, "param", iceberg)
     make(made)
-    made.engine, made.policy = "inline", preset("allow_all", removed="drop")
+    made.engine, made.policy = "local", preset("allow_all", removed="drop")
     made.settings = {name: TableSettings(keep_old_names=DAYS) for name in ("t", "s", "u")}
     made.run(*SETUP)
     made.sync()

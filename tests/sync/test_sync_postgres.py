@@ -45,7 +45,7 @@ def placed(world: World, warehouse: Database) -> World:
     at = warehouse.config
     config = PostgresServerConfig("warehouse", at.host, at.database, at.user, at.port, at.password)
     destination: Any = PostgresDestination(replace(config, staging=str(world.folder / "staging")))
-    world.destination, world.engine = destination, "inline"
+    world.destination, world.engine = destination, "local"
     return world
 
 

@@ -68,7 +68,7 @@ def test_a_late_run_lets_nothing_go(dropped: World, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_first_sync_of_a_day(world: World) -> None:
-    world.engine = "inline"
+    world.engine = "local"
     world.run("CREATE TABLE t (id int PRIMARY KEY)")
     now = world.store.runs.claim("shop", "detect")
     assert is_first_today(world.context, now)

@@ -25,7 +25,7 @@ from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes import undo
 
 FILE = """\
-engine: inline
+engine: local
 four_eyes: {on}
 sources: {{db: {{type: sqlite, path: shop.db}}}}
 destinations: {{lake: {{type: iceberg}}}}

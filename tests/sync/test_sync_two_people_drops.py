@@ -22,7 +22,7 @@ WANTED: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
     """A table without a key, of which the source has dropped a column that is kept."""
-    made = make_world("sqlite", engine="inline")
+    made = make_world("sqlite", engine="local")
     made.run("CREATE TABLE t (a text, old text)", "INSERT INTO t VALUES ('x', 'y')")
     made.sync()
     made.run("ALTER TABLE t DROP old")

@@ -61,7 +61,7 @@ LATE = [
 @pytest.mark.parametrize("kind", LATE)
 def test_switched_on_for_a_loaded_table(world: World, kind: str) -> None:
     into(world, kind).settings = {}
-    world.engine = "spark" if "Spark" in kind else "inline"
+    world.engine = "spark" if "Spark" in kind else "local"
     world.run(*SETUP, "INSERT INTO t VALUES (3, 'c', 1)")
     done(world)
     world.run("UPDATE t SET a = 'B' WHERE id = 2", "DELETE FROM t WHERE id = 3")

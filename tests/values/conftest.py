@@ -32,7 +32,7 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path, landing: Database) -
     with ExitStack() as stack:
 
         def make(source: str, destination: str) -> World:
-            world = World(stack.enter_context(SOURCES[source](request)), tmp_path, engine="inline")
+            world = World(stack.enter_context(SOURCES[source](request)), tmp_path, engine="local")
             stack.callback(world.close)
             if destination != "iceberg":
                 world.destination = _destination(destination, tmp_path, landing)

@@ -31,7 +31,7 @@ class Shop:
     folder: Path
     names: tuple[str, ...] = ("shop",)
     said: list[str] = field(default_factory=list)
-    engine: str = "inline"
+    engine: str = "local"
     store_url: str = ""
     """Of the queue; "" for a file in the folder. It has to be in the variable STORE, too."""
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from instep import errors
 from instep.backends.decode import record
 from instep.backends.http.client import Client, part
-from instep.model import Job, TableRun
+from instep.model import EngineUse, Job, TableRun
 from instep.sync.progress import SyncReport
 
 POLL = 1.0
@@ -124,7 +124,8 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
     tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in found["tables"])
     told = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
-    return SyncReport(run, found["status"], tables, **told, seconds=seconds, casts=casts)
+    engine = record(EngineUse, said) if (said := found["detail"].get("engine")) else None
+    return SyncReport(run, found["status"], tables, **told, seconds=seconds, casts=casts, engine=engine)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from instep.bootstrap import kinds
 from instep.errors import ProjectError
-from instep.model import LogNames
+from instep.model import EngineUse, LogNames
 from instep.project.sections.tables import TableSettings
 
 if TYPE_CHECKING:
@@ -384,24 +384,24 @@ class App:
 
     def engine(self, connection: str) -> Engine:
         """Return the engine that reads this connection's rows. A Spark session ends with the process."""
-        from instep.sync.loading.engine import Auto, DriverEngine, Inline, OnSpark
+        from instep.sync.loading.engine import DriverReads, Inline, OnSpark
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
-        read_by_spark = kind == "jdbc"
-        if kind == "connector" and self.project.works_elsewhere:
-            return DriverEngine(lambda: self._start(connection))  # its operations are in files of this machine
-        match self.project.engine:
-            case "inline" if read_by_spark:
-                raise ProjectError(
-                    f"connection {connection}: a source of type jdbc is read by Spark, whose JVM its driver runs in",
-                    hint="set `engine: auto`",
-                )
-            case "inline":
-                return Inline()
-            case "auto" | "spark" if read_by_spark or self.project.engine == "spark":
-                return OnSpark(lambda: self._start(connection))
-            case _:
-                return Auto(lambda: self._start(connection))
+        if self.project.engine == "spark":
+            on_driver = kind == "connector" and self.project.works_elsewhere
+            engine = DriverReads if on_driver else OnSpark  # a connector's operations are in files of this machine
+            return engine(lambda: self._start(connection), self._spark(None).where)
+        if kind == "jdbc":
+            raise ProjectError(
+                f"connection {connection}: a source of type jdbc is read by Spark, whose JVM its driver runs in",
+                hint="set `engine: spark`",
+            )
+        return Inline()
+
+    def engine_use(self) -> EngineUse:
+        """Return what is to read rows: the engine of the project, and where it runs."""
+        on_spark = self.project.engine == "spark"
+        return EngineUse(self.project.engine, self._spark(None).where if on_spark else "")
 
     def _start(self, connection: str) -> SparkSession:
         destination = self.destination(self.project.destination_of(connection))

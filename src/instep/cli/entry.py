@@ -39,6 +39,8 @@ _STARTS = frozenset(
     }
 )
 """Commands for which an engine is started where the variable says `on`; all go to one that is there."""
+_ON_SPARK = frozenset({"sync", "backfill"})
+"""Commands for which an engine is started on a terminal where Spark reads the rows: its session outlives them."""
 _NEVER = frozenset({"engine", "server", "worker", "demo", "init", "version", "connector"})
 """Commands that live long, make a project, or are about the engine itself."""
 _HEEDED = frozenset(
@@ -52,6 +54,11 @@ _READ_ONCE = (
 """How variables begin that are read once in a process, so that a command with one has a process of its own."""
 _OPEN_FILE = re.compile(r"(-\w|--[\w-]+=)?(/dev/fd/|/proc/self/)")
 """How arguments begin that name open files of this process, as `<(command)` and `--out=>(command)` do."""
+STARTS = (
+    "starting this project's engine, in which later commands find Spark warm: "
+    "`instep engine stop` ends it, --no-engine does without\n"
+)
+"""What somebody is told who has not asked for an engine."""
 _JOINED = re.compile(r"-[yh][a-zA-Z]")
 """Short options that are joined, in which neither a command nor a project is looked for here."""
 _VALUED = ("--project", "-p", "--output", "--server")
@@ -65,7 +72,9 @@ def run() -> NoReturn:
         from instep.engine.client import run as run_there
 
         try:
-            code = run_there(arguments, project, starts=_is_wanted(arguments))
+            code = run_there(
+                arguments, project, starts=_is_wanted(arguments, project), says="" if _is_asked_for() else STARTS
+            )
         except NoEngine:
             pass  # it runs here
         except KeyboardInterrupt:
@@ -80,9 +89,40 @@ def run() -> NoReturn:
     run_here(arguments)
 
 
-def _is_wanted(arguments: list[str]) -> bool:
-    """Return whether an engine is started where there is none."""
-    return os.environ.get(RESIDENT, "").lower() in ("on", "1", "yes", "true") and _command(arguments) in _STARTS
+def _is_wanted(arguments: list[str], project: Path) -> bool:
+    """Return whether an engine is started where there is none: it was asked for, or a person is likely to go on."""
+    if _is_asked_for():
+        return _command(arguments) in _STARTS
+    return _command(arguments) in _ON_SPARK and _is_a_person() and _reads_by_spark(project)
+
+
+def _is_asked_for() -> bool:
+    return os.environ.get(RESIDENT, "").lower() in ("on", "1", "yes", "true")
+
+
+def _is_a_person() -> bool:
+    """Return whether somebody sees what the command says: a schedule or a CI job starts a process that nobody uses."""
+    try:
+        return os.isatty(0) and os.isatty(2) and not os.environ.get("CI")
+    except OSError:
+        return False
+
+
+def _reads_by_spark(project: Path) -> bool:
+    """Return whether the engine of the project is Spark, as far as its files tell without being loaded."""
+    said = _line(project / PROJECT_FILE, r"engine:") or os.environ.get("INSTEP_ENGINE", "")
+    said = said or _line(project / ".env", r"(?:export\s+)?INSTEP_ENGINE=")
+    return said in ("", "spark")
+
+
+def _line(file: Path, begins: str) -> str:
+    """Return the word after the beginning of a line, "" if there is none."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(rf"^{begins}\s*['\"]?(\w+)", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _resident_project(arguments: list[str]) -> Path | None:
@@ -104,7 +144,7 @@ def _resident_project(arguments: list[str]) -> Path | None:
         return None  # the command says what is wrong with the folder
     if project is None or _is_switched_off(project):
         return None
-    return project if _is_wanted(arguments) or runtime_place().is_dir() else None
+    return project if _is_wanted(arguments, project) or runtime_place().is_dir() else None
 
 
 def _is_in_background() -> bool:

@@ -170,10 +170,10 @@ def start(project: Path) -> None:
     raise NoEngine(f"it does not listen after {STARTS_WITHIN:.0f} s: {log}")
 
 
-def run(arguments: list[str], project: Path, *, starts: bool) -> int:
+def run(arguments: list[str], project: Path, *, starts: bool, says: str = "") -> int:
     """Run a command in the project's engine and return its exit code; NoEngine if that is not possible.
 
-    `starts`: start an engine if there is none, or one of another code.
+    `starts`: start an engine if there is none, or one of another code. `says`: what is said then.
     """
     for number in range(3):
         _open(number)  # no socket may take the number of a stream that is closed
@@ -183,6 +183,8 @@ def run(arguments: list[str], project: Path, *, starts: bool) -> int:
         except NoEngine:
             if not starts:
                 raise
+            sys.stderr.write(says)
+            says = ""
             start(project)
             peer = connect(project)
         with peer:

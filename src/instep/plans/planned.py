@@ -50,7 +50,7 @@ def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]
 
 
 Line = tuple[str, str]
-_SHOWN = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl")
+_SHOWN = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl", "engine")
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,14 @@ def planned(
     from instep.plans.text import plan_lines
     from instep.schema.planning.plan import plan_to_dict, unnamed_drops
 
+    engine = app.engine_use()
     document: dict[str, Any] = {"connection": connection, "id": found.id, "plan": plan_to_dict(found.plan)}
     document["notes"] = [*found.partial, *found.old_names, *found.detection.notes]
-    document |= {"missing": found.missing, "others": found.others}
+    document |= {
+        "missing": found.missing,
+        "others": found.others,
+        "engine": {"name": engine.name, "where": engine.where},
+    }
     downstream = downstream_lines(app, connection, found)
     if sample is not None:
         waiting = [r for r in found.reviews.values() if r.id in found.waiting]
@@ -142,7 +147,7 @@ def planned(
         document |= {"keys": key_lines(app, connection, waiting), "costs": spent, "ddl": sql}
     # What was rejected, snoozed or is listed as switched off is no reason to call anybody.
     decided = any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
-    pending, lines = bool(found.waiting) or decided, tuple(plan_lines(found, every=every))
+    pending, lines = bool(found.waiting) or decided, tuple(plan_lines(found, engine, every=every))
     drops = tuple(step.object for step in unnamed_drops(found.plan))
     standing = pending, _unaccepted(found), bool(found.detection.version), tuple(found.waiting), drops
     return Planned(document, lines, downstream, *standing)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from instep.model import Review
+    from instep.model import EngineUse, Review
     from instep.schema.catalog.catalog import Table
     from instep.sync.schema_changes.evolve import PlanPreview
     from instep.sync.table_mode import TableMode
@@ -15,7 +15,7 @@ Line = tuple[str, str]
 _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
 
 
-def plan_lines(found: PlanPreview, *, every: bool) -> Iterator[Line]:
+def plan_lines(found: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
     """The plan, what waits with its id, what a column that was added to a table with a cursor means, and modes."""
     from instep.schema.planning.explain import NOTHING, explain
 
@@ -26,7 +26,7 @@ def plan_lines(found: PlanPreview, *, every: bool) -> Iterator[Line]:
     yield from _waiting(found)
     for sentence in (*found.partial, *found.old_names, *found.detection.notes):
         yield sentence, "yellow"
-    yield from _modes(found, every=every)
+    yield from _modes(found, engine, every=every)
 
 
 def _style(line: str) -> str:
@@ -50,13 +50,15 @@ def _waiting(found: PlanPreview) -> Iterator[Line]:
         )
 
 
-def _modes(found: PlanPreview, *, every: bool) -> Iterator[Line]:
+def _modes(found: PlanPreview, engine: EngineUse, *, every: bool) -> Iterator[Line]:
     known = {t.ref for t in found.detection.accepted.tables}
     tables = [t for t in found.plan.after.tables if t.ref in found.choices and (every or t.ref not in known)]
     if tables:
         yield "How tables are synced", "bold"
     for table in tables:
         yield f"  {_mode(table, found.choices[table.ref])}", ""
+    if tables:
+        yield f"  rows are read by {engine}", ""
 
 
 def _mode(table: Table, choice: TableMode) -> str:

@@ -52,6 +52,9 @@ def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, P
 
 _CATALOG_FILE = "sqlite:///"
 SectionT = TypeVar("SectionT", bound=Section)
+ENGINES = ("spark", "local")
+ENGINE = "INSTEP_ENGINE"
+"""The variable with the engine of project files that name none, for small machines and CI."""
 
 
 class Settings(dict[str, Any]):
@@ -145,10 +148,15 @@ class Project:
 
     @property
     def engine(self) -> str:
-        """What reads rows: auto, spark or inline; auto is spark where Spark runs on other machines."""
-        if self.model.engine != "auto":
+        """Return what reads rows, spark or local: the file's word, else INSTEP_ENGINE's, else spark."""
+        if "engine" in self.model.model_fields_set:
             return self.model.engine
-        return "spark" if self.spark_is_elsewhere else "auto"
+        said = self.environment.variables.get(ENGINE, "")
+        if said and said not in ENGINES:
+            raise ProjectError(
+                f"the environment variable {ENGINE} is {said!r}", hint=f"set it to {' or '.join(ENGINES)}, or unset it"
+            )
+        return said or self.model.engine
 
     @property
     def spark_is_elsewhere(self) -> bool:
@@ -158,8 +166,8 @@ class Project:
 
     @property
     def works_elsewhere(self) -> bool:
-        """Whether work goes to other machines: with `engine: inline` all of it stays here."""
-        return self.engine != "inline" and self.spark_is_elsewhere
+        """Whether work goes to other machines: with `engine: local` all of it stays here."""
+        return self.engine == "spark" and self.spark_is_elsewhere
 
     def with_spark(self, master: str) -> Project:
         """Return the project as it is where its Spark work runs in a session of this master; "": over Connect."""

@@ -121,11 +121,14 @@ class SyncResult:
     """The ids of the changes that wait for a decision."""
     seconds: float = 0.0
     """Seconds from the begin of the run to its end."""
+    engine: str = ""
+    """What has read the rows: `spark`, with where it runs, or `local`."""
 
     @classmethod
     def of(cls, report: SyncReport) -> SyncResult:
         """Return the result that a report describes."""
-        return cls(report.run, report.status, report.tables, report.notes, report.waiting, report.seconds)
+        engine = str(report.engine or "")
+        return cls(report.run, report.status, report.tables, report.notes, report.waiting, report.seconds, engine)
 
     @property
     def ok(self) -> bool:

@@ -32,3 +32,8 @@ class SparkSettings:
     cache: str = ""
     quick: bool = True
     resident: bool = False
+
+    @property
+    def where(self) -> str:
+        """Return the master, or the Connect server without what may be a token."""
+        return self.remote.partition("/;")[0] if self.remote else self.master

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from instep.model import TableRun
+from instep.model import EngineUse, TableRun
 
 
 class Progress(Protocol):
@@ -36,7 +36,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class SyncReport:
-    """The end of a run: what became of each table, notes for people, and the run's status."""
+    """The end of a run: what became of each table, notes for people, the run's status and what read the rows."""
 
     run: str
     status: str
@@ -46,3 +46,4 @@ class SyncReport:
     waiting: tuple[str, ...] = ()
     seconds: float = 0.0
     casts: dict[str, int] = field(default_factory=dict)
+    engine: EngineUse | None = None

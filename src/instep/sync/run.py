@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from instep.crash import crashpoint
 from instep.errors import Blocked, Fenced
@@ -103,7 +103,14 @@ def sync(
     if not tables:
         done.note("no tables selected: the source shows this user no table that is selected")
     return SyncReport(
-        run.id, status_of(tables), tables, tuple(done.notes), done.applied, done.waiting, time.monotonic() - begun
+        run.id,
+        status_of(tables),
+        tables,
+        tuple(done.notes),
+        done.applied,
+        done.waiting,
+        time.monotonic() - begun,
+        engine=engine.use,
     )
 
 
@@ -121,7 +128,7 @@ def on_spark(context: SyncContext) -> OnSpark:
     """Return an engine with a session as the project file sets it up."""
     from instep.spark.session import start
 
-    return OnSpark(lambda: start(context.spark))
+    return OnSpark(lambda: start(context.spark), context.spark.where)
 
 
 @dataclass(frozen=True)
@@ -344,6 +351,7 @@ class _Sync:
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         with context.transaction():
             context.store.runs.record_tables(*tables)
+            context.store.runs.describe(run, engine=asdict(self.engine.use))
             context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence)

@@ -44,7 +44,10 @@ def show_report(out: Screen, report: SyncReport) -> None:
     if report.waiting:
         ids = ", ".join(report.waiting)
         say(f"{len(report.waiting)} change(s) wait for a review: {ids}. Run `instep changes list`.")
-    say(f"{report.status} in {report.seconds:.1f} s, run {report.run}")
+    by = f" by {report.engine}" if report.engine else ""
+    say(f"{report.status} in {report.seconds:.1f} s{by}, run {report.run}")
+    if report.engine and report.engine.page:
+        say(f"Spark's page: {report.engine.page}")
 
 
 def _path(table: tuple[str, str]) -> str:

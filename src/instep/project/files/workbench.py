@@ -114,7 +114,7 @@ class Workbench:
             target=target.name,
             destination=target.section,
             policy=self.policy.model_dump_json(exclude_unset=True),
-            engine="inline" if target.kind == "duckdb" else "auto",
+            engine="local" if target.kind == "duckdb" else "spark",
         )
         self.files.mkdir(exist_ok=True)
         (self.files / FILE_NAME).write_text(text, encoding="utf-8")

@@ -298,7 +298,7 @@ class ProjectFile(Section):
     version: Literal[1] = 1
     project: str = ""
     store: Url = "sqlite:///.instep/state.db"
-    engine: Literal["auto", "spark", "inline"] = "auto"
+    engine: Literal["spark", "local"] = "spark"
     engine_idle: Seconds = 900.0
     spark: Spark = Spark()
     sources: dict[Name, Source] = Field(default_factory=dict)

@@ -105,6 +105,13 @@ class Runs:
             self._change(transaction, run, **values)
             return run_of(transaction.execute(select(runs).where(runs.c.id == run.id)).one())
 
+    def describe(self, run: Run, **detail: Any) -> None:
+        """Add to the recorded detail of a run."""
+        with self._db.write() as transaction:
+            where = runs.c.id == run.id
+            known = transaction.execute(select(runs.c.detail).where(where)).scalar_one()
+            transaction.execute(update(runs).where(where).values(detail={**known, **detail}))
+
     def settle(self, run: Run, status: RunStatus, error: str = "") -> None:
         """What has become of a run that was ended on record before its work, so as to hold nobody up."""
         values = {"status": status, "error": error, "ended": self._db.now()}

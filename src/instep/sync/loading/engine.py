@@ -1,4 +1,4 @@
-"""What reads the rows of a sync: Spark jobs, threads of this process, or whichever of the two the work asks for."""
+"""What reads the rows of a sync: Spark jobs (`engine: spark`), or threads of this process (`engine: local`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from instep.model import EngineUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,9 +19,8 @@ Done = Callable[["list[ChunkResult]"], None]
 Say = Callable[[str], None]
 Start = Callable[[], "SparkSession"]
 
-SMALL = 1 << 30
-"""Bytes of a source, as its statistics have them, up to which `Auto` reads in this process: there a JVM takes longer to
-start than Spark could gain."""
+
+_LOCAL = EngineUse("local")
 
 
 class Engine(Protocol):
@@ -28,6 +29,11 @@ class Engine(Protocol):
     @property
     def session(self) -> SparkSession | None:
         """The Spark session, if there is one yet; for destinations that can use it."""
+        ...
+
+    @property
+    def use(self) -> EngineUse:
+        """What reads the rows, and where; with the address of Spark's page once it runs."""
         ...
 
     def begin(self) -> None:
@@ -42,6 +48,10 @@ class Engine(Protocol):
         """A session for what only Spark can do; None where there is none to be had."""
         ...
 
+    def for_merge(self, say: Say) -> SparkSession | None:
+        """As `spark`, for one merge, which `use` counts."""
+        ...
+
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
@@ -52,27 +62,48 @@ class Engine(Protocol):
 
 @dataclass
 class OnSpark:
-    """One Spark job over all chunks. `start` gives the session, on a thread of its own."""
+    """One Spark job over all chunks. `start` gives the session, on a thread of its own; `where` is where Spark runs."""
 
     start: Start
+    where: str = ""
+    merged: int = field(default=0, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
 
+    @property
+    def use(self) -> EngineUse:
+        return EngineUse("spark", self.where, self._page(), self.merged)
+
+    def _page(self) -> str:
+        if self._session is None or not self._session.done() or self._session.exception() is not None:
+            return ""
+        context = getattr(self._session.result(), "_sc", None)  # over Connect nothing tells it
+        try:
+            return str(context.uiWebUrl or "") if context is not None else ""
+        except Exception:  # its JVM has ended
+            return ""
+
     def begin(self) -> None:
+        self._starting()
+
+    def _starting(self) -> Future[SparkSession]:
         if self._session is None:
             pool = ThreadPoolExecutor(1, thread_name_prefix="session")
             self._session = pool.submit(self.start)
             pool.shutdown(wait=False)
+        return self._session
 
     @property
     def session(self) -> SparkSession | None:
         return self._session.result() if self._session is not None and self._session.done() else None
 
     def spark(self, say: Say) -> SparkSession:
-        self.begin()
-        assert self._session is not None
-        if not self._session.done():
+        if not (session := self._starting()).done():
             say("starting Spark")
-        return self._session.result()
+        return session.result()
+
+    def for_merge(self, say: Say) -> SparkSession:
+        self.merged += 1
+        return self.spark(say)
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
         self.spark(say)
@@ -91,6 +122,7 @@ class Inline:
 
     threads: int = 0
     session: None = None
+    use: EngineUse = _LOCAL
 
     def begin(self) -> None:
         pass
@@ -99,6 +131,9 @@ class Inline:
         pass
 
     def spark(self, say: Say) -> None:
+        return None
+
+    def for_merge(self, say: Say) -> None:
         return None
 
     def extract(
@@ -110,43 +145,12 @@ class Inline:
 
 
 @dataclass
-class Auto:
-    """In this process as long as the work is small, on Spark from the first time on that it is not."""
-
-    start: Start
-    small: int = SMALL
-    _spark: OnSpark = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._spark = OnSpark(self.start)
-
-    @property
-    def session(self) -> SparkSession | None:
-        return self._spark.session
+class DriverReads(OnSpark):
+    """Threads of this process read, because the rows are on this machine's disk and Spark is on others. It merges what
+    was staged, and starts when that takes it."""
 
     def begin(self) -> None:
         pass
-
-    def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
-        from instep.stage.pack import weight
-
-        if sum(map(weight, chunks)) > self.small:
-            self.spark(say)
-
-    def spark(self, say: Say) -> SparkSession:
-        return self._spark.spark(say)
-
-    def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
-    ) -> list[ChunkResult]:
-        by: Engine = Inline() if self.session is None else self._spark
-        return by.extract(reader, specs, chunks, progress, done)
-
-
-@dataclass
-class DriverEngine(Auto):
-    """In this process, whatever the size, because the rows are on this machine's disk and Spark may be on others. What
-    only Spark can do is done there: it reads what was staged, never what it was staged from."""
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
         pass

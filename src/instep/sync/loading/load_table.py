@@ -290,11 +290,11 @@ def _merge(
     how: Merge,
     commit: Commit,
 ) -> LoadOutcome:
-    """Spark is started once it is needed."""
+    """Spark merges what this process cannot."""
     try:
-        return context.destination.write.merge(engine.session, ref, files, how, commit)
+        return context.destination.write.merge(None, ref, files, how, commit)
     except SparkNeeded:
-        session = engine.spark(progress.step)
+        session = engine.for_merge(progress.step)
         if session is None:
             raise
         return context.destination.write.merge(session, ref, files, how, commit)

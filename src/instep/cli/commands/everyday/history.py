@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -72,8 +72,11 @@ def history(
             return
         name = backend.connection(what or connection)
         if runs:
-            rows = [asdict(one) for one in backend.items(ListRuns(connection=name), limit)]
-            emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
+            rows = [
+                {**asdict(one), "engine": _engine(one.detail)}
+                for one in backend.items(ListRuns(connection=name), limit)
+            ]
+            emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "engine", "error")))
         elif plans:
             rows = [asdict(one) for one in backend.items(ListPlans(connection=name), limit)]
             emit({"plans": rows}, lambda out: show_plans(out, rows))
@@ -102,6 +105,14 @@ def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
         detail = data.pop("summary", "") or data.pop("reason", "")
         more = " ".join(f"{k}={v}" for k, v in data.items())
         out.write(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip())
+
+
+def _engine(detail: Mapping[str, Any]) -> str:
+    """Return what has read the rows of a run, with the address of Spark's page; "" if it has read none."""
+    from instep.model import EngineUse
+
+    said = detail.get("engine")
+    return f"{EngineUse(**said)} {said['page']}".rstrip() if said else ""
 
 
 def _text(value: Any) -> str:

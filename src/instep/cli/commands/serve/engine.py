@@ -33,7 +33,8 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show the engine of this project: its commands, memory and Spark session.
 
-    `instep engine start` starts it, with INSTEP_RESIDENT=on the first command; it ends after `engine_idle` of rest.
+    The first sync on a terminal starts it where Spark reads the rows, with INSTEP_RESIDENT=on any first command, or
+    `instep engine start`; it ends after `engine_idle` of rest.
     """
     from instep.engine.client import ask
 

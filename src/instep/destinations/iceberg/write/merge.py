@@ -71,7 +71,7 @@ def _merge(
     if spark is None:
         raise SparkNeeded(
             f"table {'.'.join(ref)} cannot be merged without Spark: it is too large, or has no key of a plain type",
-            hint="set `engine: auto` or `engine: spark` in instep.yml",
+            hint="set `engine: spark` in instep.yml",
         )
     _stage(lake, table, files, how, staged)
     crashpoint("merge.staged")

@@ -263,7 +263,7 @@ def _check_size(work: Assignment) -> None:
         raise ProjectError(
             f"connector {work.config.name}: its configuration has more than {_MOST // 1000} kB, too much for the "
             "description of a Spark task",
-            hint="keep data in a file of the connector's folder, or run it beside the driver (`engine: inline`)",
+            hint="keep data in a file of the connector's folder, or run it beside the driver (`engine: local`)",
         )
 
 
