@@ -10,8 +10,9 @@
 that have it, cases counted as tests, one in so many runs. The mark that is nearest to a test counts; `drawn(1)` runs
 always. With `together=True` all of them run, or none: for those that share what is dear, like a cluster.
 
-A slow test with neither mark is drawn as by `drawn(2)`: say `drawn(1)` of one that alone would see that data is lost,
-and `drawn(3)` or more of the dear variants of one behaviour.
+A test with neither mark is drawn as by `drawn(2)` where it is slow, or lies in one of the folders that are DEAR and
+uses any fixture that is not LIGHT: a folder, a server, a session of Spark. Say `drawn(1)` of one that alone would see
+that data is lost, and `drawn(3)` or more of the dear variants of one behaviour.
 
 Where a part of a test's cases is slow, the two parts are sampled each for itself: `make test` and `make test-slow` both
 run some.
@@ -37,8 +38,15 @@ FULL = bool(os.environ.get("INSTEP_FULL"))
 """Whether all cases run."""
 ONE_IN = 4
 """Of how many cases one runs, of a test with one parameter."""
-SLOW_ONE_IN = 2
-"""Of how many slow tests one runs, of those that say nothing else."""
+DRAWN_ONE_IN = 2
+"""Of how many tests that are slow or dear one runs, of those that say nothing else."""
+DEAR = {
+    "api", "cli", "connector", "contract", "control", "destinations", "engine", "faults", "log", "python", "remote",
+    "rollouts", "shards", "sources", "spark", "sync", "worker",
+}  # fmt: skip
+"""Folders whose tests take most of the time."""
+LIGHT = {"logs_as_they_were", "request", "monkeypatch", "capsys", "caplog", "recwarn"}
+"""Fixtures that take no time: a test with no other one computes."""
 
 
 @cache
@@ -110,8 +118,21 @@ def _drawn_as(item: pytest.Item) -> tuple[int, bool]:
     """Return of how many such tests one runs, and whether they run together."""
     if mark := item.get_closest_marker("drawn"):
         return mark.args[0], mark.kwargs.get("together", False)
-    is_slow = item.get_closest_marker("slow") and not item.get_closest_marker("sampled")
-    return (SLOW_ONE_IN if is_slow else 1), False
+    if item.get_closest_marker("sampled"):
+        return 1, False
+    is_dear = item.path.parent.name in DEAR and _fixtures(item) - LIGHT
+    return (DRAWN_ONE_IN if is_dear or item.get_closest_marker("slow") else 1), False
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """Name the fixtures that a test uses, without the names that `parametrize` gives values."""
+    values = {name for mark in item.iter_markers("parametrize") for name in _names(mark)}
+    return set(getattr(item, "fixturenames", ())) - values
+
+
+def _names(mark: pytest.Mark) -> tuple[str, ...]:
+    names = mark.args[0]
+    return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(names)
 
 
 def _axes(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
@@ -119,8 +140,7 @@ def _axes(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
 
     The values are compared themselves: beside a fixture with parameters, pytest counts those of a mark over all cases.
     """
-    marks = (mark.args[0] for mark in cases[0].iter_markers("parametrize"))
-    marked = [tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(names) for names in marks]
+    marked = [_names(mark) for mark in cases[0].iter_markers("parametrize")]
     others = cases[0].callspec.params.keys() - {name for names in marked for name in names}
     columns = {_numbered(cases, names) for names in (*marked, *((name,) for name in others))}
     axes = sorted(column for column in columns if len(set(column)) > 1)

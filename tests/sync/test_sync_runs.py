@@ -16,6 +16,8 @@ from instep.sync.progress import Silent
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, preset
 
+pytestmark = pytest.mark.drawn(1)
+
 
 @dataclass
 class At(Silent):
