@@ -6,7 +6,13 @@
 - of one parameter: one case in four;
 - with a number (`sampled(10)`): one case in so many, whatever the parameters are.
 
-`@pytest.mark.drawn(n)` on a parameter of a fixture: of all tests with it, one in so many runs.
+`@pytest.mark.drawn(n)` on a test, a class, a module (`pytestmark`) or a parameter of a fixture: of the tests of a file
+that have it, cases counted as tests, one in so many runs. The mark that is nearest to a test counts; `drawn(1)` runs
+always. With `together=True` all of them run, or none: for those that share what is dear, like a cluster.
+
+A test with neither mark is drawn as by `drawn(2)` where it is slow, or lies in one of the folders that are DEAR and
+uses any fixture that is not LIGHT: a folder, a server, a session of Spark. Say `drawn(1)` of one that alone would see
+that data is lost, and `drawn(3)` or more of the dear variants of one behaviour.
 
 Where a part of a test's cases is slow, the two parts are sampled each for itself: `make test` and `make test-slow` both
 run some.
@@ -32,6 +38,15 @@ FULL = bool(os.environ.get("INSTEP_FULL"))
 """Whether all cases run."""
 ONE_IN = 4
 """Of how many cases one runs, of a test with one parameter."""
+DRAWN_ONE_IN = 2
+"""Of how many tests that are slow or dear one runs, of those that say nothing else."""
+DEAR = {
+    "api", "cli", "connector", "contract", "control", "destinations", "engine", "faults", "log", "python", "remote",
+    "rollouts", "shards", "sources", "spark", "sync", "worker",
+}  # fmt: skip
+"""Folders whose tests take most of the time."""
+LIGHT = {"logs_as_they_were", "request", "monkeypatch", "capsys", "caplog", "recwarn"}
+"""Fixtures that take no time: a test with no other one computes."""
 
 
 @cache
@@ -74,19 +89,50 @@ def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         if isinstance(item, pytest.Function) and item.get_closest_marker("sampled") and hasattr(item, "callspec"):
             name = item.nodeid.partition("[")[0]
             tests.setdefault((name, item.get_closest_marker("slow") is not None), []).append(item)
-    out: set[pytest.Item] = {item for item in items if not is_drawn(item)}
+    out = set[pytest.Item]()
     for (name, _), cases in tests.items():
         mark = cases[0].get_closest_marker("sampled")
         assert mark is not None
         kept = chosen(_axes(cases), name, *mark.args)
         out.update(case for position, case in enumerate(cases) if position not in kept)
+    families: dict[tuple[str, bool, int, bool], list[pytest.Item]] = {}
+    for item in items:
+        if item not in out:
+            file, slow = item.nodeid.partition("::")[0], item.get_closest_marker("slow") is not None
+            families.setdefault((file, slow, *_drawn_as(item)), []).append(item)
+    for (file, slow, one_in, together), family in families.items():
+        kept = drawn(len(family), f"{file} {slow}", one_in, together=together)
+        out.update(one for position, one in enumerate(family) if position not in kept)
     return out
 
 
-def is_drawn(item: pytest.Item) -> bool:
-    """Return whether a test with a mark `drawn` runs; one without it does."""
-    mark = item.get_closest_marker("drawn")
-    return mark is None or not random.Random(f"{seed()} {item.nodeid}").randrange(*mark.args)
+def drawn(count: int, name: str, one_in: int, *, together: bool = False) -> set[int]:
+    """Draw one in so many of `count` tests, as their positions: always as many of them, give or take one."""
+    dice = random.Random(f"{seed()} {name} {one_in}")
+    if together:
+        return set() if dice.randrange(one_in) else set(range(count))
+    return set(dice.sample(range(count), int(count / one_in + dice.random())))
+
+
+def _drawn_as(item: pytest.Item) -> tuple[int, bool]:
+    """Return of how many such tests one runs, and whether they run together."""
+    if mark := item.get_closest_marker("drawn"):
+        return mark.args[0], mark.kwargs.get("together", False)
+    if item.get_closest_marker("sampled"):
+        return 1, False
+    is_dear = item.path.parent.name in DEAR and _fixtures(item) - LIGHT
+    return (DRAWN_ONE_IN if is_dear or item.get_closest_marker("slow") else 1), False
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """Name the fixtures that a test uses, without the names that `parametrize` gives values."""
+    values = {name for mark in item.iter_markers("parametrize") for name in _names(mark)}
+    return set(getattr(item, "fixturenames", ())) - values
+
+
+def _names(mark: pytest.Mark) -> tuple[str, ...]:
+    names = mark.args[0]
+    return tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(names)
 
 
 def _axes(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
@@ -94,8 +140,7 @@ def _axes(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
 
     The values are compared themselves: beside a fixture with parameters, pytest counts those of a mark over all cases.
     """
-    marks = (mark.args[0] for mark in cases[0].iter_markers("parametrize"))
-    marked = [tuple(n.strip() for n in names.split(",")) if isinstance(names, str) else tuple(names) for names in marks]
+    marked = [_names(mark) for mark in cases[0].iter_markers("parametrize")]
     others = cases[0].callspec.params.keys() - {name for names in marked for name in names}
     columns = {_numbered(cases, names) for names in (*marked, *((name,) for name in others))}
     axes = sorted(column for column in columns if len(set(column)) > 1)

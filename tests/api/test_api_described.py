@@ -59,7 +59,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
             yield Live(url, compat, session, found)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "path", "method"), OPERATIONS, ids=lambda value: str(value).removesuffix(".json"))
 @pytest.mark.parametrize("mode", ["positive", "negative"])

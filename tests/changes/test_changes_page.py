@@ -56,7 +56,7 @@ def expected(scenario: Scenario, kind: str, source: str, preset: str) -> str:
     return f"{kind}: {action}" if len(scenario.kinds[source]) > 1 else action
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("scenario", "source"), CELLS, ids=lambda v: getattr(v, "name", v))
 def test_what_becomes_of_a_change(

@@ -30,7 +30,7 @@ from instep.errors import Blocked, InstepError
 from instep.loopback import is_loopback
 from instep.server import protocol
 
-WAIT = 60.0
+WAIT = 300.0
 
 
 @dataclass

@@ -98,7 +98,7 @@ def test_ends(world: World, more: str, limits: dict[str, float], words: str, mon
 def left(world: World) -> list[list[str]]:
     """The processes that run in the connector's folder or were told of it, and go on doing so: a killed one needs a
     moment to give back what it held."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while (found := running(world)) and time.monotonic() < until:
         time.sleep(0.1)
     return found

@@ -43,7 +43,10 @@ ALL_TYPES = (
 
 SERVED = (
     pytest.param("postgres", marks=pytest.mark.server),
-    *(pytest.param(f"{kind} in S3", marks=[pytest.mark.server, pytest.mark.slow]) for kind in ("delta", "iceberg")),
+    *(
+        pytest.param(f"{kind} in S3", marks=[pytest.mark.server, pytest.mark.slow, pytest.mark.drawn(2)])
+        for kind in ("delta", "iceberg")
+    ),
 )
 
 

@@ -24,7 +24,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 def _param(kind: str) -> Any:
     """What runs in a JVM is slow."""
-    return pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.spark]) if kind.startswith("jdbc") else kind
+    return (
+        pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.spark, pytest.mark.drawn(2)])
+        if kind.startswith("jdbc")
+        else kind
+    )
 
 
 @pytest.fixture(params=map(_param, sorted(SOURCES)))

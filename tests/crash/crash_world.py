@@ -326,7 +326,7 @@ def wait_until(happened: Any, seconds: float = 600, what: str = "") -> Any:
     raise AssertionError(f"waited {seconds:.0f} s for {what or happened}")
 
 
-def wait_stopped(process: subprocess.Popen[str], world: World, seconds: float = 180) -> None:
+def wait_stopped(process: subprocess.Popen[str], world: World, seconds: float = 600) -> None:
     """Until a process stands still at its crash point."""
 
     def stands() -> bool:

@@ -17,7 +17,7 @@ from instep.sync.loading.engine import Inline
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(1)]
 
 PROJECT = """\
 version: 1

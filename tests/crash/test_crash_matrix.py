@@ -134,6 +134,7 @@ def shop(shops: dict[str, Shop], kind: str) -> Shop:
     return found
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.sampled
 @pytest.mark.server
 @pytest.mark.parametrize(("kind", "point"), MATRIX)
@@ -143,6 +144,7 @@ def test_a_sync_that_is_killed(shop: Shop, point: str) -> None:
     shop.done("recovered")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.sampled
 @pytest.mark.server
 @pytest.mark.parametrize(("kind", "point"), LATE)

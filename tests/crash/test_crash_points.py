@@ -50,6 +50,7 @@ def test_first_sync(world: World, point: str) -> None:
     check_converged(world)
 
 
+@pytest.mark.drawn(1)
 def test_values_held_by_a_dead_run(world: World) -> None:
     """A row with NULL in its key is held once: by the run that committed the others."""
     world.execute("CREATE TABLE odd (a int, b text); INSERT INTO odd VALUES (1, 'one'), (NULL, 'none')")

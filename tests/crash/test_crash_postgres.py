@@ -20,7 +20,7 @@ from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
 from postgres_server import Database, Server, launch, make_database
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(1)]
 
 PROJECT = """\
 version: 1

@@ -56,6 +56,7 @@ def test_a_late_run_is_refused(world: World, point: str) -> None:
     check_converged(world)
 
 
+@pytest.mark.drawn(1)
 def test_nothing_runs_on_without_its_driver(world: World) -> None:
     """The JVM and its workers end with the process that started them."""
     first_load(world)

@@ -51,6 +51,7 @@ def _state(to: Destination) -> tuple[Any, ...]:
 WIDE = pytest.mark.parametrize("least", [wide.WIDE, -1], ids=["rows as they are", "rows as if they were wide"])
 
 
+@pytest.mark.drawn(4)
 @WIDE
 @pytest.mark.slow
 @settings(max_examples=25)

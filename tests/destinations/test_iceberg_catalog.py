@@ -23,6 +23,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.destinations.iceberg.metadata.updates import set_properties
 from instep.errors import Conflict, ConnectError, DestinationError
 from lake import ORDERS, REF, column, create, rows_of, stage, table
+from work_count import calls_of
 
 X, Y = column("x", "int64", key=1), column("y", "json")
 
@@ -163,20 +164,22 @@ def test_spark_reaches_the_same_tables(tmp_path: Path) -> None:
     assert "busy_timeout=60000" in conf["spark.sql.catalog.lake.uri"]
 
 
-def test_many_tables_are_inspected_quickly_and_without_pyiceberg(tmp_path: Path) -> None:
+def test_many_tables_are_inspected_with_little_work_and_without_pyiceberg(tmp_path: Path) -> None:
     lake = lake_at(tmp_path / "lake")
     tables = [table(*ORDERS.columns[:3], name=f"t{i}") for i in range(40)]
     for wanted in tables:
         create(lake, wanted)
     code = (
-        "import sys, time; from instep.destinations.iceberg.destination import *; begun = time.process_time();"
+        "import sys; from instep.destinations.iceberg.destination import *;"
         f"lake = IcebergDestination(IcebergConfig('lake', {str(tmp_path / 'lake')!r}));"
-        "found = lake.schema.inspect([('shop', f't{i}') for i in range(200)]); took = time.process_time() - begun;"
+        "found = lake.schema.inspect([('shop', f't{i}') for i in range(200)]);"
         "heavy = {m.split('.')[0] for m in sys.modules} & {'pyiceberg', 'pyspark', 'sqlalchemy'};"
-        "print(len(found.tables), took < 1, heavy)"
+        "print(len(found.tables), heavy)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["40", "True", "set()"]
+    assert said.stdout.split() == ["40", "set()"]
+    fresh = lake_at(tmp_path / "lake")
+    assert calls_of(lambda: fresh.schema.inspect([("shop", f"t{i}") for i in range(200)])) < 60_000
 
 
 def test_a_lock_held_elsewhere_is_waited_for(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from instep.destinations.iceberg.metadata.updates import set_branch
 from instep.errors import Conflict, Fenced
 from lake import ORDERS, REF, create, rows_of, stage
 
+pytestmark = pytest.mark.drawn(1)
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:

@@ -12,6 +12,8 @@ from instep.destinations.base import Commit
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from lake import REF, create, rows_of, stage
 
+pytestmark = pytest.mark.drawn(1)
+
 DEAD = "r-20260101-000000-aaaaaa"
 LIVE = "r-20260101-000001-bbbbbb"
 

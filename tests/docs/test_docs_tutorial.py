@@ -96,7 +96,7 @@ class Terminal:
         for server in self.servers:
             server.send_signal(signal.SIGTERM)
         for server in self.servers:
-            server.wait(60)
+            server.wait(600)
 
     def _sqlite(self, name: str, script: str) -> str:
         with closing(sqlite3.connect(self.folder / name)) as connection:
@@ -110,7 +110,7 @@ class Terminal:
                 shlex.split(command), cwd=self.folder, env=self._environment(), text=True, stdout=out, stderr=out
             )
         self.servers.append(server)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while time.monotonic() < deadline and server.poll() is None:
             for line in log.read_text().splitlines():
                 if line.startswith("listening on"):

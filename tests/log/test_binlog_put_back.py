@@ -33,7 +33,7 @@ def halt(server: MariaServer) -> None:
     with open_as(server.admin) as connection, connection.cursor() as cursor:
         cursor.execute("SHUTDOWN")
     assert server.process is not None
-    server.process.wait(120)
+    server.process.wait(600)
 
 
 def copied(source: Path, target: Path) -> None:

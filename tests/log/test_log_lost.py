@@ -15,7 +15,7 @@ from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.loading import cdc
 from sync_world import counts
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.drawn(1)]
 
 DROP = "SELECT pg_drop_replication_slot('instep_shop')"
 

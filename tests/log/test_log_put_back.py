@@ -20,7 +20,7 @@ from instep.sources.postgres.connect import PostgresConfig
 from postgres_server import Server, launch, make_database
 from sync_world import counts
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.drawn(1)]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from remote_world import PROJECT, Twins, alike
 
+pytestmark = pytest.mark.drawn(3)
+
 JSON = ("--output", "json")
 CAREFUL = PROJECT.replace("{policy: careful}", "{policy: careful, salt: '${env:INSTEP_SALT}'}")
 FLEET = """\

@@ -14,6 +14,8 @@ from instep.backends.remote_jobs import Follower, Works
 from instep.errors import Conflict
 from instep.sync.progress import Silent
 
+pytestmark = pytest.mark.drawn(3)
+
 JSON = ("--output", "json")
 WARES = """
     create table ware (sku int not null, name text, at timestamp);

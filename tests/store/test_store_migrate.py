@@ -158,7 +158,7 @@ def test_processes_that_open_a_former_version_at_once_upgrade_it_once(
     at_version(database, later[0])
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(lambda: Store(any_url).close()) for _ in range(4)]:
-            done.result(timeout=60)
+            done.result(timeout=600)
     with database.read() as connection:
         assert migrate.version(connection) == later[1]
         assert connection.execute(text("SELECT shouted FROM connections")).scalars().all() == ["SHOP"]

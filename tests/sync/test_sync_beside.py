@@ -20,6 +20,8 @@ from instep.sync.loading.engine import Inline
 from instep.sync.run import sync
 from sync_world import MakeWorld, World
 
+pytestmark = pytest.mark.drawn(1)
+
 TABLES = [f"t{n}" for n in range(9)]
 PATIENCE = 300.0
 

@@ -59,7 +59,7 @@ def lock_table(world: World, table: str = "t") -> Callable[[], None]:
 
     def act() -> None:
         with psycopg.connect(conninfo(config)) as connection:
-            connection.execute("SET lock_timeout = '20s'")
+            connection.execute("SET lock_timeout = '300s'")
             connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
             connection.execute(f"ALTER TABLE {table} ALTER v SET NOT NULL".encode())
 
@@ -195,7 +195,7 @@ def test_a_long_statement_of_the_planner_gives_way(make_world: MakeWorld, monkey
 
     application = threading.Thread(target=apply)
     application.start()
-    assert started.wait(60)
+    assert started.wait(600)
     assert (report := world.sync()).status == "done", report.tables
     application.join()
     assert done.is_set()
@@ -227,7 +227,7 @@ def test_those_who_watch_count_among_the_connections(most: int, readers: int) ->
 
 def maria_act(world: World) -> Callable[[], None]:
     def act() -> None:
-        world.run("SET STATEMENT lock_wait_timeout = 20 FOR ALTER TABLE t COMMENT = 'wanted'")
+        world.run("SET STATEMENT lock_wait_timeout = 300 FOR ALTER TABLE t COMMENT = 'wanted'")
 
     return act
 
@@ -276,7 +276,7 @@ def test_a_sqlite_file_is_free_in_every_phase_of_a_sync(
     )
 
     def write() -> None:
-        with closing(sqlite3.connect(config.path, timeout=1, isolation_level=None)) as application:
+        with closing(sqlite3.connect(config.path, timeout=60, isolation_level=None)) as application:
             application.execute("UPDATE t SET word = word || 'x' WHERE id = 1")
 
     with monkeypatch.context() as patch:

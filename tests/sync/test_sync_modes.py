@@ -13,6 +13,8 @@ from instep.schema.selection.selection import Selection, patterns
 from lake import SPARK
 from sync_world import MakeWorld, World, counts, cursor, preset
 
+pytestmark = pytest.mark.drawn(1)
+
 KINDS = ("postgres", "mysql", "sqlite")
 CURSORS = {
     "int": ("int", "9", "10", "100", 0.0),

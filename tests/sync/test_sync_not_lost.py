@@ -9,6 +9,8 @@ from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from sync_world import MakeWorld, World, cursor, preset
 
+pytestmark = pytest.mark.drawn(1)
+
 KEPT = [(1, 10), (2, 20)]
 
 

@@ -24,6 +24,8 @@ from instep.sync.operations.restore import prepare, restore
 from instep.sync.progress import Silent
 from sync_world import MakeWorld, World, cursor, preset
 
+pytestmark = pytest.mark.drawn(3)
+
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, region varchar(20), at timestamp, amount decimal(9,2), note text)"
 ROWS = """INSERT INTO t VALUES
  (1, 'a/b=c%d', '1969-12-31 23:59:59.5', -1.25, 'x'), (2, '', '1970-01-01 00:00:00', 0, 'y'),

@@ -16,6 +16,8 @@ from instep.sync.progress import Silent
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, preset
 
+pytestmark = pytest.mark.drawn(1)
+
 
 @dataclass
 class At(Silent):
@@ -51,9 +53,9 @@ def tables(world: World, *names: str) -> None:
 def test_a_second_sync_is_refused_while_one_runs(world: World) -> None:
     tables(world, "t")
     inside, done = threading.Event(), threading.Event()
-    first = threading.Thread(target=run_with, args=(world, At("reading rows", lambda: (inside.set(), done.wait(60)))))
+    first = threading.Thread(target=run_with, args=(world, At("reading rows", lambda: (inside.set(), done.wait(600)))))
     first.start()
-    assert inside.wait(60)
+    assert inside.wait(600)
     with pytest.raises(RunInProgress) as refused:
         world.sync()
     with pytest.raises(RunInProgress):

@@ -127,6 +127,6 @@ def test_its_late_writes_are_refused(shop: Shop, zombie: Zombie, first: str) -> 
             assert [e.data["run"] for e in store.events.latest(types=("run.ended",))] == [run.id for run in runs]
     finally:
         second.stop()
-        working.join(120)
+        working.join(600)
     assert shop.rows("select id, name from shop.item order by id") == [(1, "pen"), (2, "cup"), (3, "hat")]
     assert shop.rows('select "at" from shop.tick order by 1') == [("one",), ("three",), ("two",)]
