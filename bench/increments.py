@@ -102,7 +102,7 @@ def once(app: App) -> float:
 
 def looked_at(app: App) -> tuple[Any, Any]:
     destination, ref = app.destination("lake"), ("shop", "orders")
-    return destination.layout(ref), destination.state(ref)  # type: ignore[attr-defined]
+    return destination.maintenance.layout(ref), destination.schema.state(ref)  # type: ignore[union-attr]
 
 
 def table(records: Sequence[Record]) -> str:

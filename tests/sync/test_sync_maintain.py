@@ -141,14 +141,16 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("method", "status"), [("maintain", "partial"), ("forget", "failed")])
+@pytest.mark.parametrize(("method", "status"), [("maintain", "partial"), ("purge_expired", "failed")])
 def test_what_fails_is_the_end_of_its_run(
     grown: World, monkeypatch: pytest.MonkeyPatch, method: str, status: str
 ) -> None:
     def full(*_args: Any, **_options: Any) -> Any:
         raise DestinationError("no more disk")
 
-    monkeypatch.setattr(type(grown.destination), method, full)
+    to = grown.destination
+    facet = to.maintenance if method == "maintain" else to.lifecycle
+    monkeypatch.setattr(type(facet), method, full)
     with suppress(DestinationError):
         assert [t.error for t in by_command(grown).tables] == ["no more disk"] * 2
     run = grown.store.runs.latest("shop")
@@ -167,7 +169,7 @@ def test_an_interrupt_cancels_it_and_there_is_nothing_to_undo(grown: World, monk
         assert grown.sync().status == "done"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(grown.destination), "maintain", interrupted)
+    monkeypatch.setattr(type(grown.destination.maintenance), "maintain", interrupted)
     with pytest.raises(KeyboardInterrupt):
         by_command(grown)
     [run] = [r for r in grown.store.runs.history("shop", limit=10) if r.kind == "maintain"]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,13 +14,9 @@ from instep.destinations.base import Commit, Ref
 from instep.destinations.casts import cast_all
 from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.records import (
-    PARKED,
-    DuckDbDropped,
     dropped,
     find,
     is_taken,
-    missing,
-    named,
     not_ours,
     prepare,
     put,
@@ -32,7 +27,21 @@ from instep.destinations.duckdb.records import (
 )
 from instep.destinations.duckdb.shape import arrow_type, as_it_is, check_names, comments, physical, sql_type, types_of
 from instep.destinations.duckdb.views import apart
-from instep.destinations.sql.evolve import ColumnOrigin, evolve, moved_values
+from instep.destinations.sql.alter import (
+    PARKED,
+    evolved,
+    gone,
+    hide_column,
+    missing,
+    named,
+    now_ms,
+    parked,
+    plain,
+    refuse_another,
+    rename_columns,
+    taken_along,
+)
+from instep.destinations.sql.evolve import ColumnOrigin, evolve
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record, load, numbered
 from instep.destinations.types import DUCKDB_PROMOTIONS
@@ -79,11 +88,6 @@ CAPABILITIES = Capabilities(
     views=True,
     merges_asked=True,
 )
-MOVING = "_instep_moving_"
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def table_as_it_is(session: DuckDbSession, record: Record) -> Table:
@@ -145,11 +149,7 @@ def _replace(session: DuckDbSession, record: Record, table: Table, steps: Sequen
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     record.check(commit.fence)
     check_names(table)
-    put(session, replace(record, pending=_plain(table)).after_changes(commit, [s.id for s in steps]))
-
-
-def _plain(table: Table) -> Table:
-    return replace(table, comment=table.comment or None)
+    put(session, replace(record, pending=plain(table)).after_changes(commit, [s.id for s in steps]))
 
 
 def swap_in(session: DuckDbSession, record: Record) -> Record:
@@ -159,11 +159,6 @@ def swap_in(session: DuckDbSession, record: Record) -> Record:
     made = make(session, record.waiting)
     put_back(())
     return made
-
-
-def parked(session: DuckDbSession, ref: Ref, source_id: str | None) -> DuckDbDropped | None:
-    """Return the table that was dropped last under this name and had this source id."""
-    return next((d for d in dropped(session, ref) if d.source_id == source_id), None)
 
 
 def _alter(session: DuckDbSession, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -179,19 +174,12 @@ def _alter(session: DuckDbSession, ref: Ref, steps: Sequence[Step], after: Table
         raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
     changes = [s.id for s in steps]
     if record.pending is not None:
-        made = replace(record, pending=_plain(wanted))
+        made = replace(record, pending=plain(wanted))
     else:
         made = _columns(session, record, steps, replace(wanted, schema=ref[0], name=ref[1]))
     if moved is not None:
         made = _move(session, made, moved.ref)
     put(session, taken_along(session, made.after_changes(commit, changes), commit), was=ref)
-
-
-def taken_along(session: DuckDbSession, record: Record, commit: Commit) -> Record:
-    """Return the record, once the values of a shard's rows went to other columns."""
-    if commit.part and commit.part.moves:
-        session.run(moved_values(session.name(*record.ref), record, commit.part))
-    return record
 
 
 def _columns(session: DuckDbSession, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
@@ -200,41 +188,18 @@ def _columns(session: DuckDbSession, record: Record, steps: Sequence[Step], want
     now = table_as_it_is(session, record)
     evolution = evolve(now, record.parked, steps, wanted)
     name, at = session.name(*record.ref), now_ms()
-    gone = evolution.parking(record, PARKED, at)
-    for column, waits in gone:
-        _hide(session, name, column, waits.place)
-    _rename(session, name, [(s.place, s.column.name) for s in evolution.columns if s.place and s.rewrite is None])
-    back = {s.parked.place for s in evolution.columns if s.parked}
-    made = numbered(
-        replace(
-            record,
-            table=replace(wanted, columns=tuple(s.column for s in evolution.columns)),
-            numbers=evolution.numbers(record),
-            parked=(*(p for p in record.parked if p.place not in back), *(p for _, p in gone)),
-        )
-    )
-    hidden = {p.name: p.place for _, p in gone}
+    lost = evolution.parking(record, PARKED, at)
+    for column, waits in lost:
+        hide_column(session, name, column, waits.place)
+    rename_columns(session, name, evolution)
+    made = evolved(record, evolution, wanted, lost)
+    hidden = {p.name: p.place for _, p in lost}
     has_rowid = any(c.name.casefold() == "rowid" for c in wanted.columns)
     for source in evolution.columns:
         _fit(session, name, source, hidden, has_rowid=has_rowid)
     if (now.comment or "") != (wanted.comment or ""):
         _comment(session, f"TABLE {name}", wanted.comment)
     return with_types(session, made)
-
-
-def _hide(session: DuckDbSession, table: str, column: Column, place: str) -> None:
-    session.run(f"ALTER TABLE {table} RENAME COLUMN {q(column.name)} TO {q(place)}")
-    if not column.nullable:
-        session.run(f"ALTER TABLE {table} ALTER COLUMN {q(place)} DROP NOT NULL")
-
-
-def _rename(session: DuckDbSession, table: str, names: Sequence[tuple[str, str]]) -> None:
-    """All at once: a name may be another column's until its own turn comes."""
-    moves = [(a, b) for a, b in names if a != b]
-    for number, (before, _) in enumerate(moves):
-        session.run(f"ALTER TABLE {table} RENAME COLUMN {q(before)} TO {q(f'{MOVING}{number}')}")
-    for number, (_, after) in enumerate(moves):
-        session.run(f"ALTER TABLE {table} RENAME COLUMN {q(f'{MOVING}{number}')} TO {q(after)}")
 
 
 def _fit(session: DuckDbSession, table: str, source: ColumnOrigin, hidden: dict[str, str], *, has_rowid: bool) -> None:
@@ -313,14 +278,11 @@ class DuckDbDdl(DuckDbFacet):
         with self.file.writing() as session:
             prepare(session)
             if (there := find(session, ref)) is not None:
-                if there.table.id != table.id:
-                    hint = "rename or drop that one first"
-                    raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+                refuse_another(there, table)
                 return
-            old = parked(session, ref, table.id)
+            old = parked(dropped(session, ref), table.id)
             if old is None:
-                hint = "its time for undoing is over: restore a backup"
-                raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+                raise gone(ref)
             if is_taken(session, ref):
                 raise not_ours(ref)
             session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")

@@ -14,11 +14,12 @@ from instep.destinations.duckdb.file import DatabaseFile, DuckDbConfig
 from instep.destinations.duckdb.keep import DuckDbClones, DuckDbKept
 from instep.destinations.duckdb.load import DuckDbLoads
 from instep.destinations.duckdb.promote import DuckDbFills
-from instep.destinations.duckdb.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require, twin
+from instep.destinations.duckdb.records import dropped, every, find, not_ours, remove_dropped, require, twin
 from instep.destinations.duckdb.rows import DuckDbRows
 from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, sql_type
 from instep.destinations.duckdb.views import DuckDbViews, not_views
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
+from instep.destinations.sql.alter import SCHEMA
 from instep.destinations.sql.ddl import SqlDialect
 from instep.destinations.writable import check_writable
 from instep.model import Check

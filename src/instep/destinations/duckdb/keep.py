@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref, UndropReport
-from instep.destinations.duckdb.ddl import make, now_ms, parked, with_types
+from instep.destinations.duckdb.ddl import make, with_types
 from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
-from instep.destinations.duckdb.records import dropped, find, named, prepare, put, remove, remove_dropped
+from instep.destinations.duckdb.records import dropped, find, prepare, put, remove, remove_dropped
 from instep.destinations.duckdb.shape import physical
+from instep.destinations.sql.alter import named, now_ms, parked
 from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
@@ -33,7 +34,7 @@ class DuckDbKept(DuckDbFacet):
         """Return whether the table of this name and source id was dropped and waits, or is back."""
         with self.file.reading() as session:
             return session is not None and (
-                find(session, ref) is not None or parked(session, ref, source_id) is not None
+                find(session, ref) is not None or parked(dropped(session, ref), source_id) is not None
             )
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:

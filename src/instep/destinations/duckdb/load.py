@@ -13,9 +13,10 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.destinations.duckdb.ddl import swap_in
 from instep.destinations.duckdb.file import DatabaseFile, DuckDbFacet, DuckDbSession, exactly
-from instep.destinations.duckdb.records import find, named, prepare, put, require
+from instep.destinations.duckdb.records import find, prepare, put, require
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.duckdb.wide import WideRows, frugal, is_wide
+from instep.destinations.sql.alter import named
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, consume, filled

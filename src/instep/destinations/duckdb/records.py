@@ -4,34 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from instep.destinations.base import Ref
 from instep.destinations.duckdb.file import DuckDbSession
 from instep.destinations.duckdb.shape import physical
+from instep.destinations.sql.alter import SCHEMA, DroppedTable, foreign, missing
 from instep.destinations.sql.records import Record, dump, load
 from instep.errors import DestinationError
 
-SCHEMA = "_instep"
-PARKED = "_instep_dropped_"
-"""How names of parked tables and columns begin."""
 _NEW = (
     "CREATE TABLE IF NOT EXISTS {tables} (namespace VARCHAR, name VARCHAR, fence BIGINT, record VARCHAR)",
     "CREATE TABLE IF NOT EXISTS {dropped} (namespace VARCHAR, name VARCHAR, place VARCHAR, source_id VARCHAR, "
     "dropped_at BIGINT, record VARCHAR)",
     "CREATE TABLE IF NOT EXISTS {views} (namespace VARCHAR, name VARCHAR, record VARCHAR)",
 )
-
-
-@dataclass(frozen=True)
-class DuckDbDropped:
-    """A dropped table: it waits in its schema under the name `place` since `at` (milliseconds since 1970 UTC)."""
-
-    ref: Ref
-    place: str
-    source_id: str | None
-    at: int
-    text: str
 
 
 def _tables(session: DuckDbSession) -> str:
@@ -82,20 +68,9 @@ def every(session: DuckDbSession) -> dict[Ref, Record]:
     return {(schema, name): load((schema, name), fence, text) for schema, name, fence, text in rows}
 
 
-def named(ref: Ref) -> str:
-    return ".".join(ref)
-
-
 def not_ours(ref: Ref) -> DestinationError:
-    """What is said of a table that something else made."""
-    return DestinationError(
-        f"table {named(ref)} exists and is not ours: no record of it is in the file",
-        hint="choose another namespace or table name",
-    )
-
-
-def missing(ref: Ref) -> DestinationError:
-    return DestinationError(f"table {named(ref)} is not there", hint="plan again")
+    """Return what is said of a table that something else made."""
+    return foreign(ref, "the file")
 
 
 def require(session: DuckDbSession, ref: Ref) -> Record:
@@ -134,14 +109,14 @@ def remove(session: DuckDbSession, ref: Ref) -> None:
     session.run(f"DELETE FROM {_tables(session)} WHERE namespace = ? AND name = ?", ref)
 
 
-def dropped(session: DuckDbSession, ref: Ref | None = None) -> list[DuckDbDropped]:
+def dropped(session: DuckDbSession, ref: Ref | None = None) -> list[DroppedTable]:
     """Return the dropped tables that wait, of one name or all; the last one first."""
     if not begun(session):
         return []
     what = "namespace, name, place, source_id, dropped_at, record"
     sql = f"SELECT {what} FROM {_dropped(session)} ORDER BY dropped_at DESC, place DESC"
     rows = session.run(sql)
-    found = [DuckDbDropped((schema, name), *more) for schema, name, *more in rows]
+    found = [DroppedTable((schema, name), *more) for schema, name, *more in rows]
     return [d for d in found if ref is None or d.ref == ref]
 
 
@@ -150,6 +125,6 @@ def put_dropped(session: DuckDbSession, record: Record, place: str, at: int) -> 
     session.run(f"INSERT INTO {_dropped(session)} VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
-def remove_dropped(session: DuckDbSession, one: DuckDbDropped) -> None:
+def remove_dropped(session: DuckDbSession, one: DroppedTable) -> None:
     sql = f"DELETE FROM {_dropped(session)} WHERE namespace = ? AND place = ?"
     session.run(sql, [one.ref[0], one.place])

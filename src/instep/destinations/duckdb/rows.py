@@ -12,8 +12,9 @@ from instep.destinations.base import CastSample, Commit, InvalidValueCount, Load
 from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
-from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
+from instep.destinations.duckdb.records import find, is_taken, not_ours, put
 from instep.destinations.duckdb.shape import arrow_schema, arrow_type
+from instep.destinations.sql.alter import missing, named
 from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from instep.destinations.base import Ref
 from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
-from instep.destinations.duckdb.records import SCHEMA, begun, find, named, prepare
+from instep.destinations.duckdb.records import begun, find, prepare
 from instep.destinations.duckdb.shape import physical
+from instep.destinations.sql.alter import SCHEMA, named
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.shape import Physical
 from instep.errors import Conflict

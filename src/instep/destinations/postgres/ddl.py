@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +10,10 @@ from instep.destinations.base import Commit, Ref
 from instep.destinations.postgres.dependants import refuse
 from instep.destinations.postgres.index import index, reindex
 from instep.destinations.postgres.records import (
-    PARKED,
-    PostgresDropped,
     dropped,
     find,
     is_taken,
     make_schema,
-    missing,
-    named,
     not_ours,
     prepare,
     put,
@@ -30,7 +25,22 @@ from instep.destinations.postgres.records import (
 from instep.destinations.postgres.rewrite import converted, rewrite
 from instep.destinations.postgres.server import PostgresFacet, PostgresSession, literal
 from instep.destinations.postgres.shape import RESERVED, check_names, data_type, relations, sql_type
-from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve, moved_values
+from instep.destinations.sql.alter import (
+    MOVING,
+    PARKED,
+    evolved,
+    gone,
+    hide_column,
+    missing,
+    named,
+    now_ms,
+    parked,
+    plain,
+    refuse_another,
+    rename_columns,
+    taken_along,
+)
+from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Parked, Record, load, numbered
 from instep.destinations.sql.shape import as_it_is
@@ -54,11 +64,6 @@ CAPABILITIES = Capabilities(
     merges_asked=True,
     reserved=RESERVED,
 )
-MOVING = "_instep_moving_"
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def table_as_it_is(session: PostgresSession, record: Record) -> Table:
@@ -131,16 +136,7 @@ def _replace(session: PostgresSession, record: Record, table: Table, steps: Sequ
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     record.check(commit.fence)
     check_names(table)
-    put(session, replace(record, pending=_plain(table)).after_changes(commit, [s.id for s in steps]))
-
-
-def _plain(table: Table) -> Table:
-    return replace(table, comment=table.comment or None)
-
-
-def parked(session: PostgresSession, ref: Ref, source_id: str | None) -> PostgresDropped | None:
-    """Return the table that was dropped last under this name and had this source id."""
-    return next((d for d in dropped(session, ref) if d.source_id == source_id), None)
+    put(session, replace(record, pending=plain(table)).after_changes(commit, [s.id for s in steps]))
 
 
 def _alter(session: PostgresSession, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -155,7 +151,7 @@ def _alter(session: PostgresSession, ref: Ref, steps: Sequence[Step], after: Tab
     if wanted is None:
         raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
     if record.pending is not None:
-        made = replace(record, pending=_plain(wanted))
+        made = replace(record, pending=plain(wanted))
     else:
         made = _columns(session, record, steps, replace(wanted, schema=ref[0], name=ref[1]))
     if moved is not None:
@@ -164,34 +160,19 @@ def _alter(session: PostgresSession, ref: Ref, steps: Sequence[Step], after: Tab
     put(session, taken_along(session, made, commit), was=ref)
 
 
-def taken_along(session: PostgresSession, record: Record, commit: Commit) -> Record:
-    """Return the record, once the values of a shard's rows went to other columns."""
-    if commit.part and commit.part.moves:
-        session.run(moved_values(session.name(*record.ref), record, commit.part))
-    return record
-
-
 def _columns(session: PostgresSession, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
     """Return the table with its next columns; its rows stay."""
     now = table_as_it_is(session, record)
     evolution = evolve(now, record.parked, steps, wanted)
     name, at = session.name(*record.ref), now_ms()
-    gone = evolution.parking(record, PARKED, at)
-    check_names(wanted, len(record.parked) + len(gone))
-    refuse_lost(session, record.ref, gone)
-    for column, waits in gone:
-        _hide(session, name, column, waits.place)
-    _rename(session, name, [(s.place, s.column.name) for s in evolution.columns if s.place and s.rewrite is None])
-    back = {s.parked.place for s in evolution.columns if s.parked}
-    made = numbered(
-        replace(
-            record,
-            table=replace(wanted, columns=tuple(s.column for s in evolution.columns)),
-            numbers=evolution.numbers(record),
-            parked=(*(p for p in record.parked if p.place not in back), *(p for _, p in gone)),
-        )
-    )
-    hidden = {p.name: p.place for _, p in gone}
+    lost = evolution.parking(record, PARKED, at)
+    check_names(wanted, len(record.parked) + len(lost))
+    refuse_lost(session, record.ref, lost)
+    for column, waits in lost:
+        hide_column(session, name, column, waits.place)
+    rename_columns(session, name, evolution)
+    made = evolved(record, evolution, wanted, lost)
+    hidden = {p.name: p.place for _, p in lost}
     for source in evolution.columns:
         _fit(session, record.ref, source, hidden)
     if (now.comment or "") != (wanted.comment or ""):
@@ -207,24 +188,9 @@ def _key_places(evolution: Evolution, wanted: Table) -> tuple[str, ...]:
     return tuple(before[k] for k in wanted.key)
 
 
-def refuse_lost(session: PostgresSession, ref: Ref, gone: Sequence[tuple[Column, Parked]]) -> None:
-    for column, _ in gone:
+def refuse_lost(session: PostgresSession, ref: Ref, lost: Sequence[tuple[Column, Parked]]) -> None:
+    for column, _ in lost:
         refuse(session, ref, f"column {column.name!r} of table {named(ref)}", [column.name])
-
-
-def _hide(session: PostgresSession, table: str, column: Column, place: str) -> None:
-    session.run(f"ALTER TABLE {table} RENAME COLUMN {q(column.name)} TO {q(place)}")
-    if not column.nullable:
-        session.run(f"ALTER TABLE {table} ALTER COLUMN {q(place)} DROP NOT NULL")
-
-
-def _rename(session: PostgresSession, table: str, names: Sequence[tuple[str, str]]) -> None:
-    """All at once: a name may be another column's until its own turn comes."""
-    moves = [(a, b) for a, b in names if a != b]
-    for number, (before, _) in enumerate(moves):
-        session.run(f"ALTER TABLE {table} RENAME COLUMN {q(before)} TO {q(f'{MOVING}{number}')}")
-    for number, (_, after) in enumerate(moves):
-        session.run(f"ALTER TABLE {table} RENAME COLUMN {q(f'{MOVING}{number}')} TO {q(after)}")
 
 
 def _fit(session: PostgresSession, ref: Ref, source: ColumnOrigin, hidden: dict[str, str]) -> None:
@@ -298,14 +264,11 @@ class PostgresDdl(PostgresFacet):
         with self.server.writing() as session:
             prepare(session)
             if (there := find(session, ref, lock=True)) is not None:
-                if there.table.id != table.id:
-                    hint = "rename or drop that one first"
-                    raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+                refuse_another(there, table)
                 return
-            old = parked(session, ref, table.id)
+            old = parked(dropped(session, ref), table.id)
             if old is None:
-                hint = "its time for undoing is over: restore a backup"
-                raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+                raise gone(ref)
             if is_taken(session, ref):
                 raise not_ours(ref)
             session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")

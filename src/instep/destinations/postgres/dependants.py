@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from instep.destinations.base import Ref
-from instep.destinations.postgres.records import named
 from instep.destinations.postgres.server import PostgresSession
+from instep.destinations.sql.alter import named
 from instep.errors import IllegalChange
 from instep.schema.planning.guard import LayoutGuard
 

@@ -13,11 +13,12 @@ from instep.destinations.postgres.ingest import remove_uncommitted_files
 from instep.destinations.postgres.keep import PostgresClones, PostgresKept
 from instep.destinations.postgres.load import PostgresLoads
 from instep.destinations.postgres.promote import PostgresFills
-from instep.destinations.postgres.records import SCHEMA, dropped, every, find, not_ours, remove_dropped, require
+from instep.destinations.postgres.records import dropped, every, find, not_ours, remove_dropped, require
 from instep.destinations.postgres.rows import PostgresRows
 from instep.destinations.postgres.server import PostgresServer, PostgresServerConfig
 from instep.destinations.postgres.shape import arrow_schema, data_type, relation_bytes, relations, sql_type
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
+from instep.destinations.sql.alter import SCHEMA
 from instep.destinations.sql.ddl import SqlDialect
 from instep.destinations.sql.shape import as_it_is
 from instep.model import Check

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.base import Commit
-from instep.destinations.postgres.records import SCHEMA, prepare
+from instep.destinations.postgres.records import prepare
 from instep.destinations.postgres.server import PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import sql_type
+from instep.destinations.sql.alter import SCHEMA
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, StagingArea, filled

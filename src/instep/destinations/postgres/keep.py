@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref, UndropReport
-from instep.destinations.postgres.ddl import make, now_ms, parked, with_types
+from instep.destinations.postgres.ddl import make, with_types
 from instep.destinations.postgres.dependants import dependants
 from instep.destinations.postgres.index import index
 from instep.destinations.postgres.load import loading, rows
-from instep.destinations.postgres.records import dropped, find, named, prepare, put, remove, remove_dropped
+from instep.destinations.postgres.records import dropped, find, prepare, put, remove, remove_dropped
 from instep.destinations.postgres.server import PostgresFacet, PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import relations
+from instep.destinations.sql.alter import named, now_ms, parked
 from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Parked, Record
@@ -43,7 +44,7 @@ class PostgresKept(PostgresFacet):
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         """Return whether the table of this name and source id was dropped and waits, or is back."""
         with self.server.reading() as session:
-            return find(session, ref) is not None or parked(session, ref, source_id) is not None
+            return find(session, ref) is not None or parked(dropped(session, ref), source_id) is not None
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
         with self.server.reading() as session:

@@ -19,9 +19,10 @@ from instep.destinations.postgres.ddl import definitions, describe, park, with_t
 from instep.destinations.postgres.dependants import copy_rights, is_plain
 from instep.destinations.postgres.index import INDEX, index, loosen, proves_unique
 from instep.destinations.postgres.ingest import Staging, plain_reader, rows_of, whole
-from instep.destinations.postgres.records import SCHEMA, find, named, prepare, put, require
+from instep.destinations.postgres.records import find, prepare, put, require
 from instep.destinations.postgres.server import PostgresFacet, PostgresServer, PostgresSession, literal
 from instep.destinations.postgres.shape import as_document, sql_type
+from instep.destinations.sql.alter import SCHEMA, named
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, filled

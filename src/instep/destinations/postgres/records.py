@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from instep.destinations.base import Ref
 from instep.destinations.postgres.server import PostgresSession
+from instep.destinations.sql.alter import SCHEMA, DroppedTable, foreign, missing
 from instep.destinations.sql.records import Record, dump, load
 from instep.errors import DestinationError
 
-SCHEMA = "_instep"
-PARKED = "_instep_dropped_"
-"""How names of parked tables and columns begin."""
 _LOCK = 7_305_804_402_000_001
 _NEW = (
     "CREATE TABLE IF NOT EXISTS _instep.tables (namespace text, name text, fence bigint NOT NULL, record text NOT NULL,"
@@ -20,17 +16,6 @@ _NEW = (
     "CREATE TABLE IF NOT EXISTS _instep.dropped (namespace text, place text, name text NOT NULL, source_id text, "
     "dropped_at bigint NOT NULL, record text NOT NULL, PRIMARY KEY (namespace, place))",
 )
-
-
-@dataclass(frozen=True)
-class PostgresDropped:
-    """A dropped table: it waits in its schema under the name `place` since `at` (milliseconds since 1970 UTC)."""
-
-    ref: Ref
-    place: str
-    source_id: str | None
-    at: int
-    text: str
 
 
 def begun(session: PostgresSession) -> bool:
@@ -77,20 +62,9 @@ def every(session: PostgresSession) -> dict[Ref, Record]:
     return {(schema, name): load((schema, name), fence, text) for schema, name, fence, text in rows}
 
 
-def named(ref: Ref) -> str:
-    return ".".join(ref)
-
-
 def not_ours(ref: Ref) -> DestinationError:
-    """What is said of a table that something else made."""
-    return DestinationError(
-        f"table {named(ref)} exists and is not ours: no record of it is in the database",
-        hint="choose another namespace or table name",
-    )
-
-
-def missing(ref: Ref) -> DestinationError:
-    return DestinationError(f"table {named(ref)} is not there", hint="plan again")
+    """Return what is said of a table that something else made."""
+    return foreign(ref, "the database")
 
 
 def require(session: PostgresSession, ref: Ref, *, lock: bool = False) -> Record:
@@ -127,13 +101,13 @@ def remove(session: PostgresSession, ref: Ref) -> None:
     session.run("DELETE FROM _instep.tables WHERE namespace = %s AND name = %s", ref)
 
 
-def dropped(session: PostgresSession, ref: Ref | None = None) -> list[PostgresDropped]:
+def dropped(session: PostgresSession, ref: Ref | None = None) -> list[DroppedTable]:
     """Return the dropped tables that wait, of one name or all; the last one first."""
     if not begun(session):
         return []
     what = "namespace, name, place, source_id, dropped_at, record"
     rows = session.run(f"SELECT {what} FROM _instep.dropped ORDER BY dropped_at DESC, place DESC")
-    found = [PostgresDropped((schema, name), *more) for schema, name, *more in rows]
+    found = [DroppedTable((schema, name), *more) for schema, name, *more in rows]
     return [d for d in found if ref is None or d.ref == ref]
 
 
@@ -142,5 +116,5 @@ def put_dropped(session: PostgresSession, record: Record, place: str, at: int) -
     session.run("INSERT INTO _instep.dropped VALUES (%s, %s, %s, %s, %s, %s)", values)
 
 
-def remove_dropped(session: PostgresSession, one: PostgresDropped) -> None:
+def remove_dropped(session: PostgresSession, one: DroppedTable) -> None:
     session.run("DELETE FROM _instep.dropped WHERE namespace = %s AND place = %s", [one.ref[0], one.place])

@@ -13,10 +13,11 @@ from instep.destinations.base import CastSample, Commit, InvalidValueCount, Load
 from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.postgres.ingest import Staging, whole
 from instep.destinations.postgres.load import fitting, known, loading, rows
-from instep.destinations.postgres.records import find, is_taken, missing, named, not_ours, put
+from instep.destinations.postgres.records import find, is_taken, not_ours, put
 from instep.destinations.postgres.rewrite import shown
 from instep.destinations.postgres.server import PostgresFacet, PostgresServer
 from instep.destinations.postgres.shape import arrow_schema, arrow_type, as_document, sql_type
+from instep.destinations.sql.alter import missing, named
 from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError

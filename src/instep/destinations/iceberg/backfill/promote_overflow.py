@@ -121,7 +121,7 @@ class IcebergPromotes(LakeFacet):
     """Kept values that come into their columns."""
 
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
-        """See `destinations.kept.Promotes`."""
+        """Bring kept values into columns: see `WriteFacet.promote`."""
         done = 0
         while True:
             table, metadata = load_ours(self.lake, ref)

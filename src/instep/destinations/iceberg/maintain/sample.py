@@ -52,7 +52,7 @@ class IcebergSamples(LakeFacet):
     """Some of the rows."""
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
-        """See `Destination.sample_cast`."""
+        """Try a cast on the first rows."""
         table, metadata = load_ours(self.lake, ref)
         found = read_table(ref, metadata).by_name.get(column)
         if found is None or table.metadata.current_snapshot() is None:
