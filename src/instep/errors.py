@@ -119,6 +119,8 @@ class ChangeNotFound(InstepError):
 class Forbidden(InstepError):
     """The asker's key may not do this."""
 
+    exit_code = 4
+
 
 class Blocked(InstepError):
     """A person or a policy has to decide first."""

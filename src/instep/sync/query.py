@@ -27,7 +27,6 @@ from instep.suggest import did_you_mean
 from instep.temporary import temporary
 
 T = TypeVar("T")
-Rows = pa.Table | Dataset
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 
 
@@ -221,7 +220,7 @@ def _tables(node: Any) -> Iterator[Ref]:
             yield from _tables(child)
 
 
-def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref, file: Path) -> Rows:
+def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref, file: Path) -> pa.Table | Dataset:
     """Return the rows of a table, or of a view as it shows them."""
     if (view := views.get(ref)) is None:
         return held_rows(destination.write.read(ref), file)
@@ -235,7 +234,7 @@ def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref, file: P
     return held_rows(pa.RecordBatchReader.from_batches(schema, batches), file)
 
 
-def held_rows(rows: pa.RecordBatchReader, file: Path, most: int = HELD_BYTES) -> Rows:
+def held_rows(rows: pa.RecordBatchReader, file: Path, most: int = HELD_BYTES) -> pa.Table | Dataset:
     """Return rows so that they may be read several times: in memory, or from this file if they are more bytes."""
     held, size = list[pa.RecordBatch](), 0
     for batch in rows:
@@ -253,7 +252,7 @@ def held_rows(rows: pa.RecordBatchReader, file: Path, most: int = HELD_BYTES) ->
     return dataset(file, format="ipc")
 
 
-def _register(connection: duckdb.DuckDBPyConnection, rows: Rows, named: Ref, source: str) -> None:
+def _register(connection: duckdb.DuckDBPyConnection, rows: pa.Table | Dataset, named: Ref, source: str) -> None:
     connection.register(source, rows)
     if named[0]:
         connection.execute(f"create schema if not exists {quote(named[0], 'ansi')}")
