@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,7 +111,7 @@ def local_package(folder: Path) -> Path:
 
 def alone(world: World, folder: Path) -> ConnectorConfig:
     """With environments that no other test has made."""
-    return replace(world.config(folder), environments=str(world.folder / "environments"))
+    return world.config(folder).model_copy(update={"environments": str(world.folder / "environments")})
 
 
 @pytest.mark.slow

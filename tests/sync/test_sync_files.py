@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ def test_a_lost_record_of_files_is_no_reason_to_read_rows_twice(drop: Drop, tmp_
     world, world.settings = drop.world, {"t": NEW_FILES}
     drop.write("t/a.csv", "n\n1\n")
     world.sync()
-    drop.config = replace(drop.config, name="another")
+    drop.config = drop.config.model_copy(update={"name": "another"})
     report = world.sync()
     (error,) = [t.error for t in report.tables]
     assert "the store does not know which files were read up to _file_number" in error
