@@ -15,12 +15,12 @@ from instep.store.store import Store
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What waited or ran for a table and does so no longer."""
+    """Backfills and jobs that were cancelled."""
 
     backfills: tuple[Backfill, ...] = ()
-    """The backfills that were wanted."""
+    """The cancelled backfills."""
     jobs: tuple[str, ...] = ()
-    """The ids of jobs that waited for a worker or had one."""
+    """Ids of the cancelled jobs, queued or running."""
 
     def __bool__(self) -> bool:
         return bool(self.backfills or self.jobs)

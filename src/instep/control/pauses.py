@@ -17,7 +17,7 @@ PAUSES = ("pause_table", "pause_connection")
 
 @dataclass(frozen=True)
 class ActivePause:
-    """A pause that holds now."""
+    """A pause in effect."""
 
     reason: str
     """Why it was paused."""

@@ -15,15 +15,15 @@ from instep.server.models import QueryParameters
 from instep.server.problems import ApiProblem
 
 T = TypeVar("T")
-Limit = Annotated[int, Query(ge=1, le=1000, description="The most items of a page.")]
-Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items per page.")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the previous page.")]
 
 
 class PageParameters(QueryParameters):
     """The parameters that choose a page of a list."""
 
-    limit: int = Field(100, ge=1, le=1000, description="The most items of a page.")
-    cursor: str | None = Field(None, max_length=500, description="`next_cursor` of the page before.")
+    limit: int = Field(100, ge=1, le=1000, description="Maximum number of items per page.")
+    cursor: str | None = Field(None, max_length=500, description="`next_cursor` of the previous page.")
 
 
 def cursor(place: Sequence[Any]) -> str:

@@ -24,12 +24,19 @@ from instep.server.problems import ApiProblem, unknown
 from instep.server.writes import Write, WriteAnswer
 from instep.store.server.resources import Link
 
-Spec = Annotated[dict[str, Any], Field(description="As the object's section in instep.yml; stars keep a secret.")]
-Tags = Annotated[list[Name] | None, Field(max_length=100, description="None: as they are. A connection's: in `spec`.")]
+Spec = Annotated[
+    dict[str, Any],
+    Field(description="The object, in the form of its section in instep.yml; stars keep a stored secret."),
+]
+Tags = Annotated[
+    list[Name] | None,
+    Field(max_length=100, description="Tags of the object; null keeps them. For connections, set them in `spec`."),
+]
 
 
 class ObjectOut(ResponseModel):
-    """`spec` is the object's section, stars for secrets. What the project file says has version 0 and no times."""
+    """A source, destination, policy, channel or connection. `spec` is its section in instep.yml, with stars for
+    secrets. Objects of the project file have version 0 and no times."""
 
     id: str
     kind: Literal["source", "destination", "policy", "channel", "connection"]
@@ -54,7 +61,7 @@ class NewObject(ObjectWhole):
 
 
 class ObjectChange(RequestModel):
-    """`spec` is a merge patch (RFC 7396): null takes a key away."""
+    """Changes to an object. `spec` is a merge patch (RFC 7396): null removes a key."""
 
     spec: Spec = Field(default_factory=dict)
     tags: Tags = None

@@ -27,14 +27,19 @@ Token = Annotated[
         min_length=1,
         max_length=255,
         pattern="^[!-~]+$",
-        description="Sent again within a day, the same request is answered as before and not carried out again.",
+        description="A key of your choice. A request repeated with it within a day gets the same response and is not "
+        "carried out again.",
     ),
 ]
 Match = Annotated[
     str | None,
-    Header(alias="If-Match", max_length=1000, description="The ETag that was read: refused if it is another by now."),
+    Header(
+        alias="If-Match",
+        max_length=1000,
+        description="The ETag that was read; refused with 412 if the object has changed since.",
+    ),
 ]
-DryRun = Annotated[bool, Query(description="Do all of it but keep nothing: says what would be answered.")]
+DryRun = Annotated[bool, Query(description="Run all checks but change nothing; the response shows what would happen.")]
 
 
 @dataclass(frozen=True)

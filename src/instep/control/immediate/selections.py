@@ -30,12 +30,12 @@ class SelectionStep:
 
 @dataclass(frozen=True)
 class SwitchedSelection:
-    """What became of the objects that were switched."""
+    """Result of a change of the selection."""
 
     verb: Verb
-    """What was done with them."""
+    """The action that was carried out."""
     objects: tuple[SelectionStep, ...]
-    """Each object with what follows."""
+    """Each object with its effect."""
 
     def again(self, connection: str) -> list[SwitchSelectionRequest]:
         """Return the requests that switch just these objects: a pattern may fit others by now."""

@@ -22,7 +22,7 @@ Fares = Literal["processing", "paused", "running", "failing", "waiting", "idle",
 
 @dataclass(frozen=True)
 class ConnectionSummary:
-    """A connection, and how it fares."""
+    """A connection with its state."""
 
     name: str
     source: str

@@ -20,7 +20,7 @@ from instep.operations.spec import QueryWork
 
 @dataclass(frozen=True)
 class WaveProgress:
-    """How far one wave of a rollout is."""
+    """Progress of one wave of a rollout."""
 
     wave: int
     """The wave's number, from 1 on."""
@@ -30,7 +30,7 @@ class WaveProgress:
 
 @dataclass(frozen=True)
 class RolloutDetails(Rollout):
-    """A rollout with how far it is."""
+    """A rollout with its progress."""
 
     text: str = ""
     """A sentence on what is rolled out."""

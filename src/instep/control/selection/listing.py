@@ -24,8 +24,8 @@ _WAITS: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 
 @dataclass(frozen=True)
 class Listed:
-    """One object of the list. `hashed` is None but for columns; `since` is when it was switched or found, as far as
-    that is on record, `who` the person who switched it."""
+    """One object of the selection. `hashed` is null for everything but columns; `since` is the time when the object was
+    switched or found, if recorded; `who` is the person who switched it."""
 
     schema: str
     table: str

@@ -1,7 +1,8 @@
-"""List what stands at the destination: tables with their sizes, their last runs and what holds them up.
+"""List the tables at the destination with their sizes, last runs and what blocks them.
 
-The job's result has `tables`, for one `table` also `columns`, and `notes` on what could not be looked at. Rows and
-bytes come from the destination's metadata; no row is read. The first rows of a table are shown at the project alone.
+The job's result has `tables`, for one `table` also `columns`, and `notes` on tables that could not be inspected. Rows
+and bytes come from the destination's metadata; no row is read. Previews of rows are available only where the project
+is.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ MOST_ROWS = 100
 
 @dataclass(frozen=True)
 class TablesRequest(Request):
-    """Which tables, and how many of the rows of one."""
+    """Tables to list, and the number of rows to preview."""
 
     table: NameText = ""
-    """Only this table (`schema.table`), with its columns; "": all."""
+    """Only this table (`schema.table`), with its columns; "": all tables."""
     preview: Annotated[int, NumberRange(0, MOST_ROWS), ProjectOnly()] = 0
     """How many of the first rows of the table to show; at the project alone."""
 

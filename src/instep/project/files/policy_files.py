@@ -35,8 +35,8 @@ def _kind(value: str) -> str:
 
 
 class SampleCase(ModifierSection):
-    """A change as it might come, and what is expected; what is not said is not compared. `from` and `to` are types,
-    or for a rename `to` is the new name. `tags` replace those of the connection."""
+    """A sample change with its expected decision; keys that are absent are not compared. `from` and `to` are types; for
+    a rename, `to` is the new name. `tags` replace those of the connection."""
 
     change: Annotated[str, AfterValidator(_kind)]
     table: str

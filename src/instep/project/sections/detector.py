@@ -67,7 +67,7 @@ _NAMES = AliasGenerator(validation_alias=lambda name: AliasChoices(name, SHORT[n
 
 
 class AppOptions(Section):
-    """What holds for a source as a whole."""
+    """Detection options of a whole source."""
 
     model_config = ConfigDict(alias_generator=_NAMES, json_schema_extra=_with_short_names)
     enable_detect_schema_changes: bool = True
@@ -80,7 +80,7 @@ class AppOptions(Section):
 
 
 class ColumnOptions(Section):
-    """What holds for the tables that a pattern names."""
+    """Detection options of the tables that match a pattern."""
 
     model_config = ConfigDict(alias_generator=_NAMES, json_schema_extra=_with_short_names)
     propagate_column_creations_to_target_app: bool = False

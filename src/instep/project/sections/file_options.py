@@ -42,7 +42,7 @@ Character = Annotated[str, Field(max_length=1)]
 
 
 class FileOptions(Section):
-    """A key that is not set for a pattern is as it is for the source."""
+    """Options of files; a key that is not set for a pattern is inherited from the source."""
 
     format: FileFormat = "auto"
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","

@@ -34,8 +34,8 @@ def minutes(text: str) -> tuple[int, int] | None:
 
 
 class BackfillSection(Section):
-    """Backfills of columns that no person has asked for: at most `max_bytes` of files written again (0: any number),
-    at most `max_minutes` a run (0: until it is done), and only within `window`."""
+    """Limits of automatic column backfills: they rewrite at most `max_bytes` of files (0: no limit), take at most
+    `max_minutes` per run (0: no limit), and run only within `window`."""
 
     max_bytes: Annotated[int, Field(ge=0)] = 0
     max_minutes: Annotated[float, Field(ge=0)] = 0

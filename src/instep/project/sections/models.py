@@ -72,7 +72,7 @@ Properties = Annotated[dict[str, Text | bool | int | float], AfterValidator(_che
 
 
 class Spark(Section):
-    """Where the Spark jobs run. `remote` is a Spark Connect URL and replaces `master`."""
+    """Settings of Spark. `remote` is a Spark Connect URL and replaces `master`."""
 
     master: Text = "local[*]"
     remote: Url = ""
@@ -152,8 +152,8 @@ class SqliteSourceSection(SourceSection):
 
 
 class FilesSourceSection(SourceSection, FileOptions):
-    """`path` of a folder, or its URI, which `properties` reach. `tables`: a glob that tells the table of each file.
-    `options` are for the tables that a pattern names."""
+    """`path` is a folder, or its URI with its login in `properties`. `tables` is a glob that derives the table from
+    each file's path. `options` apply to the tables that match a pattern."""
 
     type: Literal["files"]
     path: Url
@@ -221,9 +221,9 @@ class IcebergDestinationSection(Section):
 
 
 class DuckDbDestinationSection(Section):
-    """`path` of the database file; staged files and quarantine are in a folder beside it, or in `staging`: a folder,
-    or `s3://bucket/prefix`, which `properties` reach. A run waits `lock_timeout` seconds for a file that another
-    program holds. The others are as for a lake."""
+    """`path` is the database file. Staged files and quarantine are in a folder beside it, or in `staging`: a folder, or
+    `s3://bucket/prefix` with its login in `properties`. A run waits `lock_timeout` seconds for a file that another
+    program has locked. The other keys are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("path", "staging")
     type: Literal["duckdb"]
@@ -242,9 +242,9 @@ class DuckDbDestinationSection(Section):
 
 
 class PostgresDestinationSection(Section):
-    """A database. `staging` is the folder of staged files and of quarantine, or `s3://bucket/prefix`, which
-    `properties` reach. A run waits `lock_timeout` seconds for a table that another session has locked. The others are
-    as for a lake."""
+    """A PostgreSQL database. `staging` is the folder of staged files and of quarantine, or `s3://bucket/prefix` with
+    its login in `properties`. A run waits `lock_timeout` seconds for a table that another session has locked. The other
+    keys are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("staging",)
     type: Literal["postgres"]
@@ -273,8 +273,8 @@ class PostgresDestinationSection(Section):
 
 
 class DeltaDestinationSection(Section):
-    """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach; the
-    others are as for Iceberg."""
+    """`warehouse` is the folder of the tables, or `s3://bucket/prefix` with its login in `properties`; the other keys
+    are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("warehouse",)
     type: Literal["delta"]
@@ -306,7 +306,7 @@ Destination = Annotated[
 
 
 class TableSection(OverrideSection):
-    """How the tables that a pattern names are loaded; also policy settings of their own."""
+    """Settings of the tables that match a pattern: how they are loaded, and their own policy settings."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
     cursor: str = ""
@@ -335,7 +335,7 @@ class Exclude(Section):
 
 
 class Detect(Section):
-    """Whether a sync looks for schema changes, and how long (in seconds) it relies on the last look."""
+    """When syncs detect schema changes, and how long (in seconds) they rely on the last detection."""
 
     before_sync: bool = True
     min_interval: Seconds = 0
@@ -353,7 +353,7 @@ class Schedule(Section):
 
 
 class DownstreamSection(Section):
-    """What reads the connection's tables: a dbt manifest, folders of SQL files. `dialect`: of the SQL."""
+    """Models that read the connection's tables: a dbt manifest, folders of SQL files. `dialect` is the SQL dialect."""
 
     manifest: str = ""
     sql: Words = ()
@@ -374,7 +374,7 @@ class ProtectSection(Section):
 
 
 class LogSection(Section):
-    """Names of the slot and the publication at the source, if they are not to be the connection's own."""
+    """Names of the slot and the publication at the source, if they differ from the connection's default names."""
 
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{0,63}$")] = ""
     publication: str = ""
@@ -393,9 +393,9 @@ Protection = Annotated[
 
 
 class ConnectionSection(Section):
-    """One source into one destination; where the project has only one, it need not be named. What happens to changes
-    is said by `policy`, or in the words of other products by `schema_change_handling` or
-    `detect_and_propagate_schema_changes`."""
+    """One source into one destination; either may be omitted if the project has only one. `policy` decides what happens
+    to schema changes; `schema_change_handling` and `detect_and_propagate_schema_changes` do the same in the words of
+    other products."""
 
     source: str = ""
     destination: str = ""

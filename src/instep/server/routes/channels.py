@@ -11,7 +11,8 @@ from instep.server.responses import name, router
 
 
 class ChannelState(ResponseModel):
-    """`waiting` notices are not delivered yet; `closed` says why nothing is sent, "" if it is."""
+    """State of a notification channel. `waiting` counts notifications not yet delivered; `closed` is the reason why
+    nothing is sent, "" if the channel is open."""
 
     channel: str
     waiting: int
@@ -24,7 +25,8 @@ ChannelName = Annotated[str, name("A channel's name.")]
 
 @routes.get("/channels/{name}/state", response_model=ChannelState)
 def get_channel_state(the: ServerDep, who: CallerDep, name: ChannelName) -> Any:
-    """What waits for it, and whether it is closed because its receiver is gone for good."""
+    """Return the number of pending notifications, and whether the channel is closed because its receiver is gone
+    (410)."""
     resources.known(the, who, "channel", name)
     outbox = the.store.outbox
     return ChannelState(channel=name, waiting=outbox.waiting().get(name, 0), closed=outbox.closed().get(name, ""))

@@ -20,20 +20,20 @@ from instep.server.responses import ConnectionName, router
 
 
 class Cases(RequestModel):
-    """Sample changes as files of `instep policy test` have them."""
+    """Sample changes, in the format of `instep policy test`."""
 
     cases: Annotated[list[SampleCase], Field(min_length=1, max_length=1000)]
 
 
 class CasesDecided(ResponseModel):
-    """Parallel to the cases; `problem` of one says why it can be no such change."""
+    """Decisions in the order of the cases. `problem` is the reason why a case is not a valid change."""
 
     results: list[dict[str, Any]]
 
 
 class Another(RequestModel):
-    """`policy` is what stands under one name of `policies:`; `since`: only changes first seen then or
-    later, in UTC where it does not say otherwise."""
+    """Policy to simulate. `policy` has the form of an entry of `policies:`; `since` limits the simulation to changes
+    first seen at that time or later (UTC without an offset)."""
 
     name: Name
     policy: dict[str, Any]
@@ -45,14 +45,14 @@ routes = router("policies")
 
 @routes.post("/connections/{connection}/policy/test", response_model=CasesDecided)
 def run_policy_cases(who: CallerDep, the: ServerDep, connection: ConnectionName, asked: Cases) -> Any:
-    """Decides sample changes and compares with what is expected. Nothing is written."""
+    """Decide sample changes and compare the decisions with the expected ones. Nothing is written."""
     found = run_cases(the.project, the.connection(who, connection), asked.cases)
     return jsonable_encoder({"results": [tested(one) for one in found]})
 
 
 @routes.post("/connections/{connection}/policy/simulation", response_model=dict[str, Any])
 def simulate_policy(who: CallerDep, the: ServerDep, connection: ConnectionName, asked: Another) -> Any:
-    """What this policy would have decided on every recorded change, beside what was decided then. Nothing is
+    """Compare what this policy would have decided on every recorded change with the decisions made then. Nothing is
     written."""
     name = the.connection(who, connection)
     check_storable("policy", asked.name, asked.policy)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class QuarantinedDocument(ResponseModel):
-    """A held value or row. Originals of hashed and excluded columns are not here."""
+    """A quarantined value or row. Originals of hashed and excluded columns are left out."""
 
     id: str
     table: str
@@ -41,7 +41,8 @@ class QuarantinePage(Page[QuarantinedDocument]):
 
 
 class Matching(RequestModel):
-    """Rows of `table` (schema.table) with this `key`: texts by column, as they are held; null for NULL."""
+    """Rows of `table` (schema.table) with this `key`: the values by column as text, as the quarantine stores them; null
+    for NULL."""
 
     table: Name
     key: Annotated[dict[Name, Annotated[str, Field(max_length=10_000)] | None], Field(min_length=1, max_length=100)]
@@ -62,9 +63,9 @@ def list_held(
     limit: Limit = 100,
     cursor: Cursor = None,
     table: Annotated[str | None, Query(max_length=500, description="schema.table")] = None,
-    every: Annotated[bool, Query(alias="all", description="Also those that are settled.")] = False,
+    every: Annotated[bool, Query(alias="all", description="Also replayed, superseded and discarded entries.")] = False,
 ) -> Any:
-    """By table and id."""
+    """List quarantine entries by table and id."""
     from instep.sync.quarantine.quarantine import holdings
 
     context = the.app.sync_context(the.connection(who, connection))
@@ -78,8 +79,9 @@ def list_held(
 
 @routes.post("/connections/{connection}/quarantine/matches", response_model=Matches)
 def match_held(the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Matching) -> Any:
-    """The ids of what is held of a row, settled entries too; 409 while a run of the connection is alive, which may hold
-    more of it. Nothing is written, and the key is kept nowhere: not in an address, not in the audit log."""
+    """Return the ids of all quarantine entries of a row, including settled ones. Answers 409 while a run of the
+    connection is active, because it may quarantine more of the row. Nothing is written, and the key is stored nowhere,
+    neither in a URL nor in the audit log."""
     from instep.sync.quarantine.quarantine import of_row
 
     return {"ids": of_row(the.app.sync_context(the.connection(who, connection)), asked.table, asked.key)}

@@ -23,11 +23,11 @@ from instep.server.writes import Matched, Writes, tagged
 
 routes = router("objects")
 ObjectName = Annotated[str, name("Its name.")]
-Search = Annotated[str | None, Query(max_length=200, description="A part of the name.")]
+Search = Annotated[str | None, Query(max_length=200, description="Only names that contain this text.")]
 Tag = Annotated[str | None, Query(max_length=200)]
 MADE: dict[int | str, dict[str, Any]] = {
     200: {"model": ObjectWritten, "description": f"It was there and is changed. {REHEARSED}"},
-    201: {"model": ObjectWritten, "description": "It is new."},
+    201: {"model": ObjectWritten, "description": "Created."},
 }
 KINDS: tuple[ObjectKind, ...] = ("source", "destination", "policy", "channel")
 
@@ -44,7 +44,7 @@ def _reads(kind: ObjectKind) -> None:
         search: Search = None,
         tag: Tag = None,
     ) -> Any:
-        """By name."""
+        """List objects by name."""
         behind = place(cursor, str)
         after = behind[0] if behind else ""
         found = resources.page(the, who, kind, after=after, limit=limit + 1, name=search or "", tag=tag)
@@ -52,7 +52,7 @@ def _reads(kind: ObjectKind) -> None:
 
     @routes.get(f"/{plural}/{{name}}", name=f"get_{kind}", response_model=ObjectOut)
     def got(request: Request, who: CallerDep, the: ServerDep, name: ObjectName) -> Response:
-        """Its document is shaped as its section in instep.yml; stars stand for secrets."""
+        """Return one object in the form of its section in instep.yml, with stars for secrets."""
         return tagged(request, resources.document(resources.known(the, who, kind, name)))
 
 
@@ -61,22 +61,22 @@ def _writes(kind: ObjectKind) -> None:
 
     @routes.post(f"/{plural}", name=f"create_{kind}", status_code=201, response_model=ObjectWritten, responses=MADE)
     def created(the: ServerDep, asked: NewObject, writes: Writes) -> Response:
-        """Refused if the name is in use."""
+        """Create an object; refused if the name is in use."""
         return resources.create(the, kind, asked.name, asked.spec, asked.tags, writes)
 
     @routes.put(f"/{plural}/{{name}}", name=f"put_{kind}", response_model=ObjectWritten, responses=MADE)
     def put(the: ServerDep, name: ObjectName, asked: ObjectWhole, writes: Matched) -> Response:
-        """The whole document; made if there is none."""
+        """Replace the object with a whole document; create it if it does not exist."""
         return resources.replace(the, kind, name, asked.spec, asked.tags, writes)
 
     @routes.patch(f"/{plural}/{{name}}", name=f"patch_{kind}", response_model=ObjectWritten)
     def patched(the: ServerDep, name: ObjectName, asked: ObjectChange, writes: Matched) -> Response:
-        """`spec` is a merge patch: null takes a key away."""
+        """Change an object: `spec` is a merge patch, in which null removes a key."""
         return resources.change(the, kind, name, asked.spec, asked.tags, writes)
 
     @routes.delete(f"/{plural}/{{name}}", name=f"delete_{kind}", response_model=Deleted)
     def deleted(the: ServerDep, name: ObjectName, writes: Matched) -> Response:
-        """Refused while a connection uses it."""
+        """Delete an object; refused while a connection uses it."""
         return resources.delete(the, kind, name, writes)
 
 

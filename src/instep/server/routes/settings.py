@@ -19,13 +19,13 @@ routes = router("connections")
 
 @routes.post("/connections", status_code=201, response_model=ObjectWritten, responses=MADE)
 def create_connection(the: ServerDep, asked: NewObject, writes: Writes) -> Response:
-    """Refused if the name is in use."""
+    """Create an object; refused if the name is in use."""
     return resources.create(the, "connection", asked.name, _document(asked), None, writes)
 
 
 @routes.get("/connections/{connection}/settings", response_model=ObjectOut)
 def get_settings(request: Request, who: CallerDep, the: ServerDep, connection: ConnectionName) -> Response:
-    """Shaped as its section in instep.yml; stars stand for secrets."""
+    """Return the settings in the form of the connection's section in instep.yml, with stars for secrets."""
     return tagged(request, resources.document(resources.known(the, who, "connection", connection)))
 
 
@@ -33,7 +33,8 @@ def get_settings(request: Request, who: CallerDep, the: ServerDep, connection: C
 def put_settings(
     the: ServerDep, who: CallerDep, connection: ConnectionName, asked: ObjectWhole, writes: Matched
 ) -> Response:
-    """The whole document. A key that is for some groups cannot change what ties the connection to others."""
+    """Replace the settings with a whole document. An API key limited to groups cannot change settings that tie the
+    connection to others."""
     resources.known(the, who, "connection", connection)
     return resources.replace(the, "connection", connection, _document(asked), None, writes)
 
@@ -42,7 +43,7 @@ def put_settings(
 def patch_settings(
     the: ServerDep, who: CallerDep, connection: ConnectionName, asked: ObjectChange, writes: Matched
 ) -> Response:
-    """`spec` is a merge patch: null takes a key away."""
+    """Change an object: `spec` is a merge patch, in which null removes a key."""
     resources.known(the, who, "connection", connection)
     return resources.change(the, "connection", connection, _document(asked), None, writes)
 

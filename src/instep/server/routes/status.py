@@ -16,13 +16,13 @@ from instep.server.paging import Cursor, paged, place
 from instep.server.responses import ConnectionName, router
 
 routes = router("standing")
-NameList = Annotated[int, Query(ge=1, le=100, description="The most items of a page.")]
+NameList = Annotated[int, Query(ge=1, le=100, description="Maximum number of items per page.")]
 
 
 @routes.get("/connections/{connection}/status", response_model=dict[str, Any])
 def get_status(who: CallerDep, the: ServerDep, connection: ConnectionName) -> Any:
-    """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
-    the state of a source's log: the server opens no source."""
+    """Return a connection's last run, pauses, open changes, last result per table, pending backfills and quarantine
+    counts. The state of a CDC log is not included, because the server opens no source."""
     [found] = _statuses(the, [the.connection(who, connection)])
     return jsonable_encoder(found)
 
@@ -41,7 +41,7 @@ def _statuses(the: ServerContext, names: list[str]) -> list[dict[str, Any]]:
 
 @routes.get("/status", response_model=Page[dict[str, Any]])
 def list_status(who: CallerDep, the: ServerDep, limit: NameList = 50, cursor: Cursor = None) -> Any:
-    """Of every connection, by name."""
+    """List the status of every connection, by name."""
     behind = place(cursor, str)
     names = [
         one.name for one in resources.page(the, who, "connection", after=behind[0] if behind else "", limit=limit + 1)

@@ -18,7 +18,8 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Copy:
-    """`table` is the accepted table that it was, `place` its (namespace, name) at the destination."""
+    """A copy kept of a table. `table` is the accepted table that it was made of, `place` its (namespace, name) at the
+    destination."""
 
     number: int
     table: Ref

@@ -47,8 +47,8 @@ Routing = Callable[[Event, datetime], Iterable[Notice]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """`status`: waiting, sent or dead. `id` is the same for every attempt. Of the attempts, `spent` were made before
-    somebody had it tried again."""
+    """A notification sent to one channel. `status`: waiting, sent or dead. `id` is the same for every attempt. `spent`
+    counts the attempts made before somebody retried the delivery."""
 
     number: int
     id: str
@@ -68,7 +68,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of a delivery: `code` is the receiver's answer (HTTP or SMTP), 0 if there was none."""
+    """One attempt of a delivery. `code` is the receiver's status code (HTTP or SMTP), 0 if it did not answer."""
 
     delivery: int
     attempt: int

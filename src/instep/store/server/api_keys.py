@@ -20,7 +20,7 @@ _SEEN_EVERY = timedelta(minutes=1)  # "last used" is a hint: not every request i
 
 @dataclass(frozen=True)
 class ApiSecret:
-    """One secret of a key, by its first characters. `expires` None: it does not."""
+    """One secret of a key, shown by its first characters. `expires` null: it never expires."""
 
     prefix: str
     created: datetime
@@ -33,7 +33,8 @@ class ApiSecret:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """`groups` are tags of the connections that it is for, none for all. `ended`: since when it is refused."""
+    """An API key. `groups` are the tags of the connections that it may access (none: all); `ended` is the time since
+    which it is refused."""
 
     id: str
     name: str
