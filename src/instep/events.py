@@ -54,7 +54,7 @@ class ChangeIgnored(Event):
 
 @dataclass(frozen=True)
 class ChangeWaiting(Event):
-    """Policy lets it in, and it is not applied yet: `seen` by so many detections `of` those that it takes (0: `why`
+    """Policy accepts it, and it is not applied yet: `seen` by so many detections `of` those that it takes (0: `why`
     says what it waits for)."""
 
     type: ClassVar[str] = "change.waiting"

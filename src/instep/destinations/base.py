@@ -217,7 +217,7 @@ class FillSize:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a fill did: rows that got a value, files that were written again, their bytes. Not `whole`: it was told to
+    """What a fill did: rows that got a value, files that were rewritten, their bytes. Not `whole`: it was told to
     stop in between, and the next one goes on."""
 
     rows: int = 0

@@ -71,7 +71,7 @@ def _always() -> bool:
 class Upkeep:
     """One table's maintenance. `run` names whose it is, commits are made under `fence`. `live`: when the oldest run
     that is alive began (milliseconds since 1970, None: there is none); no file that is younger is an orphan. `deep`:
-    orphans are looked for. `moving`: files under an earlier partition spec are written again. `session` is asked for
+    orphans are looked for. `moving`: files under an earlier partition spec are rewritten. `session` is asked for
     when there is much to write; `go_on` between commits."""
 
     how: Maintenance

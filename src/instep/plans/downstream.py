@@ -147,7 +147,7 @@ def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line
     try:
         outcomes = report(app.sync_context(connection), found, read_models(where), "").outcomes
     except InstepError as error:
-        return [(f"downstream models are not judged: {error.message}", "yellow")]
+        return [(f"downstream models were not evaluated: {error.message}", "yellow")]
     return list(_outcome_lines(outcomes))
 
 

@@ -9,10 +9,10 @@ DAY_MS = 86_400_000
 SMALL = 0.75
 """A file below this part of the target size is small."""
 TIER = 4
-"""A small file stays out while it is larger than so many times all smaller ones together: each row is written again a
+"""A small file stays out while it is larger than so many times all smaller ones together: each row is rewritten a
 few times in all, however often a table grows."""
 WORN_ROWS = 10_000
-"""Deleted rows of a file below which it is never written again for them alone."""
+"""Deleted rows of a file below which it is never rewritten for them alone."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FileFacts:
 
 
 def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...], ...]:
-    """Return which files (places in `files`) are written again, those of each bin into one; order is kept. Nothing for
+    """Return which files (places in `files`) are rewritten, those of each bin into one; order is kept. Nothing for
     files that are as they should be."""
     small = _tier([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files)
     worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
@@ -61,7 +61,7 @@ def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...],
 
 
 def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:
-    """Return whether so many rows are deleted that the others are worth being written again."""
+    """Return whether so many rows are deleted that the others are worth being rewritten."""
     return deleted >= WORN_ROWS and deleted >= how.delete_ratio * rows
 
 

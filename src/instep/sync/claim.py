@@ -24,7 +24,7 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
     while the connection is paused."""
     if (paused := context.store.pauses.connection(context.name)) and not paused_too:
         raise Blocked(
-            f"connection {context.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
+            f"connection {context.name} has been paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
             hint=f"see `instep changes list`, decide, then `instep resume {context.name}`",
         )
     crashpoint("sync.claim.before")

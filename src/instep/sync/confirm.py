@@ -21,8 +21,8 @@ def confirm(context: SyncContext, made: Plan) -> None:
             continue
         if why := _fault(ref, group, there):
             raise DestinationError(
-                f"table {'.'.join(ref)} is not what its schema change leads to: {why}",
-                hint="somebody else may have changed it meanwhile: run `instep plan`, then again",
+                f"table {'.'.join(ref)} does not match the result of its schema change: {why}",
+                hint="another program may have changed it meanwhile: run `instep plan`, then try again",
             )
 
 

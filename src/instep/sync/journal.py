@@ -121,7 +121,7 @@ def settle(context: SyncContext) -> None:
         with context.transaction():
             for one in left:
                 context.store.steps.end(plan.id, [one.step], "done" if one.step in done else "skipped")
-            why = "its run ended before it did; the rest is planned again"
+            why = "its run ended before the plan did; the rest is planned again"
             context.store.plans.close(plan.id, "interrupted", error=why)
     crashpoint("journal.settled")
 

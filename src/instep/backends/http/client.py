@@ -64,7 +64,7 @@ def compare(client: str, server: str) -> str:
             f"this is instep {client}, the server is {server or 'of an unknown version'}: their documents differ",
             hint=f"install instep {server} here, or bring the server to {client}" if theirs else "check the URL",
         )
-    return f"this is instep {client}, the server is instep {server}: what only one of them knows may be missing"
+    return f"this is instep {client}, the server is instep {server}: features that only one of them has may be missing"
 
 
 def _line(found: re.Match[str]) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def strange(status: int, where: str) -> errors.InstepError:
         return errors.ConnectError(f"{where} answers with a redirect (HTTP {status})", hint=hint)
     if status in (502, 503, 504):
         hint = "a proxy answers in its place: is the server up?"
-        return errors.ConnectError(f"{where} is not reached (HTTP {status})", hint=hint)
+        return errors.ConnectError(f"{where} cannot be reached (HTTP {status})", hint=hint)
     hint = "check the URL: is it an instep server?"
     return errors.ConnectError(f"{where} does not answer as an instep server (HTTP {status})", hint=hint)
 

@@ -2,7 +2,7 @@
 
 The changes that stood together when the source looked the same are decided together, as a detection does it.
 What a safeguard held back then (removals that were not confirmed, a mass removal, privacy, a name in use) it
-would hold back under any policy that lets it in.
+would hold back under any policy that accepts it.
 """
 
 from __future__ import annotations

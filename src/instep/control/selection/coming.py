@@ -46,7 +46,7 @@ class Coming:
         return cls(place, first, switches, reviews, on, accepted)
 
     def left_out(self, place: Object, change: Addition) -> str:
-        """Return why the next sync leaves the object out; "" if it lets it in or has it already."""
+        """Return why the next sync leaves the object out; "" if it accepts it or has it already."""
         if place not in self._decided:
             self._decided[place] = self._left_out(place, change)
         return self._decided[place]

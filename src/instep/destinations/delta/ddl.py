@@ -223,7 +223,7 @@ def _called(warehouse: ObjectWarehouse, held: DeltaTableState, ref: Ref, commit:
 
 @dataclass(frozen=True)
 class _Next:
-    """The columns that a table gets. `casts`: for columns that are written again, the one whose values they hold."""
+    """The columns that a table gets. `casts`: for columns that are rewritten, the one whose values they hold."""
 
     fields: tuple[DeltaField, ...]
     casts: Mapping[str, tuple[DeltaField, ColumnOrigin]]

@@ -154,7 +154,7 @@ def adopted(
     by: Sequence[DeltaField],
 ) -> list[Action]:
     """Return the staged files as files of the table. Those whose columns bear other names than the table's files have,
-    or whose rows were not told apart by its partition columns, are written again. StageError for one that is not what
+    or whose rows were not told apart by its partition columns, are rewritten. StageError for one that is not what
     the table needs."""
     out = []
     for file in files:

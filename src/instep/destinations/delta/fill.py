@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""Brings values into rows that have none: they meet the staged values by key, their files are written again."""
+"""Brings values into rows that have none: they meet the staged values by key, their files are rewritten."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class DeltaTableState:
 
     @property
     def layout(self) -> tuple[DeltaField, ...]:
-        """What files that are written again have: the columns, then those that wait for an undo."""
+        """What files that are rewritten have: the columns, then those that wait for an undo."""
         waits = (replace(p.field, nullable=True) for p in self.parked.values())
         return (*self.columns, *waits)
 

@@ -73,7 +73,7 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
 
 
 def _clear(held: DeltaTableState, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
-    """Staged files whose rows were written again have served."""
+    """Staged files whose rows were rewritten have served."""
     kept = {path_of(held, a) for a in added}
     remove_files(held, (f for f in files if staged_path(held, f) not in kept))
 

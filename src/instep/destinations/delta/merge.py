@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered, values are parameters
-"""An upsert: what differs is found in DuckDB, the files that have such rows are written again, all in one commit."""
+"""An upsert: what differs is found in DuckDB, the files that have such rows are rewritten, all in one commit."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def restore(warehouse: Warehouse, ref: Ref, version: int, base: int, rows: int, 
     if version == now or (state.run == commit.run and _at(held, version).files == held.files):
         return
     if now != base:
-        raise Conflict(f"table {named(ref)} has changed since it was shown", hint="look again, then restore")
+        raise Conflict(f"table {named(ref)} has changed since it was shown", hint="run the command again, then restore")
     before = _at(held, version)
     then, today = before.snapshot.files, held.snapshot.files
     record = held.record.after_load(commit, rows, new=0, deleted=True)

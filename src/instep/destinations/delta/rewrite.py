@@ -1,4 +1,4 @@
-"""Data files that are written again: some of their rows changed, some left out, all others as they were.
+"""Data files that are rewritten: some of their rows changed, some left out, all others as they were.
 
 What waits for an undo is written along, so that a column that comes back has the values of these rows too.
 """
@@ -161,7 +161,7 @@ def again(
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for physical, (before, source) in casts.items():
                 was, column = source.before, source.column
-                assert was is not None, "a column that is written again was there before"
+                assert was is not None, "a column that is rewritten was there before"
                 kind = schema.field(physical).type
                 columns[physical] = cast_all(column.name, columns[before.physical], was.type, column.type, kind)
             if path in own:

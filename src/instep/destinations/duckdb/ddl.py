@@ -308,7 +308,7 @@ def _alter_column(session: DuckDbSession, table: str, before: Column, column: Co
 
 
 def _move(session: DuckDbSession, record: Record, new: Ref) -> Record:
-    """Under another name; into another schema it is written again, as DuckDB moves no table."""
+    """Under another name; into another schema it is rewritten, as DuckDB moves no table."""
     if is_taken(session, new) and new[1].casefold() != record.ref[1].casefold():
         raise Conflict(f"table {named(record.ref)} cannot be renamed: {named(new)} exists", hint="plan again")
     moved = replace(record, table=replace(record.table, schema=new[0], name=new[1]))

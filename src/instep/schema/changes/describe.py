@@ -250,7 +250,7 @@ def _describe_table(
         case CursorRemoved():
             return f"cursor of {_path(change.table)} removed (was {change.before})"
         case DestinationDrifted():
-            return f"destination table {_path(change.table)} is not as it was left: {change.detail}"
+            return f"destination table {_path(change.table)} was changed outside of instep: {change.detail}"
         case NameCollided():
             return f"names in {_path(change.table)} collide: {', '.join(change.names)} ({change.detail})"
         case AccessLost():

@@ -170,7 +170,7 @@ def _drops(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> Non
         if match.wanted is not None or match.found is None:
             continue
         if match.before is None:
-            detail = f"table {match.found.path} is there and nothing accepted feeds it: it is left alone"
+            detail = f"table {match.found.path} exists, but no accepted table writes to it: it is not changed"
             out.notes.append(DestinationDrifted(match.found.ref, detail))
         elif not scene.able.drops:
             out.refuse(match, f"{scene.able.name} cannot drop table {match.found.path}")
@@ -270,7 +270,7 @@ def _holds_other_types(found: Table, wanted: Table) -> bool:
 
 
 def _drift(table: Table, column: Column) -> DestinationDrifted:
-    detail = f"column {column.name} {column.type} of {table.path} is not from here: it is left alone"
+    detail = f"column {column.name} {column.type} of {table.path} was not created by instep: it is not changed"
     return DestinationDrifted(table.ref, detail)
 
 

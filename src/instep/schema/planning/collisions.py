@@ -44,7 +44,7 @@ class Collided:
             bearer = self.about.get(key(decision.change))
             if bearer is None or bearer in applied or not decision.applied:
                 return decision
-            return replace(decision, action="ignore", effect="waiting", why="waits for what bears the name")
+            return replace(decision, action="ignore", effect="waiting", why="waits for the object with that name")
 
         return tuple(map(one, decisions))
 
@@ -141,7 +141,7 @@ def _fact(found: Collision, bearer: Change) -> NameCollided:
 
 
 def _prefixed(fact: NameCollided) -> Decision:
-    return Decision(fact, "apply", SYSTEM, f"{fact.detail}: the name is the destination's own")
+    return Decision(fact, "apply", SYSTEM, f"{fact.detail}: the name is reserved by the destination")
 
 
 def _is_needed(found: Collision) -> bool:

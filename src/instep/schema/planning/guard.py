@@ -137,7 +137,7 @@ def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guard
         case ColumnNullability(after=column):
             mine = [g for g in guards.get(old.get(column.name, column.name), ()) if g.required]
             if mine and column.nullable:
-                yield f"column {column.name} cannot take NULL: {_uses(mine)}; {_free(mine)}"
+                yield f"column {column.name} cannot become nullable: {_uses(mine)}; {_free(mine)}"
 
 
 def _staying(found: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:

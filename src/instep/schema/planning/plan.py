@@ -142,9 +142,9 @@ def plan(
     """Return the steps from what the destination has (`inspect`) to what is wanted (`desired`).
 
     Tables and columns are paired by recorded source id, then by the recorded source name (followed through the
-    decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A
-    table whose changes are illegal is refused with the reason and left out; the others go on. So is one in whose place
-    a table stands that is not ours (`foreign`: by name, and why).
+    decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A table
+    whose changes are illegal is refused with the reason and left out; the others continue. So is one in whose place a
+    table stands that is not ours (`foreign`: by name, and why).
     """
     scene = PlanScene(
         accepted_before,
@@ -201,7 +201,9 @@ def check_base(made: Plan, accepted: Catalog, destination: Catalog) -> None:
     bases = (("accepted schema", made.base_accepted, accepted), ("destination", made.base_destination, destination))
     for what, base, now in bases:
         if fingerprint(now) != base:
-            raise StalePlan(f"the {what} has moved since the plan was made", hint="plan again and review the new plan")
+            raise StalePlan(
+                f"the {what} has changed since the plan was made", hint="plan again and review the new plan"
+            )
 
 
 def unnamed_drops(made: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:

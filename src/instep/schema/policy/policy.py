@@ -241,7 +241,7 @@ def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, t
             break
         misses = tuple(voice.rule.misses(change, tags)) if voice.rule else ()
         asked.append(voice._replace(misses=misses))
-    assert pick is not None, "the preset has an answer to every kind"
+    assert pick is not None, "the preset decides every kind of change"
     origins = {f.name: "default" for f in fields(Modifiers)}
     origins |= {name: by for by, given in _layers(change, policy, pick, asked[-1].name) for name in given}
     return Trace(_decision(change, pick, asked[-1].name, policy), tuple(asked), origins)

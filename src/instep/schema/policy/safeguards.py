@@ -48,7 +48,7 @@ def _is_new(decision: Decision) -> bool:
 
 
 def _over(decision: Decision, total: int, most: int) -> Decision:
-    why = f"{total} columns of this table are new, {most} are let in at once: approve it, or raise max_new_columns"
+    why = f"{total} columns of this table are new, {most} are accepted at once: approve it, or raise max_new_columns"
     return replace(decision, action="review", rule=COLUMN_LIMIT, effect="", why=why)
 
 

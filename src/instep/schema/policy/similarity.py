@@ -303,13 +303,13 @@ def weigh(candidate: Candidate, sample: Sample | None = None) -> RenameInference
 def _mute(candidate: Candidate, sample: Sample) -> str:
     """Why equal values say nothing; empty if they do."""
     if not sample.rows:
-        return "all NULL, which says nothing"
+        return "all NULL: no evidence"
     if sample.whole:
         return ""
     if candidate.flag or max(sample.distinct) == 2:
-        return "only two values, which says little"
+        return "only two values: weak evidence"
     if max(sample.distinct) < TELLING:
-        return "one value only, which says little"
+        return "only one value: weak evidence"
     return ""
 
 
@@ -338,7 +338,7 @@ def _data_lines(sample: Sample) -> Iterator[str]:
     left, right = sample.distinct
     yield f"{left:,} distinct values on both sides" if left == right else f"{left:,} and {right:,} distinct values"
     if sample.range is not None:
-        yield "same smallest and largest value" if sample.range else "another smallest or largest value"
+        yield "same smallest and largest value" if sample.range else "different smallest or largest value"
 
 
 def suspicions(

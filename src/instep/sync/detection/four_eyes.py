@@ -33,7 +33,7 @@ DESTRUCTIVE = frozenset(
 )
 
 RULE = "four eyes"
-OLDER = "it stood before policy let it in: with four_eyes one person approves it, and another one applies it"
+OLDER = "it was open before the policy applied it: with four_eyes one person approves it, and another one applies it"
 _KEPT_OUT = ("waits for a review", "not applied", "the table is paused", "the connection is paused")
 """How `Decision.why` begins where a policy keeps a change out."""
 _BY_PERSON = frozenset({"review", "selection"})
@@ -69,7 +69,7 @@ def out_of_sight(
 ) -> frozenset[str]:
     """Return the content keys of standing destructive changes that a detection did not find but has not disproved.
 
-    Whoever may select, exclude or set up a table could otherwise let a change vanish, set a policy that lets it in,
+    Whoever may select, exclude or set up a table could otherwise let a change vanish, set a policy that accepts it,
     and bring it back as a new one. So it goes on standing while the whole source, as it is (the first of `sources`)
     or with the settings (the others), still differs so from what is accepted, or lacks the table. `found`: the content
     keys of what the detection has decided."""

@@ -118,4 +118,4 @@ class PrivacyGuard:
 
 
 def _asks(what: str, section: str) -> str:
-    return f"{what}: name it under `{section}`, or approve to let it in as it is"
+    return f"{what}: name it under `{section}`, or approve it as it is"

@@ -79,7 +79,7 @@ def state_of(decision: Decision, review: Review | None) -> str:
     if decision.needs_review:
         return f"{decision.why}: review it ({id})" if decision.rule == RULE else f"review it ({id})"
     if decision.rule == "review":
-        return f"{id} was rejected, `instep changes approve {id}` lets it in"
+        return f"{id} was rejected, `instep changes approve {id}` accepts it"
     if decision.effect == "waiting":
         return f"{decision.why} ({id})"
     return f"{id} is left out by {decision.rule} ({decision.why})"

@@ -17,7 +17,7 @@ from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose
 
-WHY = "the order of its columns is another one, and without column ids names may have been swapped"
+WHY = "the order of its columns has changed, and without column ids names may have been swapped"
 
 
 def may_be_swapped(context: SyncContext, change: Change, table: Table | None) -> bool:

@@ -80,7 +80,7 @@ class Following:
         """A connection that follows no log any more has a slot that somebody has to drop."""
         for slot in sorted(slots(self.context.store.cursors.of(self.context.name))):
             command = f"instep source log drop {self.context.name} --slot {slot}"
-            self.note(f"the server keeps its log for the slot {slot}, which nobody reads any more: {command}")
+            self.note(f"the server keeps its log for the slot {slot}, which no connection reads any more: {command}")
 
     def _ready(self, log: ChangeLog) -> LogState:
         state = log.state()
@@ -95,7 +95,7 @@ class Following:
         if self._known() and not self.anew:
             assert self.context.log is not None
             raise Blocked(
-                f"the replication slot {self.context.log.slot} is gone, and with it what changed since the last sync",
+                f"the replication slot {self.context.log.slot} is gone, and the changes since the last sync are lost",
                 hint=lost,
             )
         log.create()
@@ -179,7 +179,10 @@ class Following:
         if followed_before or self._found.ready:
             load = replace(load, cursor=self._cursor(said))
         else:
-            why = "a transaction runs that began before its log was followed: the next sync reads it as a whole, too"
+            why = (
+                "a transaction is still open that began before its log was followed: the next sync reads it as a "
+                "whole, too"
+            )
         changed = self._found.tables[load.read.source.ref]
         if position is not None:
             self._at[ref] = position
@@ -207,8 +210,8 @@ class Following:
             return None, ""
         if last["server"] != self._state.server and not (whole or self.anew):
             raise Blocked(
-                "the source is another server than the one whose log was followed (a failover, a restored copy, "
-                "or a replica in the place of another)",
+                "the source is another server than the one whose log was followed "
+                "(a failover, a restored copy, or another replica)",
                 hint=f"read the table again: instep sync --full --table {self._reads[ref].table.path}",
             )
         if last["server"] != self._state.server:
@@ -234,7 +237,7 @@ class Following:
                 return None, ""
             table = self._reads[ref].table.path
             self._lost[ref] = Blocked(
-                f"{why}: what changed since its last sync is lost",
+                f"{why}: the changes since its last sync are lost",
                 hint=f"read the table again: instep sync --full --table {table}",
             )
             raise self._lost[ref]
@@ -306,7 +309,7 @@ class Following:
         late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
         self._left |= late
         for ref in late if self._state.ours else ():
-            self.note(f"{'.'.join(ref)} is far behind the log, which is released: its next load reads the whole table")
+            self.note(f"{'.'.join(ref)} is far behind, so its log is released: its next load reads the whole table")
         lowest = min([reached, *(at for ref, at in behind.items() if ref not in late)], key=order)
         try:
             self.log.release(lowest)

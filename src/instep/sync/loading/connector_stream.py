@@ -184,7 +184,9 @@ class Streaming:
             with self.context.transaction():
                 for ref in back:
                     table = self._reads[ref].table.ref
-                    self.context.store.backfills.want(self.context.name, table, why="rows came of it while it was off")
+                    self.context.store.backfills.want(
+                        self.context.name, table, why="rows of it arrived while it was deselected"
+                    )
                 self.stream.leave(self.stream.left - back)
 
     def is_quiet(self, read: TableRead) -> bool:
@@ -277,5 +279,7 @@ class Streaming:
         if decision.needs_review:
             return True
         path = ".".join(filter(None, ref))
-        self.outcome.note(f"{path}: its rows are not kept while it is off; everything is sent again once it is on")
+        self.outcome.note(
+            f"{path}: its rows are not kept while it is deselected; everything is sent again once it is selected"
+        )
         return False

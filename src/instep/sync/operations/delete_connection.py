@@ -81,7 +81,9 @@ def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False
 
 def leaving(fate: Fate, *, abandon: bool) -> str:
     """Return what matters of a deletion, for four_eyes."""
-    return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
+    return (
+        f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what cannot be reached stays behind' * abandon}"
+    )
 
 
 def _leave(context: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnection:

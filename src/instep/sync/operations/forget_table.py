@@ -43,4 +43,4 @@ def _named(context: SyncContext, name: str) -> Table:
     if name in known:
         return known[name]
     hint = did_you_mean(name, known, f"there are: {', '.join(known) or 'none'}")
-    raise InstepError(f"no run has brought a table {name}", hint=hint)
+    raise InstepError(f"no run has loaded a table {name}", hint=hint)

@@ -185,7 +185,7 @@ def _by_command(context: SyncContext, table: Table, work: Upkeep, told: Progress
         return MaintainedTable(path, left="it is not at the destination")
     held = context.destination.held_by(ref)
     if held > work.fence:
-        return MaintainedTable(path, left="a run that began later is at it")
+        return MaintainedTable(path, left="a later run is working on it")
     own = replace(work, fence=held, told=lambda rows, bytes: told.table(path, rows=rows, bytes=bytes, step="writing"))
     kept = _one(context, ref, path, own)
     told.table(path, step="failed" if kept.error else "done")
@@ -199,7 +199,9 @@ def _one(context: SyncContext, ref: Ref, path: str, work: Upkeep) -> MaintainedT
     try:
         done = context.destination.maintain(ref, work)
     except (Fenced, Conflict):
-        return MaintainedTable(path, left="it is being loaded: the next time", seconds=time.monotonic() - begun)
+        return MaintainedTable(
+            path, left="it is being loaded and will be maintained next time", seconds=time.monotonic() - begun
+        )
     except FAILURES as error:
         return MaintainedTable(path, error=str(error), seconds=time.monotonic() - begun)
     seconds = time.monotonic() - begun

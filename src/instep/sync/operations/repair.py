@@ -150,11 +150,11 @@ def _check_kind(context: SyncContext, table: Table) -> None:
     if isinstance(context.destination, Shared):
         raise _refused(path, "connections share it, and their rows are in one table", anew)
     if not table.key:
-        raise _refused(path, "it has no key, so that its rows cannot be told apart", anew)
+        raise _refused(path, "it has no key, so its rows cannot be identified", anew)
     if table.history or context.settings(table).history:
-        raise _refused(path, "it keeps its history, and a repair would make versions that never were", anew)
+        raise _refused(path, "it keeps its history, and a repair would create versions that never existed", anew)
     if choose(table, settings_of(context, table)).mode == "append":
-        raise _refused(path, "it is only appended to, and keeps what its source has changed since", anew)
+        raise _refused(path, "it is append-only, and keeps rows that its source has changed since", anew)
 
 
 def _check_open(context: SyncContext, snapshot: Snapshot, detection: DetectionResult, read: TableRead) -> None:
@@ -187,7 +187,7 @@ def _check_positions(context: SyncContext, snapshot: Snapshot, target: RepairTar
             raise _refused(path, "rows are read from a replica, which may be behind the log that was followed", again)
         log = context.source.log(context.log).state()
         if not log.exists or log.trouble or log.server != last["server"]:
-            why = log.trouble or "the log that it follows is gone, and with it what changed since the last sync"
+            why = log.trouble or "the log that it follows is gone, and the changes since the last sync are lost"
             raise _refused(path, why, log.hint or again)
     elif target.choice.cursor is not None:
         after = recorded(target.state, target.choice.cursor)
@@ -285,13 +285,13 @@ class RepairPreview:
             return (f"{table} equals its source: there is nothing to repair", *self.verdict.differences)
         found = (
             (MISSING, "missing at the destination: inserted"),
-            (DIFFERS, "with other values than the source: written again"),
+            (DIFFERS, "with other values than the source: rewritten"),
             (EXTRA, f"only at the destination: {self.removes}; name {table} with --allow-destructive"),
         )
         back = (
             f"`instep restore {table} --snapshot {self.savepoint}` takes it back"
             if self.savepoint
-            else "the destination keeps no snapshots: a repair cannot be taken back"
+            else "the destination keeps no snapshots: a repair cannot be undone"
         )
         return (
             f"{table}: {self.verdict.source_rows:,} rows in the source, {self.verdict.destination_rows:,} in the "
@@ -418,7 +418,10 @@ def _stage(
         return None
     found.check_keys()
     if (extra := counts.get(EXTRA, 0)) and not any(fnmatchcase(path, pattern) for pattern in allowed):
-        what = f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would go"
+        what = (
+            f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would be "
+            "deleted"
+        )
         raise Blocked(what, hint=f"name it: --allow-destructive '{path}'")
     load = _load(context, found.target, run, removes=bool(extra))
     try:
@@ -426,7 +429,7 @@ def _stage(
         crashpoint("repair.staged")
         if snapshot.moved(Catalog.of([found.target.read.source])):
             raise Conflict(
-                f"the schema of {path} moved while its rows were read", hint="run `instep sync`, then repair"
+                f"the schema of {path} changed while its rows were read", hint="run `instep sync`, then repair"
             )
         context.store.runs.check(run)
     except BaseException:

@@ -67,13 +67,15 @@ class RestorePreview:
             f"{self.now.rows:,} rows now, {self.rows:,} then; commits since then: {self.since}",
             _SENT_AGAIN if self.sent else _reads(self.now.cursor, self.point.cursor),
         ]
-        found += [f"column {name} came or was filled later: it is filled again by a backfill" for name in self.again]
+        found += [f"column {name} was added or filled later: a backfill fills it again" for name in self.again]
         found += (
-            [f"{path} was read as a whole since then, or by another cursor: the next sync reads it whole"]
+            [f"{path} was read as a whole since then, or by another cursor: the next sync reads the whole table"]
             if self.whole and not self.sent
             else []
         )
-        found += [f"column {name} came later and is not at the source any more: its values go" for name in self.lost]
+        found += [
+            f"column {name} was added later and is no longer at the source: its values are lost" for name in self.lost
+        ]
         return tuple(found)
 
     def document(self) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def _reads(now: str, then: str) -> str:
     if old is None or (new is not None and old.get("column") != new.get("column")):
         return "the next sync reads the whole table again"
     if "log" in old:
-        return "the next sync reads the log from there on, or the whole table if the server has it no more"
+        return "the next sync reads the log from there on, or the whole table if the server no longer has it"
     reached = f", which had reached {new['upper']}" if new else ""
     return f"the next sync reads again from {old['column']} {old['upper']} on{reached}"
 
@@ -188,7 +190,7 @@ def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: dat
     else:
         found, what = next((p for p in points if p.id == snapshot), None), f"{snapshot}"
     if found is None:
-        why = "it has expired, or never was the table's"
+        why = "it has expired, or is not one of the table"
         raise InstepError(f"{path} has no snapshot {what}: {why}", hint=_LIST.format(path))
     return found
 
@@ -290,4 +292,6 @@ class ListSavepoints(DirectWork):
 
 
 def _moved(made: RestorePreview) -> Conflict:
-    return Conflict(f"table {made.table.path} has changed since it was shown", hint="look again, then restore")
+    return Conflict(
+        f"table {made.table.path} has changed since it was shown", hint="run the command again, then restore"
+    )

@@ -54,10 +54,10 @@ class NewCursor:
         path = self.table.path
         if not self.cursor:
             return (f"{path} is read as a whole by each sync",)
-        begin = f"from {self.start} on; older rows are not looked at" if self.start else "as a whole"
+        begin = f"from {self.start} on; older rows are not read" if self.start else "as a whole"
         lines = [
             f"the newest {self.cursor} at the source is {self.upper or 'not there: it has no rows'}",
-            f"the next sync reads {path} {begin}, later ones what is newer",
+            f"the next sync reads {path} {begin}, later ones only newer rows",
         ]
         if not self.table.key:
             lines.append("without a key, rows are only ever added")

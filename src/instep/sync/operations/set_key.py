@@ -85,7 +85,7 @@ class Rekeying:
         if self.way == "rekey" and source.nulls:
             return f"{names} has NULL in {source.nulls:,} rows of the source"
         if self.way == "rekey" and not destination.unique:
-            return f"{names} does not tell the rows at the destination apart: {destination}"
+            return f"{names} does not identify the rows at the destination: {destination}"
         return ""
 
     def document(self) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def offers(path: str, counts: KeyCount) -> list[str]:
     """What can be done about a key with these counts: one command a line, and what it does or why it would not."""
     key, source, destination = ",".join(counts.key), counts.source, counts.destination
     if source.duplicates:
-        return [f"{source.duplicates:,} rows of the source would be lost: choose a key that tells them apart"]
+        return [f"{source.duplicates:,} rows of the source would be lost: choose a key that identifies them"]
     stay = source.unique and destination.unique
     names = {
         "rekey": MEANS["rekey"] if stay else "refused while there are duplicates or NULLs",

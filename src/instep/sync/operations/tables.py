@@ -182,9 +182,9 @@ def _mode(context: SyncContext, table: Table) -> tuple[str | None, str]:
 
 def _note(table: Table, size: TableSize) -> str:
     if not table.alias:
-        return "selected, not accepted: `instep plan` shows what a sync makes of it"
+        return "selected, not accepted: run `instep plan` to see what a sync would do"
     if table.retained:
-        return "kept after its removal at the source; it is not read any more"
+        return "retained after its removal at the source; no longer read"
     return "" if size.rows is not None else "not loaded yet: `instep sync` loads it"
 
 

@@ -80,7 +80,7 @@ def refuse_stale(detection: DetectionResult) -> None:
     if stale:
         raise StalePlan(
             f"change {stale[0].id} was approved, but its table has changed since: {stale[0].summary}",
-            hint=f"look again: `instep changes show {stale[0].id}`, then approve or reject it",
+            hint=f"review it again: `instep changes show {stale[0].id}`, then approve or reject it",
         )
 
 
@@ -94,7 +94,7 @@ def _check(review: Review, now: Review | None) -> None:
         table = ".".join(filter(None, review.table))
         raise StalePlan(
             f"table {table} has changed since change {review.id} was found ({side}): {review.summary}",
-            hint=f"look again: `instep changes show {review.id}`, `instep plan`",
+            hint=f"review it again: `instep changes show {review.id}`, `instep plan`",
         )
 
 

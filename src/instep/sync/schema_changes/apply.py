@@ -224,7 +224,7 @@ def plan_and_apply(
     context: SyncContext, run: Run, detection: DetectionResult, reviews: Mapping[str, Review]
 ) -> tuple[Plan, Mapping[Ref, str]]:
     """Apply what was decided; return the plan that was carried out, and the accepted tables that failed, with why. A
-    table whose values turn out not to fit while they are written again keeps its columns, and the others go on; so they
+    table whose values turn out not to fit while they are rewritten keeps its columns, and the others continue; so they
     do where one cannot be written."""
     stuck, failing = dict[Ref, str](), dict[Ref, str]()
     while True:

@@ -191,7 +191,7 @@ def _check(
         raise Blocked(f"{now} is in the {use} of {table.path}", hint="see `instep table set-key` and `set-cursor`")
     if fitting(old.type, new.type) is None:
         raise Blocked(
-            f"{name} is {old.type} and {now} is {new.type}: values of one are none of the other",
+            f"{name} is {old.type} and {now} is {new.type}: the types are not compatible",
             hint="keep both columns, or change the type at the source first",
         )
     if not column_is_on(context.selection, source, new)[0]:

@@ -54,8 +54,10 @@ class MappedTable:
         found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
         if self.interim is not None:
             found.append(f"what was loaded into {self.new.path} meanwhile stays beside it")
-        found += [f"column {name} is not in {self.new.path}: a removal for policy" for name in self.gone]
-        found += [f"column {name} is new in {self.new.path}: an addition for policy" for name in self.fresh]
+        found += [f"column {name} is not in {self.new.path}: a removal, which the policy decides" for name in self.gone]
+        found += [
+            f"column {name} is new in {self.new.path}: an addition, which the policy decides" for name in self.fresh
+        ]
         return (*found, f"{self.new.path} is read as a whole by the next sync")
 
 
@@ -155,7 +157,7 @@ def _check(context: SyncContext, accepted: Catalog, seen: Catalog, old: Table, n
         if now is not None and fitting(column.type, now.type) is None:
             raise Blocked(
                 f"{old.path}.{column.name} is {column.type} and {new.path}.{column.name} is {now.type}: "
-                "values of one are none of the other",
+                "the types are not compatible",
                 hint="keep both tables, or change the type at the source first",
             )
     for column in new.columns:
@@ -164,7 +166,7 @@ def _check(context: SyncContext, accepted: Catalog, seen: Catalog, old: Table, n
         if len(shown) > 1:
             raise Blocked(
                 f"only one of {old.path}.{column.name} and {new.path}.{column.name} is hashed or switched off",
-                hint="let the selection say the same of both, by command or in the project file",
+                hint="select or hash both in the same way, by command or in the project file",
             )
     return interim
 

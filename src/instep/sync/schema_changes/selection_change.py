@@ -215,12 +215,16 @@ def _text(context: SyncContext, one: ReselectedColumn) -> str:
     if not _has_cursor(context, one):
         return ""
     if one.what == "retyped":
-        again = "its values may be written otherwise since its type changed, so a sync reads the whole table"
-        purged = "; rows that the source has deleted go" if context.settings(one.table).mode == "append" else ""
+        again = "its values may be formatted differently since its type changed, so a sync reads the whole table"
+        purged = (
+            ("; rows that the source has deleted are removed") if context.settings(one.table).mode == "append" else ""
+        )
         return again + purged
     if _read_again(context, one):
-        return "it is on again with old values, so a sync reads the whole table"
-    return f"it is on again; rows that do not change keep what they had in it until `instep backfill {one.table.path}`"
+        return "it is selected again with old values, so a sync reads the whole table"
+    return (
+        f"it is selected again; rows that do not change keep their old values until `instep backfill {one.table.path}`"
+    )
 
 
 def _turned(

@@ -20,7 +20,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import SetLayout, Step, step
 from instep.sync.context import Ref, SyncContext
 
-_LATER = "its files are partitioned so by the next load that reads the whole table: `instep sync --full` is one"
+_LATER = "the next load of the whole table partitions its files so: run `instep sync --full`"
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Cata
             continue
         before = replace(column, type=old.type)
         extra.setdefault(at, []).append((step(at, RewriteColumn(at, before, column)), column))
-        limits.append(f"{table.path}.{name}: every file of the table is written again")
+        limits.append(f"{table.path}.{name}: every file of the table is rewritten")
     return extra, limits
 
 

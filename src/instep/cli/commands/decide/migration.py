@@ -260,7 +260,7 @@ def _judged(context: SyncContext, found: MigrationOutlook, where: Downstream) ->
     try:
         return downstream(context, found, read_models(where)), ""
     except InstepError as error:
-        return None, f"downstream models are not judged: {error.message}"
+        return None, f"downstream models were not evaluated: {error.message}"
 
 
 def _document(one: Checked, levels: Sequence[str]) -> dict[str, Any]:

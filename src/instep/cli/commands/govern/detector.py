@@ -83,7 +83,7 @@ def enable(connection: Connection = None) -> None:
     with open_backend() as backend:
         name = backend.connection(connection)
         done = backend.operations.perform(EnableDetectorRequest(name)).changed
-    said = "detection is on again" if done else "detection had not switched itself off"
+    said = "detection is enabled again" if done else "detection had not disabled itself"
     emit({"connection": name, "enabled": done}, lambda out: out.write(f"{name}: {said}"))
 
 

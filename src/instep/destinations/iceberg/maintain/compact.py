@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MAINTAINED = "instep.maintained"
 ENTRIES = 10_000
-"""Of one manifest that is written again."""
+"""Of one manifest that is rewritten."""
 COMMIT_BYTES = 1 << 30
 """About what one commit exchanges."""
 SPARK_BYTES = 512 << 20

@@ -134,7 +134,9 @@ def restore(lake: Lake, ref: Ref, snapshot: int, base: int, rows: int, commit: C
     if now == snapshot:
         return
     if now != base:
-        raise Conflict(f"table {'.'.join(ref)} has changed since it was shown", hint="look again, then restore")
+        raise Conflict(
+            f"table {'.'.join(ref)} has changed since it was shown", hint="run the command again, then restore"
+        )
     _check_files(table, snapshot)
     change, tag = TableCommit(table), f"{UNDO}{commit.run}"
     change.update(set_tag(tag, base), set_branch(MAIN, snapshot))

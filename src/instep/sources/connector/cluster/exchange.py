@@ -1,6 +1,6 @@
 """Where the task that runs a connector and the driver meet: files in a place that both of them reach.
 
-    driver                       what the driver says, written again and again: that it is there, what it has taken
+    driver                       what the driver says, rewritten and again: that it is there, what it has taken
     bundle                       the connector's folder and what runs it
     begin-0                      the state that the first attempt begins with
     0/0, 0/1, ...                what the task says at its first attempt, in order, each word written once

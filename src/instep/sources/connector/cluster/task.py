@@ -195,7 +195,7 @@ class AttemptMessages:
             self._waiting.append(event)
 
     def say(self, *events: Mapping[str, Any]) -> None:
-        """A word that could not be written is written again as it was: the driver may have heard it."""
+        """A word that could not be written is rewritten as it was: the driver may have heard it."""
         with self._saying:
             with self._adding:
                 self._waiting += events

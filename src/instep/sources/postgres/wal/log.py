@@ -196,7 +196,7 @@ class PostgresLog:
         elif self.order(now) < self.order(confirmed):
             trouble, hint = f"the server's log ({now}) has gone back behind the slot {self.names.slot}", ""
         elif not trouble and not self._published(session):
-            trouble = f"the publication {self.names.publication} is gone, and with it what changed since the last sync"
+            trouble = f"the publication {self.names.publication} is gone, and the changes since the last sync are lost"
         return LogState(
             server, True, confirmed or "", restart or "", behind or 0, kept or 0, status or "", active, trouble, hint
         )
