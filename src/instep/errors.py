@@ -146,13 +146,14 @@ class SetupError(InstepError):
 
 
 def named(name: str, otherwise: type[InstepError] = InstepError) -> type[InstepError]:
-    """The class of that name here, as errors are known by that were raised in another process."""
+    """Return the class of that name here, as errors are known by that were raised in another process."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, InstepError) else otherwise
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether a whole source or destination could not be reached; a table that may not be read any more is less."""
+    """Return True if a whole source or destination could not be reached; a table that may not be read any more is
+    less."""
     return isinstance(error, ConnectError) and not isinstance(error, AccessDenied)
 
 

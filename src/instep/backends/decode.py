@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 def record(kind: type[T], document: Mapping[str, Any]) -> T:
-    """A frozen record of this kind; what the record does not have is left out. ConnectError for a document that is none
-    of it."""
+    """Return a frozen record of this kind; what the record does not have is left out. ConnectError for a document that
+    is none of it."""
     from pydantic import ValidationError
 
     adapter: Any = _adapter
@@ -36,7 +36,7 @@ def _adapter(kind: Any) -> Any:
 
 
 def moments(document: Any, names: frozenset[str]) -> Any:
-    """The document with the times of these names as times, in UTC as the store has them."""
+    """Return the document with the times of these names as times, in UTC as the store has them."""
     if isinstance(document, Mapping):
         return {k: _moment(v) if k in names else moments(v, names) for k, v in document.items()}
     return [moments(one, names) for one in document] if isinstance(document, list) else document

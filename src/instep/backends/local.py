@@ -301,7 +301,7 @@ class LocalBackend:
 
 
 def entry_document(table: str, entry: Any) -> dict[str, Any]:
-    """A held value or row as JSON has it; `table` is what its table is called now, a whole row is an object."""
+    """Return a held value or row as JSON has it; `table` is what its table is called now, a whole row is an object."""
     data = {k: v for k, v in asdict(entry).items() if k not in ("fields", "name", "chunk")}
     original = entry.original
     if not entry.column and original is not None:

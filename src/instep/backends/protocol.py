@@ -117,7 +117,7 @@ class Backend(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def connection(self, name: str | None) -> str:
-        """The named connection, or the only one."""
+        """Return the named connection, or the only one."""
         ...
 
     def owner(self, what: str, connection: str | None) -> tuple[str, str]:
@@ -127,7 +127,7 @@ class Backend(Protocol):
     def has_connection(self, name: str) -> bool: ...
 
     def tables(self, connection: str) -> Mapping[str, Ref]:
-        """The accepted tables by what people call them."""
+        """Return the accepted tables by what people call them."""
         ...
 
     def status(self) -> list[dict[str, Any]]: ...
@@ -168,7 +168,7 @@ class Backend(Protocol):
         ...
 
     def held(self, connection: str, table: str | None) -> QuarantineEntries:
-        """All entries, settled ones too."""
+        """Return all entries, settled ones too."""
         ...
 
     def matches(self, connection: str, table: str, key: Mapping[str, str | None]) -> list[str]:

@@ -34,8 +34,8 @@ def source(
     *,
     filtered: bool = True,
 ) -> Source:
-    """The source; one that remembers what its runs brought does so for a `connection`, and one that is a program runs
-    `on` other machines, if there are such. `filtered` false: it looks at all tables, whatever its patterns say."""
+    """Return the source; one that remembers what its runs brought does so for a `connection`, and one that is a program
+    runs `on` other machines, if there are such. `filtered` false: it looks at all tables, whatever its patterns say."""
     settings = project.source(name)
     if not filtered:
         settings |= {"include": (), "exclude": ()}
@@ -96,7 +96,7 @@ def cluster(project: Project, connection: str, start: Callable[[], SparkSession]
 
 
 def jars(said: Iterable[Any]) -> tuple[JarFile, ...]:
-    """The jars of a JDBC driver."""
+    """Return the jars of a JDBC driver."""
     from instep.sources.jdbc.config import JarFile
 
     return tuple(JarFile(jar.path, jar.maven, jar.sha256) for jar in said)

@@ -17,7 +17,7 @@ NARROW = 100
 
 
 def cell(value: object, style: str = "") -> Text:
-    """A table's cell: one line."""
+    """Return a table's cell: one line."""
     return Text(one_line(str(value)), style=style)
 
 

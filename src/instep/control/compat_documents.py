@@ -76,7 +76,7 @@ class CompatDocuments:
         links: Iterable[Link] = (),
         since: tuple[datetime, str] | None = None,
     ) -> StoredObject:
-        """Writes a document; stars keep the secret that is there. Conflict if it must be `new` and is not. `since`:
+        """Write a document; stars keep the secret that is there. Conflict if it must be `new` and is not. `since`:
         when and by whom what it takes the place of was made."""
         with self._store.transaction():
             before = self._store.objects.get(kind, name)

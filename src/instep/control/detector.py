@@ -86,7 +86,7 @@ def options_of(project: Project, connection: str) -> dict[str, Any]:
 
 
 def ask(store: Store, project: Project, connection: str, who: str, *, priority: int = WAITED_FOR) -> RequestedDetection:
-    """A detection now. Where one runs or waits already that one is answered: never a second."""
+    """Return a detection now. Where one runs or waits already that one is answered: never a second."""
     with store.transaction():
         if running := store.jobs.running(connection, "detect"):
             return RequestedDetection(running, False)
@@ -106,8 +106,8 @@ def ask(store: Store, project: Project, connection: str, who: str, *, priority: 
 
 
 def on_error(store: Store, project: Project, connection: str) -> RequestedDetection | None:
-    """A detection because a sync has failed: the schema may have moved. None if that is switched off, if the detector
-    is, or if an error has set one off within the last ten minutes."""
+    """Return a detection because a sync has failed: the schema may have moved. None if that is switched off, if the
+    detector is, or if an error has set one off within the last ten minutes."""
     options = project.detector(connection)
     wanted = options is None or bool(options.app("create_detect_schema_changes_ping_on_each_error"))
     with store.transaction():
@@ -135,9 +135,9 @@ def idle(store: Store, project: Project, job: Job) -> str:
 
 
 def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
-    """What another connection of the same source has seen, if that serves this detection, too: its look began after
-    the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look itself:
-    also what a person asks for looks anew."""
+    """Return what another connection of the same source has seen, if that serves this detection, too: its look began
+    after the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look
+    itself: also what a person asks for looks anew."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return None
     source = project.source_of(job.connection)
@@ -169,7 +169,7 @@ def settle(store: Store, job: Job, counts: dict[str, dict[str, int]]) -> None:
 
 
 def check_deleted(store: Store, connection: str) -> None:
-    """Switches the detector off if something deleted that is not let go by itself has paused the connection."""
+    """Switch the detector off if something deleted that is not let go by itself has paused the connection."""
     if change := deleted(store, connection):
         switch_off(store, connection, f"{change.summary} ({change.id})", change.id)
 

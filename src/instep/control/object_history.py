@@ -268,7 +268,7 @@ def _has(catalog: Catalog, spot: Spot) -> bool:
 
 
 def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
-    """What led to each version: as recorded, else as the two catalogs differ."""
+    """Yield what led to each version: as recorded, else as the two catalogs differ."""
     for i, version in enumerate(past.versions):
         about = [s for s in (spots[i - 1] if i else None, spots[i]) if s]
         recorded = [t for t in past.told.get(version.version, ()) if _is_about(t.review, about)]
@@ -314,7 +314,7 @@ def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[H
 
 
 def _held(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
-    """What was seen and not let in."""
+    """Yield what was seen and not let in."""
     about = list(dict.fromkeys(s for s in spots if s))
     done = {t.review.id for told in past.told.values() for t in told}
     for review in past.reviews:

@@ -60,8 +60,8 @@ def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Seq
 
 
 def choose(store: Store, change_filter: ChangeFilter, scope: Collection[str] | None = None) -> list[Review]:
-    """The changes that are meant; InstepError if there are none. A connection alone means none. `scope`: patterns find
-    changes of these connections only, None for all."""
+    """Return the changes that are meant; InstepError if there are none. A connection alone means none. `scope`:
+    patterns find changes of these connections only, None for all."""
     return selected(change_filter, store.reviews.get, lambda name: store.reviews.find(name, ("open",), scope=scope))
 
 
@@ -80,7 +80,7 @@ def selected(
 
 
 def answer(store: Store, reviews: Sequence[Review], status: Answer, who: str) -> list[Review]:
-    """Records the answers in one transaction; the next plan, apply or sync acts on them. Ignored changes are rejected
+    """Record the answers in one transaction; the next plan, apply or sync acts on them. Ignored changes are rejected
     ones that nobody is told about again."""
     with store.transaction():
         done = [store.reviews.decide(r.id, "approved" if status == "approved" else "rejected", who) for r in reviews]
@@ -98,7 +98,7 @@ def _event(review: Review, status: Answer, who: str) -> Event:
 
 
 def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -> list[Review]:
-    """Leaves open changes alone until then, in one transaction; Conflict if one of them is not open."""
+    """Leave open changes alone until then, in one transaction; Conflict if one of them is not open."""
     with store.transaction():
         done = [store.reviews.snooze(r.id, until) for r in reviews]
         store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat()) for r in done))
@@ -106,8 +106,8 @@ def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -
 
 
 def until(duration: str | None, date: str | None, now: datetime) -> datetime:
-    """The end of a snooze from a duration (`90m`, `4h`, `3d`, `2w`) or a date (`2026-12-01`, `2026-12-01T08:00`, UTC
-    unless it has an offset); InstepError if it is neither, both, or not ahead of `now`."""
+    """Return the end of a snooze from a duration (`90m`, `4h`, `3d`, `2w`) or a date (`2026-12-01`, `2026-12-01T08:00`,
+    UTC unless it has an offset); InstepError if it is neither, both, or not ahead of `now`."""
     if (duration is None) == (date is None):
         raise InstepError("until when?", hint="give either --for 3d or --until 2026-12-01")
     end = now + _length(duration) if duration is not None else _date(date or "")

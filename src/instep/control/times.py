@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def utc(text: str) -> datetime:
-    """A date or time in ISO 8601, in UTC where it does not say otherwise. Raises ValueError."""
+    """Return a date or time in ISO 8601, in UTC where it does not say otherwise. Raises ValueError."""
     return aware(datetime.fromisoformat(text))
 
 

@@ -287,7 +287,7 @@ class Destination(Protocol):
         ...
 
     def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
-        """Deletes what these runs (their fences by id), which are over, wrote for a claimed table and never
+        """Delete what these runs (their fences by id), which are over, wrote for a claimed table and never
         committed."""
         ...
 
@@ -309,16 +309,16 @@ class Destination(Protocol):
         ...
 
     def refill(self, ref: Ref, column: str, commit: Commit) -> int:
-        """Rows that lack a value of a column that came back get it by key, as it was before the drop; returns how
-        many. Nothing for a table without a key."""
+        """Return rows that lack a value of a column that came back get it by key, as it was before the drop; returns
+        how many. Nothing for a table without a key."""
         ...
 
     def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
-        """The values of a column that do not fit `kind`; reads that column."""
+        """Return the values of a column that do not fit `kind`; reads that column."""
         ...
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
-        """Casts the values of a column in the first `rows` rows to `kind` and back; reads that column and the key
+        """Cast the values of a column in the first `rows` rows to `kind` and back; reads that column and the key
         columns only, and no more files than hold these rows."""
         ...
 
@@ -348,7 +348,8 @@ class Destination(Protocol):
         ...
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
+        """Return changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved
+        since."""
         ...
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
@@ -402,7 +403,7 @@ class RendersDdl(Protocol):
     """A destination whose steps can be written as SQL."""
 
     def ddl(self, steps: Sequence[Step]) -> Sequence[str]:
-        """Statements that a person would write for these steps, in order; to read, never executed."""
+        """Return statements that a person would write for these steps, in order; to read, never executed."""
         ...
 
 
@@ -411,8 +412,8 @@ class SharesStorage(Protocol):
     """A destination with room for files that belong to a connection and to no table."""
 
     def room(self) -> StorageFolder | None:
-        """A folder that machines which write tables' files reach as well; it may not be there yet. None where only
-        the tables' own places are known."""
+        """Return a folder that machines which write tables' files reach as well; it may not be there yet. None where
+        only the tables' own places are known."""
         ...
 
 
@@ -426,5 +427,5 @@ class Keeps(Protocol):
         ...
 
     def purge(self, place: Ref, fence: int) -> None:
-        """Deletes a copy that `keep` made; nothing if it is gone. DestinationError for any other table."""
+        """Delete a copy that `keep` made; nothing if it is gone. DestinationError for any other table."""
         ...

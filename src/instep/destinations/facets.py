@@ -118,7 +118,7 @@ class Vacuums(Protocol):
     """A destination that is one file, which keeps the space of what was deleted."""
 
     def vacuum(self, *, dry_run: bool) -> tuple[int, int]:
-        """Gives back what can be given back; bytes before and after (dry run: twice the same)."""
+        """Give back what can be given back; bytes before and after (dry run: twice the same)."""
         ...
 
 
@@ -153,7 +153,7 @@ class HasSavepoints(Protocol):
         ...
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        """Puts the rows back to a savepoint that has `rows`, in one commit; columns stay as they are, the snapshot
+        """Put the rows back to a savepoint that has `rows`, in one commit; columns stay as they are, the snapshot
         before stays readable for undoing. Conflict if the table stands on another snapshot than `base`."""
         ...
 
@@ -163,7 +163,7 @@ class KeepsDropped(Protocol):
     """A destination that keeps for some time what was dropped, so that it can be taken back."""
 
     def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Lets go of what these tables keep, and of all dropped tables, whose time is over; answers their names."""
+        """Let go of what these tables keep, and of all dropped tables, whose time is over; answers their names."""
         ...
 
 
@@ -181,7 +181,7 @@ class HoldsViews(Protocol):
         ...
 
     def put_view(self, view: View, fence: int) -> None:
-        """Makes a view of a claimed table, or changes it where it differs, by the table's columns as they are now;
+        """Make a view of a claimed table, or changes it where it differs, by the table's columns as they are now;
         those that the table has not are left out. Conflict if the name is taken by what is not ours, Fenced if a later
         run has claimed the table."""
         ...

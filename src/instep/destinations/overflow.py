@@ -64,8 +64,8 @@ class Promotes(Protocol):
     """A destination that can bring kept values into columns."""
 
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
-        """Rows with NULL in one of these columns (by destination name) get the value that their object in the column
-        `extra` has, which leaves the object; a value that is there stays, and so does the object then. Soft-deleted
-        rows too. In commits of their own, cursor and accepted fingerprint stay; Conflict if the table moves meanwhile:
-        what is committed by then stays."""
+        """Return rows with NULL in one of these columns (by destination name) get the value that their object in the
+        column `extra` has, which leaves the object; a value that is there stays, and so does the object then.
+        Soft-deleted rows too. In commits of their own, cursor and accepted fingerprint stay; Conflict if the table
+        moves meanwhile: what is committed by then stays."""
         ...

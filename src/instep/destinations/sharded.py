@@ -404,12 +404,12 @@ def landed(attempt: Callable[[], T]) -> T:
 
 
 def wait(number: int) -> None:
-    """Lets others commit, who may be many: up to a second, the longer the more often one was too late."""
+    """Let others commit, who may be many: up to a second, the longer the more often one was too late."""
     time.sleep(random.uniform(0, min(2**number / 200, 1.0)))
 
 
 def alone(ref: Ref) -> DestinationError:
-    """What is said of a table that one connection has for itself."""
+    """Return what is said of a table that one connection has for itself."""
     return DestinationError(
         f"table {'.'.join(ref)} belongs to one connection alone and is not shared",
         hint="choose another namespace for the connections with a `shard`",

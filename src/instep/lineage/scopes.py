@@ -66,7 +66,7 @@ class Sources:
         return self._done.get(id(scope), UNKNOWN)
 
     def of(self, scope: Scope) -> Mapping[str, RelationShape]:
-        """What a scope reads, by the name that it has there. A pivot adds columns that nobody can tell."""
+        """Return what a scope reads, by the name that it has there. A pivot adds columns that nobody can tell."""
         return {name: self._shape(node, source) for name, (node, source) in scope.selected_sources.items()}
 
     def _shape(self, node: exp.Expr, source: exp.Table | Scope) -> RelationShape:
@@ -74,7 +74,7 @@ class Sources:
         return replace(shape, open=True) if node.args.get("pivots") else shape
 
     def tables(self, scope: Scope) -> Iterator[tuple[exp.Table, RelationShape]]:
-        """The tables and models that the scope reads itself."""
+        """Yield the tables and models that the scope reads itself."""
         for _, source in scope.selected_sources.values():
             if isinstance(source, exp.Table):
                 yield source, self._lookup(source)

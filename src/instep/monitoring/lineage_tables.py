@@ -78,7 +78,7 @@ class LineageTables:
 
     @classmethod
     def at(cls, project: Project, store: Store, connection: str, moment: datetime) -> LineageTables:
-        """Raises InstepError for a connection that is not in the project any more."""
+        """Raise InstepError for a connection that is not in the project any more."""
         versions = store.accepted.history(connection)
         return cls(
             project.of(connection), store, connection, next((v.version for v in versions if v.at <= moment), None)

@@ -114,11 +114,11 @@ class TraceExporter:
                 raise
 
     def flush(self) -> None:
-        """Sends what has ended."""
+        """Send what has ended."""
         self._provider.force_flush()
 
     def close(self) -> None:
-        """Sends what is left."""
+        """Send what is left."""
         listen(None)
         self._provider.shutdown()
 

@@ -100,7 +100,7 @@ class Sender:
     kept: timedelta = KEPT
 
     def send(self, *, seconds: float = 3_600.0, most: int = 10_000, patience: timedelta = timedelta()) -> list[Result]:
-        """Sends what is due, and begins with no further delivery after so many `seconds`. A channel that fails
+        """Send what is due, and begins with no further delivery after so many `seconds`. A channel that fails
         stops nobody: its delivery is tried again later. `patience`: as the outbox gathers."""
         begun, done = time.monotonic(), list[Result]()
         self.store.outbox.gather(patience)

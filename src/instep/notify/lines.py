@@ -57,8 +57,8 @@ class MessageLine:
 
 
 def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str], link: Link) -> list[MessageLine]:
-    """One line a change, saying what has become of it, and one for everything else; in the order of the first event.
-    `source_of`: the name of a connection's source."""
+    """Return one line a change, saying what has become of it, and one for everything else; in the order of the first
+    event. `source_of`: the name of a connection's source."""
     found: dict[tuple[str, str], MessageLine] = {}
     for one in told:
         line = _line(store, one)

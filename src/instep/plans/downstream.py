@@ -138,7 +138,7 @@ def read_models(where: Downstream) -> list[Model]:
 
 
 def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line]:
-    """One line a change for `plan`; what is wrong with the settings is said and stops nothing."""
+    """Return one line a change for `plan`; what is wrong with the settings is said and stops nothing."""
     where = configured(app, connection)
     if not where or not found.detection.decisions:
         return []

@@ -16,7 +16,8 @@ _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
 
 
 def plan_lines(found: PlanPreview, *, every: bool) -> Iterator[Line]:
-    """The plan, what waits with its id, what a column that was added to a table with a cursor means, and modes."""
+    """Yield the plan, what waits with its id, what a column that was added to a table with a cursor means, and
+    modes."""
     from instep.schema.planning.explain import NOTHING, explain
 
     for line in explain(found.plan, found.impact):

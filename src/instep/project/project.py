@@ -112,7 +112,7 @@ class Project:
         return self
 
     def among(self, connections: Collection[str]) -> Project:
-        """The project for a look at some of its connections."""
+        """Return the project for a look at some of its connections."""
         return self
 
     def selected(self, names: Iterable[str] = ()) -> tuple[str, ...]:
@@ -303,7 +303,7 @@ class Project:
         return f"instep_{plain}_{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
 
     def config_hash(self, connection: str) -> str:
-        """A digest of all that the file says of a connection, its source, destination and policy; no secret's
+        """Return a digest of all that the file says of a connection, its source, destination and policy; no secret's
         value is in it."""
         section = self.connection(connection)
         parts = (
@@ -316,7 +316,7 @@ class Project:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def source_hash(self, source: str) -> str:
-        """A digest of what is said of a source; no secret's value is in it."""
+        """Return a digest of what is said of a source; no secret's value is in it."""
         text = json.dumps(_written(self.model.sources[source]), sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -190,7 +190,7 @@ class ServedProject(Project):
 
 
 def served(project: Project, documents: Documents, opens: Opens) -> ServedProject:
-    """A project with what a server keeps beside its file."""
+    """Return a project with what a server keeps beside its file."""
     model, own = project.model, project.model
     both = {plural: Sections(kind, getattr(own, plural), documents) for kind, plural in PLURALS.items()}
     environment = replace(project.environment, opens=opens)

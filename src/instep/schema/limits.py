@@ -31,7 +31,7 @@ def is_open(limits: BackfillLimits, now: datetime) -> bool:
 
 
 def waits(limits: BackfillLimits, now: datetime, bytes: int = 0) -> str:
-    """Why a backfill that writes so many bytes waits, "" if it does not."""
+    """Return why a backfill that writes so many bytes waits, "" if it does not."""
     if not is_open(limits, now):
         return f"it waits for its window, {window_text(limits)}"
     if limits.max_bytes and bytes > limits.max_bytes:

@@ -27,13 +27,13 @@ class PageParameters(QueryParameters):
 
 
 def cursor(place: Sequence[Any]) -> str:
-    """A place in a list, as text without meaning for clients."""
+    """Return a place in a list, as text without meaning for clients."""
     parts = [part.isoformat() if isinstance(part, datetime) else part for part in place]
     return base64.urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def place(text: str | None, *kinds: type) -> list[Any] | None:
-    """The place that a cursor stands for; None for the first page, Problem 400 for a text that is no cursor."""
+    """Return the place that a cursor stands for; None for the first page, Problem 400 for a text that is no cursor."""
     if text is None:
         return None
     try:
@@ -58,7 +58,7 @@ def _part(part: Any, kind: type) -> Any:
 
 
 def paged(found: Sequence[T], limit: int, where: Callable[[T], Sequence[Any]], shown: Callable[[T], Any]) -> Any:
-    """A page of `found`, which holds one item more than `limit` if there are more."""
+    """Return a page of `found`, which holds one item more than `limit` if there are more."""
     kept = found[:limit]
     more = cursor(where(kept[-1])) if len(found) > limit else None
     return {"items": [shown(one) for one in kept], "next_cursor": more}

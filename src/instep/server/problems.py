@@ -72,7 +72,7 @@ FAILED = ApiProblem(500, "internal", "the request failed inside the server", "se
 
 
 def respond(problem: ApiProblem) -> Response:
-    """The problem as a response."""
+    """Return the problem as a response."""
     return JSONResponse(problem.document(), problem.status, dict(problem.headers), MEDIA_TYPE)
 
 
@@ -82,7 +82,7 @@ def unknown(what: str, name: str) -> ApiProblem:
 
 
 def of_error(error: errors.InstepError) -> ApiProblem:
-    """What one of our errors is to a client."""
+    """Return what one of our errors is to a client."""
     status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
     more = {"errors": list(_places(error))} if isinstance(error, InvalidObject) else {}
     return ApiProblem(status, code, error.message, error.hint, more=more)
@@ -95,7 +95,7 @@ def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
 
 
 def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
-    """What the framework refuses."""
+    """Return what the framework refuses."""
     code = _BY_STATUS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = TITLES[code] if error.status_code in (404, 405) else str(error.detail)
     return ApiProblem(error.status_code, code, detail, hint, headers=error.headers or {})

@@ -37,7 +37,7 @@ class StoredQueue:
             return shown(self._store, asked.job, fresh=asked.new)
 
     def _same(self, running: model.Job, key: str, who: str) -> bool:
-        """Whether what runs does it."""
+        """Return True if what runs does it."""
         if running.kind == "detect":
             return True
         four_eyes = policy_of(running.kind).shared and self._opened.project.model.four_eyes

@@ -68,22 +68,22 @@ class Rates:
         self._requests, self._failures = Windows(requests), Windows(failures)
 
     def take(self, key_id: str) -> tuple[bool, RateLimitState]:
-        """Counts a request; whether the key may make it, and what is left."""
+        """Count a request; whether the key may make it, and what is left."""
         return self._requests.take(key_id)
 
     def take_failure(self, address: str) -> tuple[bool, RateLimitState]:
-        """Counts a wrong key."""
+        """Count a wrong key."""
         return self._failures.take(address)
 
     def count(self, key_id: str) -> RateLimitState:
-        """Counts a request; Problem 429 if the key has made too many."""
+        """Count a request; Problem 429 if the key has made too many."""
         allowed, left = self.take(key_id)
         if not allowed:
             raise _too_many(f"this API key has made {left.limit} requests within a minute", left)
         return left
 
     def fail(self, address: str) -> None:
-        """Counts a wrong key; Problem 429 for an address that has sent too many. Right keys from there are let in: one
+        """Count a wrong key; Problem 429 for an address that has sent too many. Right keys from there are let in: one
         forgotten script must not shut out all who share its address."""
         allowed, left = self.take_failure(address)
         if not allowed:

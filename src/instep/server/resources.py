@@ -87,7 +87,7 @@ def document(found: Managed) -> dict[str, Any]:
 def page(
     the: ServerContext, who: Caller, kind: ObjectKind, *, after: str, limit: int, name: str = "", tag: str | None = None
 ) -> list[Managed]:
-    """Objects in the order of names that the key is for."""
+    """Return objects in the order of names that the key is for."""
     links: list[Link] = [("tag", tag)] if tag is not None else []
     if not who.scoped:
         return the.app.objects.page(kind, after=after, limit=limit, name=name, links=links)
@@ -104,7 +104,7 @@ def _of_groups(the: ServerContext, who: Caller, after: str, limit: int, name: st
 
 
 def _used(the: ServerContext, who: Caller, kind: ObjectKind) -> Collection[str]:
-    """The objects that the connections of a key use."""
+    """Return the objects that the connections of a key use."""
     project, found = the.project, set[str]()
     of: Mapping[str, Callable[[str], Collection[str]]] = {
         "source": lambda name: [project.source_of(name)],
@@ -125,7 +125,7 @@ def find(the: ServerContext, kind: ObjectKind, name: str) -> Managed | None:
 
 
 def known(the: ServerContext, who: Caller, kind: ObjectKind, name: str) -> Managed:
-    """The object, or Problem 404: also if the key is not for it."""
+    """Return the object, or Problem 404: also if the key is not for it."""
     seen = the.sees(who, name) if kind == "connection" else not who.scoped or name in _used(the, who, kind)
     found = find(the, kind, name) if seen else None
     if found is None:
@@ -148,7 +148,7 @@ def create(
 def replace(
     the: ServerContext, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, writes: Write
 ) -> Response:
-    """The whole document; 201 where there was none."""
+    """Return the whole document; 201 where there was none."""
     policies = _policies(the, kind, writes)
 
     def do() -> WriteAnswer:
@@ -162,7 +162,7 @@ def replace(
 def change(
     the: ServerContext, kind: ObjectKind, name: str, patch: Mapping[str, Any], tags: Any, writes: Write
 ) -> Response:
-    """A merge patch (RFC 7396) of the document."""
+    """Return a merge patch (RFC 7396) of the document."""
     policies = _policies(the, kind, writes)
 
     def do() -> WriteAnswer:
@@ -188,7 +188,7 @@ def delete(the: ServerContext, kind: ObjectKind, name: str, writes: Write) -> Re
 
 
 def _before(the: ServerContext, kind: ObjectKind, name: str, writes: Write) -> Managed | None:
-    """The object as the client has read it; Problem 412 if it is another by now."""
+    """Return the object as the client has read it; Problem 412 if it is another by now."""
     before = find(the, kind, name)
     if before is not None:
         writes.check(document(before))
@@ -218,8 +218,8 @@ def _put(
 
 
 def _policies(the: ServerContext, kind: ObjectKind, writes: Write) -> Collection[str]:
-    """The policies that a key with groups sees. Looked for before the transaction: it takes a look at all connections
-    of these groups, which would hold up all writers of the store."""
+    """Return the policies that a key with groups sees. Looked for before the transaction: it takes a look at all
+    connections of these groups, which would hold up all writers of the store."""
     if kind != "connection" or not writes.caller.scoped:
         return ()
     return {one for one in _used(the, writes.caller, "policy") if one in the.project.model.policies}

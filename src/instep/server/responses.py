@@ -45,7 +45,7 @@ def open_router(tag: str, **options: Any) -> APIRouter:
 
 
 def name(description: str) -> Any:
-    """A name in a path."""
+    """Return a name in a path."""
     return Path(min_length=1, max_length=200, description=description)
 
 

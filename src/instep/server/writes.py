@@ -72,7 +72,7 @@ class Write:
     """Not empty once `check` has looked at If-Match."""
 
     def run(self, action: str, target: str, do: Callable[[], WriteAnswer]) -> Response:
-        """Does it, writes it down, and answers; all in one transaction, so that none is there without the others."""
+        """Do it, writes it down, and answers; all in one transaction, so that none is there without the others."""
         answer: WriteAnswer | None = None
         try:
             with self.store.transaction():
@@ -100,7 +100,7 @@ class Write:
             )
 
     def repeated(self) -> bool:
-        """Whether this very request was carried out before: for what is done outside of the transaction."""
+        """Return True if this very request was carried out before: for what is done outside of the transaction."""
         return self._given() is not None
 
     def _given(self) -> StoredAnswer | None:
@@ -160,13 +160,13 @@ Matched = Annotated[Write, Depends(matched)]
 
 
 def etag(document: Mapping[str, Any]) -> str:
-    """A strong tag of a JSON-ready document."""
+    """Return a strong tag of a JSON-ready document."""
     text = json.dumps(jsonable_encoder(document), sort_keys=True, separators=(",", ":"))
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def tagged(request: Request, document: Mapping[str, Any]) -> Response:
-    """The document with its ETag; 304 if the client has this one, or (`*`) any."""
+    """Return the document with its ETag; 304 if the client has this one, or (`*`) any."""
     tag, headers = etag(document), dict(request.state.limit_headers)
     known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known:

@@ -98,7 +98,7 @@ class Snapshot(Protocol):
         ...
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        """Tables whose schema, read again now outside the snapshot, is not that of `catalog`."""
+        """Return tables whose schema, read again now outside the snapshot, is not that of `catalog`."""
         ...
 
 
@@ -123,7 +123,7 @@ class WholeCatalog(ABC):
     def snapshot(self) -> AbstractContextManager[Snapshot]: ...
 
     def fingerprint(self) -> str:
-        """A digest of the whole catalog, which is read for it."""
+        """Return a digest of the whole catalog, which is read for it."""
         return self.discover().fingerprint
 
     def discover(self) -> Discovery:
@@ -143,7 +143,7 @@ class Source(Protocol):
     def test(self) -> list[Check]: ...
 
     def fingerprint(self) -> str:
-        """A digest of the whole selected catalog made in the source: equal means unchanged."""
+        """Return a digest of the whole selected catalog made in the source: equal means unchanged."""
         ...
 
     def discover(self) -> Discovery: ...

@@ -121,11 +121,11 @@ class ChangeLog(Protocol):
     def state(self) -> LogState: ...
 
     def create(self) -> None:
-        """Makes what is missing of it; nothing of a row's change before this is in it."""
+        """Make what is missing of it; nothing of a row's change before this is in it."""
         ...
 
     def drop(self) -> bool:
-        """Removes it from the server; whether there was one. What was made by somebody else stays."""
+        """Remove it from the server; whether there was one. What was made by somebody else stays."""
         ...
 
     def fault(self, position: str) -> str:
@@ -138,7 +138,7 @@ class ChangeLog(Protocol):
         ...
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
-        """Takes the tables in that can be followed by their accepted key; by source table."""
+        """Take the tables in that can be followed by their accepted key; by source table."""
         ...
 
     def begin(self, *, wait: bool) -> None:

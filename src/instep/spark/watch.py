@@ -52,7 +52,7 @@ def collect(folder: str) -> dict[str, tuple[int, int]]:
 
 
 def written(folder: str, task: int, attempt: int, results: Iterable[ChunkResult]) -> Iterator[ChunkResult]:
-    """The results of a task, each of which the driver can read as soon as it is there."""
+    """Yield the results of a task, each of which the driver can read as soon as it is there."""
     for number, result in enumerate(results):
         place = Path(folder) / f"{task}-{attempt}-{number}.result"
         with suppress(OSError):

@@ -29,7 +29,7 @@ def extract_inline(
     progress: Callable[[Counts], None] | None = None,
     done: Callable[[list[ChunkResult]], None] | None = None,
 ) -> list[ChunkResult]:
-    """Reads `chunks` with `threads` connections (0: one a core), within the reader's limits, and returns one result
+    """Read `chunks` with `threads` connections (0: one a core), within the reader's limits, and returns one result
     each, in no order, or one with an `error` per failed table.
 
     `specs` names each table's StageSpec by `Chunk.table`. `progress` is told rows and bytes per table about twice a

@@ -47,7 +47,7 @@ class ReadSession(Protocol):
     """One open connection inside a task."""
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """The chunk's rows; columns by position."""
+        """Return the chunk's rows; columns by position."""
         ...
 
 

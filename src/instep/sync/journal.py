@@ -112,7 +112,7 @@ def _planned(context: SyncContext, step: Step) -> PlannedStep:
 
 
 def settle(context: SyncContext) -> None:
-    """Closes the records of runs that are over: each step that was under way was done, or it was not."""
+    """Close the records of runs that are over: each step that was under way was done, or it was not."""
     for plan in context.store.plans.unfinished(context.name):
         if plan.status != "running" or (context.run and plan.run == context.run.id):
             continue
@@ -165,7 +165,7 @@ def unborn(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
 
 
 def applied_by(context: SyncContext, plan: StoredPlan) -> tuple[str, ...]:
-    """The ids of the changes that a plan has applied; InstepError with the reason if it has applied none."""
+    """Return the ids of the changes that a plan has applied; InstepError with the reason if it has applied none."""
     if plan.changes:
         return plan.changes
     keys = {key(d.change) for d in plan_from_dict(plan.plan).decisions if d.applied}

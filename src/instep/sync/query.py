@@ -127,7 +127,7 @@ def _hint(error: str, destination: Destination) -> str:
 
 
 def _views_of(destination: Destination) -> Mapping[Ref, View]:
-    """The views that show tables with old names."""
+    """Return the views that show tables with old names."""
     return destination.views() if isinstance(destination, HoldsViews) else {}
 
 

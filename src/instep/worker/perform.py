@@ -82,7 +82,7 @@ class JobEnd:
 
 
 def perform(app: App, job: Job) -> JobEnd:
-    """Does a job. Every error becomes its end; nothing of the job is written to the queue from here."""
+    """Do a job. Every error becomes its end; nothing of the job is written to the queue from here."""
     with bound(job=job.id, connection=job.connection, kind=job.kind, attempt=str(job.attempt)):
         app.traced()
         with span("job", priority=job.priority):

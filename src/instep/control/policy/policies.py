@@ -226,7 +226,7 @@ def _left_out(project: Project, store: Store, connection: str, change: Change, a
 def _beside(
     change: Change, decision: Decision, policy: Policy, tags: tuple[str, ...], accepted: Catalog
 ) -> Iterator[str]:
-    """What comes on top of the policy."""
+    """Yield what comes on top of the policy."""
     if change.kind.endswith(".removed") and decision.applied and not change.kind.startswith(("key", "cursor")):
         yield (
             "applied once two detections agree that it is gone (one where the catalog proves it); "
@@ -260,7 +260,7 @@ class EvaluatedCase:
 
 
 def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[EvaluatedCase | str]:
-    """Decides every case; of one that can be no such change, why."""
+    """Decide every case; of one that can be no such change, why."""
     policy, tags = project.policy(connection), project.connection(connection).tags
     return [_run(case, policy, tags) for case in cases]
 
@@ -297,7 +297,7 @@ class TakenOver:
 
 
 def take_over(project: Project, store: Store, connection: str, file: Path) -> TakenOver:
-    """A connector's schema config as keys of the connection. ProjectError if the file is wrong."""
+    """Return a connector's schema config as keys of the connection. ProjectError if the file is wrong."""
     import yaml
 
     seen = store.discoveries.get(connection)
@@ -347,7 +347,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def tested(result: EvaluatedCase | str) -> dict[str, Any]:
-    """A case with what was decided; `problem` says why it can be no such change, which has nothing else then."""
+    """Return a case with what was decided; `problem` says why it can be no such change, which has nothing else then."""
     if isinstance(result, str):
         return {"problem": result}
     decision, asked = result.trace.decision, result.trace.asked

@@ -105,7 +105,7 @@ class Rolling:
         return self._release(held, "stopped")
 
     def _waves(self, held: Rollout, upto: int) -> Rollout:
-        """One after the other, what is left of each."""
+        """Return one after the other, what is left of each."""
         for number in range(1, upto + 1):
             if not self.store.rollouts.members(held.id, wave=number, statuses=("waiting", "running"), limit=1):
                 continue
@@ -291,7 +291,7 @@ def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) 
 
 
 def _own(turn: Callable[[], T], refused: Callable[[str], T]) -> T:
-    """One connection's turn: what goes wrong with it is its own outcome. Fenced goes on to the whole rollout."""
+    """Return one connection's turn: what goes wrong with it is its own outcome. Fenced goes on to the whole rollout."""
     try:
         return turn()
     except Fenced:

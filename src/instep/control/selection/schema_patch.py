@@ -61,7 +61,7 @@ class Patched:
 
 
 def patched(place: SwitchedConnection, config: SchemaConfig, patch: ConfigPatch) -> Patched:
-    """What `patch` does to `config`, which is of this place; nothing is changed yet.
+    """Return what `patch` does to `config`, which is of this place; nothing is changed yet.
 
     What is already so is left alone, but for columns: one that was set stays listed. Raises NotListed, Blocked for
     what is locked, and InstepError for what cannot be set here.

@@ -68,7 +68,7 @@ def fill(warehouse: Warehouse, ref: Ref, work: Fill, commit: Commit) -> Filled:
 
 
 def _found(held: DeltaTableState, work: Fill) -> tuple[RowEdit, int]:
-    """What becomes of rows that get a value or another note, and how many."""
+    """Return what becomes of rows that get a value or another note, and how many."""
     columns, first = list(work.columns), len(work.key)
     names = [*work.key, *columns, work.meta]
     same = " AND ".join(f"t.c{i} = s.c{i}" for i in range(first))

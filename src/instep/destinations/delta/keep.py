@@ -55,7 +55,7 @@ def version_before(held: DeltaTableState, version: int) -> DeltaTableState | Non
 
 
 def forget(warehouse: Warehouse, refs: Iterable[Ref], fence: int) -> list[str]:
-    """Lets go of the columns of these tables, and of all tables, that were dropped too long ago; their names."""
+    """Let go of the columns of these tables, and of all tables, that were dropped too long ago; their names."""
     gone = list[str]()
     for ref in refs:
         gone += landed(partial(_columns, warehouse, ref, fence))
@@ -121,7 +121,7 @@ def _linked(held: DeltaTableState, log: DeltaLog, file: Action) -> Action:
 
 
 def purge(warehouse: Warehouse, place: Ref) -> None:
-    """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+    """Delete a copy; one that is gone is fine. DestinationError for a table that is no copy."""
     held = find(warehouse, place)
     if held is None:
         return

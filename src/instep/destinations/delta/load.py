@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def again(attempt: Callable[[], T]) -> T:
-    """Tries it on the table as it is by then, if somebody else was faster; never behind a later run's back."""
+    """Try it on the table as it is by then, if somebody else was faster; never behind a later run's back."""
     for left in range(TRIES - 1, -1, -1):
         try:
             return attempt()

@@ -103,7 +103,7 @@ class ObjectWarehouse(Warehouse):
         return not said or (said["name"] == list(ref) and not said["dropped"])
 
     def said(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
-        """What the table's log has to say: its name, or since when (milliseconds since 1970) it waits."""
+        """Return what the table's log has to say: its name, or since when (milliseconds since 1970) it waits."""
         return {PLACE: json.dumps({"name": list(ref), "dropped": dropped, "id": source_id})}
 
     def make(self, ref: Ref) -> DeltaLog:

@@ -36,7 +36,7 @@ def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
 
 
 def changes(log: DeltaLog) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The versions that added or removed files, with what their commit says of itself."""
+    """Yield the versions that added or removed files, with what their commit says of itself."""
     for version in log.versions():
         info, changes = dict[str, Any](), False
         with suppress(FileNotFoundError):

@@ -41,7 +41,7 @@ def edited(
     commit: Commit,
     by: Sequence[DeltaField] | None = None,
 ) -> None:
-    """Puts files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
+    """Put files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
     NULL), into the change, in the place of those that had the rows; all files if the table gets other partition columns
     (`by`)."""
     held = change.held
@@ -74,7 +74,7 @@ def _rows(
 def _new_rows(
     held: DeltaTableState, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with columns by name as batches of a file."""
+    """Yield rows with columns by name as batches of a file."""
     names = {f.physical: f.name for f in held.columns}
     schema = file_schema(fields)
     for batch in rows:
@@ -146,8 +146,8 @@ def again(
     casts: Mapping[str, tuple[DeltaField, ColumnOrigin]],
     commit: Commit,
 ) -> None:
-    """Files again whose columns (by physical name) get the values of another one in their own type: in `casts` those of
-    the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
+    """Yield files again whose columns (by physical name) get the values of another one in their own type: in `casts`
+    those of the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
     held, own, moves = change.held, set[str](), dict[str, _ValueMove]()
     if commit.part and commit.part.moves:
         moves = _moves(change, commit.part, {f.physical: f for f in layout})

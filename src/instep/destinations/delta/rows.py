@@ -23,7 +23,7 @@ from instep.schema.catalog.types import DataType
 
 
 def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
-    """Columns as they are read."""
+    """Return columns as they are read."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
 
 
@@ -88,7 +88,7 @@ def lookup_rows(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> RowLookup:
 
 
 def update_rows(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+    """Raise Conflict if the table has moved since, Fenced if a later run has claimed it."""
     seen = met.places
     assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
     held, _ = loaded(warehouse, ref)
@@ -107,7 +107,7 @@ def update_rows(warehouse: Warehouse, ref: Ref, met: RowLookup, change: RowUpdat
 def sample_cast(
     warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
 ) -> CastSample:
-    """Casts the values of the first rows there and back."""
+    """Cast the values of the first rows there and back."""
     held = readable(warehouse, ref)
     names = [column, *(k for k in key if k != column)]
     reader, parts, rows = read_held(held, names), list[pa.RecordBatch](), 0

@@ -47,7 +47,7 @@ BATCH = 100_000
 
 
 def rewrite(session: DuckDbSession, table: str, place: str, before: DataType, column: Column) -> None:
-    """Adds `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
+    """Add `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
     not fit."""
     target = arrow_type(column.type)
     schema = pa.schema([("n", pa.int64()), ("v", target)])
@@ -125,7 +125,7 @@ def create(session: DuckDbSession, table: Table, changes: Sequence[str], commit:
 
 
 def make(session: DuckDbSession, record: Record) -> Record:
-    """Creates the table of a record; returns the record with the types as the file tells them."""
+    """Create the table of a record; returns the record with the types as the file tells them."""
     table = record.table
     check_names(table)
     session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(table.schema)}")

@@ -31,7 +31,7 @@ def undrop_report(file: DatabaseFile, ref: Ref, column: str) -> UndropReport:
 
 
 def forget(file: DatabaseFile, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
-    """Deletes the columns of these tables, and all tables, that were dropped more than `days` ago; their names."""
+    """Delete the columns of these tables, and all tables, that were dropped more than `days` ago; their names."""
     if not file.exists():
         return []
     gone, limit = list[str](), now_ms() - days * DAY_MS
@@ -60,7 +60,7 @@ def _forget(session: DuckDbSession, record: Record, limit: float) -> list[str]:
 
 
 def keep(file: DatabaseFile, ref: Ref, place: Ref, commit: Commit) -> int | None:
-    """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
+    """Copy the rows to `place` and return how many; None, and no copy, for a table without rows."""
     with loading(file, ref, commit) as (session, record):
         count = rows(session, record)
         if record.state is None or not count:
@@ -76,7 +76,7 @@ def keep(file: DatabaseFile, ref: Ref, place: Ref, commit: Commit) -> int | None
 
 
 def purge(file: DatabaseFile, place: Ref) -> None:
-    """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+    """Delete a copy; one that is gone is fine. DestinationError for a table that is no copy."""
     with file.writing() as session:
         prepare(session)
         record = find(session, place)

@@ -51,7 +51,7 @@ def begun(session: DuckDbSession, table: str = "dropped") -> bool:
 
 
 def prepare(session: DuckDbSession) -> None:
-    """Makes the tables of records, if they are not there."""
+    """Make the tables of records, if they are not there."""
     if begun(session) and begun(session, "views"):
         return
     session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(SCHEMA)}")
@@ -87,7 +87,7 @@ def named(ref: Ref) -> str:
 
 
 def not_ours(ref: Ref) -> DestinationError:
-    """What is said of a table that something else made."""
+    """Return what is said of a table that something else made."""
     return DestinationError(
         f"table {named(ref)} exists and is not ours: no record of it is in the file",
         hint="choose another namespace or table name",
@@ -119,7 +119,7 @@ def twin(ref: Ref, there: Iterable[Ref]) -> Ref | None:
 
 
 def put(session: DuckDbSession, record: Record, was: Ref | None = None) -> None:
-    """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
+    """Write a record, in the place of that of `was` if the table had another name; that of a shard into the whole
     table's."""
     if record.within is not None:
         whole = _whole(session, record.ref)

@@ -24,7 +24,7 @@ _NEW, _KEYS = "_instep_new", "_instep_asked"
 
 
 def shown(record: Record, names: Sequence[str], side: str = "t") -> str:
-    """Columns as they are read: a JSON document is its text."""
+    """Return columns as they are read: a JSON document is its text."""
     kinds = {c.name: c.type for c in record.table.columns}
     out = (f"{side}.{q(n)}::VARCHAR AS {q(n)}" if isinstance(kinds[n], Json) else f"{side}.{q(n)}" for n in names)
     return ", ".join(out)
@@ -94,7 +94,7 @@ def lookup_rows(file: DatabaseFile, ref: Ref, keys: pa.Table) -> RowLookup:
 
 
 def update_rows(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+    """Raise Conflict if the table has moved since, Fenced if a later run has claimed it."""
     assert isinstance(met.places, tuple), "`lookup_rows` made it"
     version, key = met.places
     with loading(file, ref, commit) as (session, record):
@@ -121,7 +121,7 @@ def update_rows(file: DatabaseFile, ref: Ref, met: RowLookup, change: RowUpdate,
 def sample_cast(
     file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
 ) -> CastSample:
-    """Casts the values of the first rows there and back."""
+    """Cast the values of the first rows there and back."""
     with file.reading() as session:
         record = _present(session, ref)
         assert session is not None, "a table that is there is in a file"

@@ -305,7 +305,7 @@ class IcebergDestination:
         return iceberg_sample.sample_cast(self.lake, ref, column, kind, key, rows)
 
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
-        """Takes over an Iceberg table that something else made; `table` describes all of its columns."""
+        """Take over an Iceberg table that something else made; `table` describes all of its columns."""
         from instep.destinations.iceberg.evolve import ddl as iceberg_ddl
 
         iceberg_ddl.adopt(self.lake, ref, table, commit)

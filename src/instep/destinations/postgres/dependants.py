@@ -45,7 +45,7 @@ def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str,
 
 
 def refuse(session: PostgresSession, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
-    """Raises IllegalChange, and lists them, if anything of others would break: nothing is dropped in cascade."""
+    """Raise IllegalChange, and lists them, if anything of others would break: nothing is dropped in cascade."""
     if found := dependants(session, ref, columns):
         raise IllegalChange(
             f"{what} cannot be changed: somebody else's {', '.join(found)} {'needs' if len(found) == 1 else 'need'} it",

@@ -32,7 +32,7 @@ def undrop_report(server: PostgresServer, ref: Ref, column: str) -> UndropReport
 
 
 def forget(server: PostgresServer, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
-    """Deletes the columns of these tables, and all tables, that were dropped more than `days` ago, unless somebody
+    """Delete the columns of these tables, and all tables, that were dropped more than `days` ago, unless somebody
     made something that needs them since; their names."""
     gone, limit = list[str](), now_ms() - days * DAY_MS
     for ref in refs:
@@ -70,7 +70,7 @@ def _drop(session: PostgresSession, record: Record, old: list[Parked]) -> None:
 
 
 def keep(server: PostgresServer, ref: Ref, place: Ref, commit: Commit) -> int | None:
-    """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
+    """Copy the rows to `place` and return how many; None, and no copy, for a table without rows."""
     with loading(server, ref, commit) as (session, record):
         count = rows(session, record)
         if record.state is None or not count:
@@ -88,7 +88,7 @@ def keep(server: PostgresServer, ref: Ref, place: Ref, commit: Commit) -> int | 
 
 
 def purge(server: PostgresServer, place: Ref) -> None:
-    """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+    """Delete a copy; one that is gone is fine. DestinationError for a table that is no copy."""
     with server.writing() as session:
         prepare(session)
         record = find(session, place, lock=True)

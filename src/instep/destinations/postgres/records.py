@@ -39,7 +39,7 @@ def begun(session: PostgresSession) -> bool:
 
 
 def prepare(session: PostgresSession) -> None:
-    """Makes the tables of records, if they are not there."""
+    """Make the tables of records, if they are not there."""
     if not begun(session):
         make_schema(session, SCHEMA)
         for statement in _NEW:
@@ -47,7 +47,7 @@ def prepare(session: PostgresSession) -> None:
 
 
 def make_schema(session: PostgresSession, name: str) -> None:
-    """Makes a schema, if it is not there; one at a time, as two who make it at once meet in the catalog."""
+    """Make a schema, if it is not there; one at a time, as two who make it at once meet in the catalog."""
     known = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
     if not session.count(known, name):
         session.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -82,7 +82,7 @@ def named(ref: Ref) -> str:
 
 
 def not_ours(ref: Ref) -> DestinationError:
-    """What is said of a table that something else made."""
+    """Return what is said of a table that something else made."""
     return DestinationError(
         f"table {named(ref)} exists and is not ours: no record of it is in the database",
         hint="choose another namespace or table name",
@@ -108,7 +108,7 @@ def is_taken(session: PostgresSession, ref: Ref) -> bool:
 
 
 def put(session: PostgresSession, record: Record, was: Ref | None = None) -> None:
-    """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
+    """Write a record, in the place of that of `was` if the table had another name; that of a shard into the whole
     table's."""
     if record.within is not None:
         whole = _whole(session, record.ref, lock=True)

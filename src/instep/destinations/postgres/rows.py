@@ -36,7 +36,7 @@ def present(server: PostgresServer, ref: Ref) -> Record:
 
 
 def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
-    """Columns as they are read."""
+    """Return columns as they are read."""
     return ", ".join(f"{shown(n, record.table.by_name[n].type, side)} AS {q(n)}" for n in names)
 
 
@@ -105,7 +105,7 @@ def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
 
 
 def update_rows(server: PostgresServer, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+    """Raise Conflict if the table has moved since, Fenced if a later run has claimed it."""
     return fitting(server, ref, lambda: _amend(server, ref, met, change, commit))
 
 
@@ -145,7 +145,7 @@ def _text(kind: str) -> str:
 def sample_cast(
     server: PostgresServer, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int
 ) -> CastSample:
-    """Casts the values of the first rows there and back."""
+    """Cast the values of the first rows there and back."""
     record = present(server, ref)
     others = [k for k in key if k != column]
     schema = _part(record, [column, *others])

@@ -75,7 +75,7 @@ class Pool(Generic[T]):
             self._close(connection)
 
     def close(self) -> None:
-        """Ends those that nobody uses."""
+        """End those that nobody uses."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, connection in idle:
@@ -215,7 +215,7 @@ class PostgresServer:
         return replace(made, uri=f"{made.uri}/{self.config.name}")
 
     def translated(self) -> AbstractContextManager[None]:
-        """Turns the errors of both drivers into ours."""
+        """Turn the errors of both drivers into ours."""
         return _translated(self.config)
 
     @contextmanager

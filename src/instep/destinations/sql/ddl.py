@@ -34,8 +34,8 @@ class SqlDialect:
     retype: str = "SET DATA TYPE"
 
     def statements(self, steps: Sequence[Step]) -> list[str]:
-        """One or more statements for each step that changes what the destination says, in order; a comment where SQL
-        has no word for it."""
+        """Return one or more statements for each step that changes what the destination says, in order; a comment where
+        SQL has no word for it."""
         return [line for step in steps for line in self._statement(step.table, step.change)]
 
     def _statement(self, ref: Ref, change: StepChange) -> Iterator[str]:

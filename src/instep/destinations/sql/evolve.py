@@ -92,7 +92,7 @@ def _held(column: Column, entry: _EvolvingSqlColumn) -> Column:
 
 
 def _run(entries: list[_EvolvingSqlColumn], parked: Sequence[Parked], step: Step) -> Column | None:
-    """Applies one step to the entries; returns what it dropped."""
+    """Apply one step to the entries; returns what it dropped."""
     match step.change:
         case ColumnAdded(after=column):
             entries.append(_EvolvingSqlColumn(column.name, None))

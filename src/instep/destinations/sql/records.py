@@ -120,7 +120,7 @@ class Record:
         return numbered(replace(self, table=self.pending, pending=None, loaded=None, parked=(), numbers={}))
 
     def check(self, fence: int) -> None:
-        """Raises Fenced if a later run holds the table."""
+        """Raise Fenced if a later run holds the table."""
         if self.fence > fence:
             raise Fenced(
                 f"table {self.table.path} was claimed by a later run (fence {self.fence}, ours is {fence}): "
@@ -170,7 +170,7 @@ class Record:
         return made._with_part(commit.part) if commit.part else replace(made, fence=max(commit.fence, self.fence))
 
     def _with_part(self, change: PartChange) -> Record:
-        """Raises Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
+        """Raise Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
         if change.seen != self.shape:
             raise Reshaped(self.table.path)
         old = self.parts.get(change.shard) or ShardRecord(change.table, uuid.uuid4().hex)
@@ -199,7 +199,7 @@ class Record:
         )
 
     def whole(self, table: Table) -> SharedTable:
-        """What is told of the table, as it is, with its shards."""
+        """Return what is told of the table, as it is, with its shards."""
         parts = {n: ShardStatus(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
         return SharedTable(table, parts, self.shape)
 

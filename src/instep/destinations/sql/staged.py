@@ -57,7 +57,7 @@ class StagingArea:
                     path.parent.rmdir()
 
     def remove_uncommitted_files(self, place: str, runs: Collection[str], committed: Collection[str]) -> None:
-        """Deletes what dead runs have staged for a table, and what they held there unless they have `committed`."""
+        """Delete what dead runs have staged for a table, and what they held there unless they have `committed`."""
         data, held = f"{self.folder(place)}/data", f"{self.folder(place)}/quarantine"
         for name in children(data, self.io):
             if any(name == run or name.startswith(f"{run}-") for run in runs):

@@ -97,7 +97,7 @@ def _table(found: Object, tree: yaml_tree.Tree, at: int, problems: list[tuple[in
 
 
 def _keyed(found: Sequence[Property]) -> Sequence[Property]:
-    """Every column of the key with a position: they stand in their order where the contract gives none."""
+    """Return every column of the key with a position: they stand in their order where the contract gives none."""
     place = 0
     for column in found:
         if column.in_key:

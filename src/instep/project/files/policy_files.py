@@ -83,13 +83,13 @@ def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
 
 
 def read_config(file: Path) -> SchemaConfigDocument:
-    """A connector's schema config in JSON or YAML. ProjectError if it is wrong."""
+    """Return a connector's schema config in JSON or YAML. ProjectError if it is wrong."""
     hint = "write it as {schema_change_handling: ALLOW_ALL, schemas: {...}}: see docs/guides/other-products.md"
     return _read(file, SchemaConfigDocument, hint)[0]
 
 
 def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[Problem]:
-    """Keys without a value: `on_invalid_value: null` would be left out silently, and mean its opposite."""
+    """Yield keys without a value: `on_invalid_value: null` would be left out silently, and mean its opposite."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for name, value in items:
         if value is None:

@@ -93,7 +93,7 @@ class ConnectorServer(Section):
 
 
 def _read(file: str) -> dict[str, str]:
-    """A flat object of texts."""
+    """Return a flat object of texts."""
     try:
         said = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -55,6 +55,6 @@ class FileOptions(Section):
     key: Words = ()
 
     def said(self) -> dict[str, Any]:
-        """The options that are set."""
+        """Return the options that are set."""
         names = FileOptions.model_fields.keys() & self.model_fields_set
         return {name: getattr(self, name) for name in FileOptions.model_fields if name in names}

@@ -17,7 +17,7 @@ _WINDOW = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]|24):([0-
 
 
 def of_the_day(text: str) -> str:
-    """A window of the day, or "" for none."""
+    """Return a window of the day, or "" for none."""
     if text and minutes(text) is None:
         why = f"{text!r} is not a window: write when it opens and closes, such as 22:00-06:00"
         raise PydanticCustomError("window", "{text}", {"text": why})

@@ -134,7 +134,7 @@ def _pattern(value: str) -> str:
 
 
 def expression(value: str) -> str:
-    """A regular expression for a whole value, without `re:`."""
+    """Return a regular expression for a whole value, without `re:`."""
     read_with(check_regex, value)
     return value
 

@@ -31,7 +31,7 @@ class PartitionTerm:
 
 
 def partition_term(text: str) -> PartitionTerm:
-    """Raises SchemaError for what is no term. Anything that is no call of a transform is a column's name."""
+    """Raise SchemaError for what is no term. Anything that is no call of a transform is a column's name."""
     match = _CALL.fullmatch(text.strip())
     transform, inside = (match[1].lower(), match[2].strip()) if match else ("identity", text.strip())
     width = 0

@@ -33,7 +33,7 @@ class Counts:
         return asdict(self)
 
     def lines(self) -> tuple[str, ...]:
-        """One for each level."""
+        """Return one for each level."""
         said = ((level, ", ".join(f"{n} {word}" for word, n in of.items())) for level, of in self.to_dict().items())
         return tuple(f"{level}: {text}" for level, text in said)
 

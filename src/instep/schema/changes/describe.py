@@ -133,7 +133,7 @@ def column_of(change: Change) -> str:
 
 
 def key(change: Change) -> str:
-    """What makes the change the same one when it is seen again: SHA-256, 32 hex digits, independent of when.
+    """Return what makes the change the same one when it is seen again: SHA-256, 32 hex digits, independent of when.
 
     Made of the kind, the table's id or name, the column's id or name, and what the kind is about. Consent to a
     change is given by this key, so that whatever a person would want to be asked about again is part of it.
@@ -187,7 +187,7 @@ def _where(change: ColumnAltered) -> tuple[Any, ...]:
 
 
 def describe(change: Change) -> str:
-    """One sentence for people, without a full stop."""
+    """Return one sentence for people, without a full stop."""
     match change:
         case SchemaAdded():
             return f"schema {change.name} added"
@@ -338,7 +338,7 @@ def reverse(change: Change) -> Change:
 
 
 def change_to_dict(change: Change) -> dict[str, Any]:
-    """A JSON-ready dict: `kind` and the record's fields."""
+    """Return a JSON-ready dict: `kind` and the record's fields."""
     return {"kind": change.kind} | {f.name: _plain(getattr(change, f.name)) for f in fields(change)}
 
 

@@ -87,7 +87,7 @@ def _same(old: Column, new: Column) -> Iterator[Difference]:
 
 
 def detail(found: tuple[Difference, ...]) -> str:
-    """What differs and what each answer does, in one line."""
+    """Return what differs and what each answer does, in one line."""
     what = "; ".join(d.text for d in found)
     repairs = "; ".join(dict.fromkeys(d.repair for d in found))
     if all(d.what in LOADABLE for d in found):

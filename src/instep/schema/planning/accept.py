@@ -44,7 +44,7 @@ Lineage = Mapping[tuple[Ref, str], tuple[Ref, str]]
 
 
 def accept(decisions: Sequence[Decision], accepted: Catalog, source: Catalog) -> Catalog:
-    """The accepted catalog after the `apply` decisions, under their modifiers.
+    """Return the accepted catalog after the `apply` decisions, under their modifiers.
 
     `removed: retain` marks as retained, `drop` removes. A name that returns undrops what was retained under it if
     the type fits; otherwise the retained one becomes `<name>__v<n>`. A renamed table or column loses its alias
@@ -160,7 +160,7 @@ def _rename_tables(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> No
 
 
 def _one(draft: CatalogDraft, decision: Decision) -> str:
-    """Takes one change into the draft; returns why an applied one has to wait, or nothing."""
+    """Take one change into the draft; returns why an applied one has to wait, or nothing."""
     change, applied = decision.change, decision.applied
     match change:
         case SchemaAdded() if not applied:

@@ -155,7 +155,7 @@ def carried(view: View, steps: Sequence[Step]) -> View | None:
 
 
 def _carried(columns: Iterable[tuple[str, str]], inner: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """A column that the view showed under its own name goes by the new one; an old name stays."""
+    """Yield a column that the view showed under its own name goes by the new one; an old name stays."""
     taken: set[str] = set()
     for name, column in columns:
         now = inner.get(column, column)

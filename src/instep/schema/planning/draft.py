@@ -48,7 +48,7 @@ class TableDraft:
         return next((c for c in self.columns if c.column.name == name), None)
 
     def free(self, name: str) -> bool:
-        """Makes room for `name`: a retained column there gets a version; False if a live one is there."""
+        """Make room for `name`: a retained column there gets a version; False if a live one is there."""
         holder = self.holder(name)
         if holder is not None and holder.column.retained:
             taken = {c.column.name for c in self.columns}
@@ -57,7 +57,7 @@ class TableDraft:
         return holder is None
 
     def add(self, column: Column) -> bool:
-        """Adds it, or undrops the retained column of its id, else of its name, if the type fits."""
+        """Add it, or undrops the retained column of its id, else of its name, if the type fits."""
         twin = next((c for c in self.columns if c.column.retained and column.id and c.column.id == column.id), None)
         for old in (twin, self.holder(column.name)):
             if old is None or not old.column.retained or (kind := fitting(old.column.type, column.type)) is None:
@@ -109,7 +109,7 @@ def _refreshed(found: ColumnDraft, source: Table) -> Column:
 
 
 def _ordered(columns: Sequence[ColumnDraft], source: Table) -> list[ColumnDraft]:
-    """Columns that the source has, in its order; the others keep the neighbour before them."""
+    """Return columns that the source has, in its order; the others keep the neighbour before them."""
     place = {c.name: i for i, c in enumerate(source.columns)}
     known = iter(sorted((c for c in columns if c.now in place), key=lambda c: place[c.now or ""]))
     return [next(known) if c.now in place else c for c in columns]
@@ -188,7 +188,7 @@ class CatalogDraft:
             self._ref[schema, name] = table
 
     def free(self, ref: Ref) -> bool:
-        """Makes room for `ref`: a retained table there gets a version; False if a live one is there."""
+        """Make room for `ref`: a retained table there gets a version; False if a live one is there."""
         holder = self._ref.get(ref)
         if holder is None:
             return True

@@ -67,7 +67,7 @@ def left_behind(
 
 
 def explained(decisions: Iterable[Decision], kept: Collection[Change], column: str) -> tuple[Decision, ...]:
-    """The decisions, with what an answer means for the additions `kept` in the column of objects."""
+    """Return the decisions, with what an answer means for the additions `kept` in the column of objects."""
     why = f"the source has dropped it, its values are in {column}: approved they become a column, rejected they go"
     return tuple(replace(d, why=why) if d.needs_review and d.change in kept else d for d in decisions)
 

@@ -93,7 +93,7 @@ def _alone(one: Step) -> bool:
 def desired(
     accepted: Catalog, naming: Naming, *, stored: Callable[[DataType], DataType] = lambda kind: kind
 ) -> Catalog:
-    """The destination's tables for an accepted catalog with names assigned.
+    """Return the destination's tables for an accepted catalog with names assigned.
 
     A column has its destination name, `id` the source id and `alias` the source name; all are nullable. System
     columns come last and have neither id nor alias. `stored` is the type that the destination keeps for a type.
@@ -197,7 +197,7 @@ def _consents(decisions: Sequence[Decision], before: Catalog) -> dict[tuple[Ref,
 
 
 def check_base(made: Plan, accepted: Catalog, destination: Catalog) -> None:
-    """Raises StalePlan if the accepted catalog or the destination is not what the plan was made from."""
+    """Raise StalePlan if the accepted catalog or the destination is not what the plan was made from."""
     bases = (("accepted schema", made.base_accepted, accepted), ("destination", made.base_destination, destination))
     for what, base, now in bases:
         if fingerprint(now) != base:
@@ -216,7 +216,7 @@ def unnamed_drops(made: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
 
 
 def plan_to_dict(made: Plan) -> dict[str, Any]:
-    """A JSON-ready dict; `format_version` grows when its meaning changes."""
+    """Return a JSON-ready dict; `format_version` grows when its meaning changes."""
     return {
         "format_version": FORMAT_VERSION,
         "base_accepted": made.base_accepted,

@@ -74,8 +74,8 @@ def first(table: Table, column: str) -> Table:
 
 
 def seen(whole: Table, part: Table) -> Table:
-    """A shard's table as it is: what the whole table lacks is not there, and a type that does not hold the recorded
-    one's values is told."""
+    """Return a shard's table as it is: what the whole table lacks is not there, and a type that does not hold the
+    recorded one's values is told."""
     there = whole.by_name
     columns = (replace(c, type=_as_seen(c.type, there[c.name].type)) for c in part.columns if c.name in there)
     return replace(part, columns=tuple(columns))
@@ -86,7 +86,7 @@ def _as_seen(recorded: DataType, stored: DataType) -> DataType:
 
 
 def strangers(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column, ...]:
-    """Columns that are there and that no shard knows of."""
+    """Return columns that are there and that no shard knows of."""
     known = {column, *(c.name for part in parts for c in part.columns)}
     return tuple(c for c in whole.columns if c.name not in known)
 

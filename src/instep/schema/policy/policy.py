@@ -67,7 +67,7 @@ class Modifiers:
     rename_threshold: float = 0.8
 
     def over(self, changes: Mapping[str, Any]) -> Modifiers:
-        """These with `changes` on top; raises SchemaError for an unknown modifier or word."""
+        """Return these with `changes` on top; raises SchemaError for an unknown modifier or word."""
         names = tuple(f.name for f in fields(self))
         for name, value in changes.items():
             if name not in names:
@@ -114,7 +114,7 @@ class Rule:
         return self._has_kind(change) and self._has_name(change) and not self._absent(tags)
 
     def misses(self, change: Change, tags: Collection[str] = ()) -> Iterator[Mismatch]:
-        """All that keeps this rule from deciding about `change`; nothing if it matches."""
+        """Yield all that keeps this rule from deciding about `change`; nothing if it matches."""
         if not self._has_kind(change):
             yield Mismatch("kind", f"it is about {', '.join(self.on)}")
         if not self._has_name(change):
@@ -361,7 +361,8 @@ def _cell(change: Change, preset: str) -> PresetCell:
 
 
 def _row(change: Change) -> str:
-    """A replaced table whose key differs is a changed key; a key of the same columns in another order is none."""
+    """Return a replaced table whose key differs is a changed key; a key of the same columns in another order is
+    none."""
     if isinstance(change, TableReplaced) and set(change.before.key) != set(change.after.key):
         return "key.changed"
     return "column.reordered" if is_reordered_key(change) else change.kind
@@ -395,7 +396,7 @@ def names(pattern: str, change: Change) -> bool:
 
 
 def _named_by(change: Change) -> str:
-    """What a pattern would have to name."""
+    """Return what a pattern would have to name."""
     if isinstance(change, SchemaAdded | SchemaRemoved):
         return "schema"
     return "column" if column_of(change) else "table"
@@ -420,7 +421,7 @@ def _paths(change: Change) -> list[str]:
 
 
 def check_patterns(patterns: Collection[str]) -> None:
-    """Raises SchemaError for a regular expression that does not compile."""
+    """Raise SchemaError for a regular expression that does not compile."""
     for pattern in patterns:
         if pattern.startswith("re:"):
             try:

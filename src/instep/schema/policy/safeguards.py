@@ -64,8 +64,8 @@ def _retype(decision: Decision) -> Retype | None:
 
 
 def hold_flapping(decisions: Sequence[Decision], past: Sequence[Catalog]) -> tuple[Decision, ...]:
-    """The decisions with type changes of a column whose type goes back and forth waiting for a review. `past`: the
-    source's catalogs, oldest first."""
+    """Return the decisions with type changes of a column whose type goes back and forth waiting for a review. `past`:
+    the source's catalogs, oldest first."""
     return tuple(_flapping(d, past) for d in decisions)
 
 

@@ -54,7 +54,7 @@ def assign(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
 def _add(
     row: int, scores: Sequence[Sequence[float]], rows: list[float], columns: list[float], owner: list[int]
 ) -> None:
-    """Gives one more row a column, along the cheapest chain of moves. `rows` and `columns` are the potentials; all are
+    """Give one more row a column, along the cheapest chain of moves. `rows` and `columns` are the potentials; all are
     counted from 1, column 0 stands for the new row."""
     width = len(columns) - 1
     owner[0], at = row, 0
@@ -301,7 +301,7 @@ def weigh(candidate: Candidate, sample: Sample | None = None) -> RenameInference
 
 
 def _mute(candidate: Candidate, sample: Sample) -> str:
-    """Why equal values say nothing; empty if they do."""
+    """Return why equal values say nothing; empty if they do."""
     if not sample.rows:
         return "all NULL: no evidence"
     if sample.whole:
@@ -444,7 +444,8 @@ TypeChange = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
 def crossed(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], ...]:
-    """Two columns of one table without ids that have exchanged their types: their names may have been swapped."""
+    """Return two columns of one table without ids that have exchanged their types: their names may have been
+    swapped."""
     typed = [c for c in changes if isinstance(c, TypeChange) and c.before.id is None]
     return tuple(
         (a, b)

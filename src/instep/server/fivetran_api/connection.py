@@ -88,7 +88,7 @@ MOVES = ("sync", "backfill", "refresh")
 
 
 def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """These connections as clients read them; a constant number of queries for each page."""
+    """Return these connections as clients read them; a constant number of queries for each page."""
     names = [item.name for item in items]
     facts = Facts(
         ports.store.runs.outcomes(names),

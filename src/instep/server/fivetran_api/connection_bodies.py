@@ -63,7 +63,7 @@ class ConnectionFields(Wire):
     run_setup_tests: Truth | None = None
 
     def told(self) -> dict[str, Any]:
-        """The fields that are told back, those that were said."""
+        """Return the fields that are told back, those that were said."""
         return {name: value for name in TOLD if (value := getattr(self, name)) is not None}
 
 
@@ -146,7 +146,7 @@ def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Map
 
 
 def note(context: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
-    """Adds to what is noted of an object, as a JSON merge patch does."""
+    """Add to what is noted of an object, as a JSON merge patch does."""
     if fields:
         with context.ports.store.transaction():
             before = noted(context.ports, kind, [name]).get(name, {})

@@ -111,7 +111,7 @@ class ServedObjects:
         return self._item(self.objects.put(kind, name, spec, who=who, expected=0, since=made))
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
-        """One after the other: what two clients patch at a time is both in it."""
+        """Return one after the other: what two clients patch at a time is both in it."""
         with self._store.transaction():
             if _is_kept(kind):
                 if (kept := self._kept.get(kind, name)) is None:
@@ -242,7 +242,7 @@ def _made(item: Item | None) -> tuple[datetime, str] | None:
 
 
 def _links(kind: Kind, spec: Mapping[str, Any]) -> list[Link]:
-    """What a document is found by: the group of a foreign connection."""
+    """Return what a document is found by: the group of a foreign connection."""
     return [("destination", str(spec.get("group_id", "")))] if kind == "foreign" else []
 
 

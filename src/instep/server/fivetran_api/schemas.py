@@ -188,9 +188,9 @@ def _patch(context: RequestContext, id: str, patch: ConfigPatch, body: Any, mess
 def _with_salt(
     place: SwitchedConnection, item: Item, patch: ConfigPatch
 ) -> tuple[SwitchedConnection, dict[str, object]]:
-    """The place with a salt, where the first column is hashed or switched off, and the setting that makes it so: no
-    client has a word for one. A column that is off and turns out to be of the key is kept hashed. To be called in the
-    transaction that keeps it, so that there is one for good."""
+    """Return the place with a salt, where the first column is hashed or switched off, and the setting that makes it so:
+    no client has a word for one. A column that is off and turns out to be of the key is kept hashed. To be called in
+    the transaction that keeps it, so that there is one for good."""
     if place.salted or item.in_file or not _hides(patch):
         return place, {}
     return replace(place, salted=True), {"salt": secrets.token_urlsafe(32)}

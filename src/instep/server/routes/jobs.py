@@ -95,7 +95,7 @@ def _check_unmoved(the: ServerContext, who: Caller, name: str, writes: Write) ->
 
 
 def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) -> Response | None:
-    """The refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
+    """Return the refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
     from instep.sync.two_people import asked_alone
 
     if writes.repeated():  # it is answered as it was then, whatever there is to agree on now

@@ -255,7 +255,7 @@ class Child:
             self._guard.stdin.close()
 
     def close(self) -> None:
-        """Ends the process and all that came of it, if it has not ended by itself."""
+        """End the process and all that came of it, if it has not ended by itself."""
         if not self._own:
             return
         self.stop()
@@ -352,7 +352,7 @@ def failed(config: ConnectorConfig, head: Mapping[str, Any], hidden: Hidden) -> 
 
 
 def not_done(config: ConnectorConfig) -> Iterator[LogLine]:
-    """What it asks for in vain, for the beginning of a run."""
+    """Yield what it asks for in vain, for the beginning of a run."""
     if installs_drivers(config):
         text = f"{INSTALLATION} is not run: what it installs has to be on each machine that runs the connector"
         yield LogLine("warning", text, "instep")

@@ -212,7 +212,7 @@ class Sent:
         self._values: Counter[tuple[Ref, str]] = Counter()
 
     def add(self, segment: Segment) -> None:
-        """Reads the segment's files, which may be gone afterwards."""
+        """Read the segment's files, which may be gone afterwards."""
         for table in segment.tables:
             ref = (table.schema, table.name)
             self._tables.setdefault(ref, []).append(table)

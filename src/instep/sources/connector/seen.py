@@ -180,7 +180,7 @@ def _from_dict(said: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
 
 
 def _renamed(column: str) -> str:
-    """A name that was kept before such names got a prefix."""
+    """Return a name that was kept before such names got a prefix."""
     return stored_name(column) if column == ROW_ID else column
 
 

@@ -178,7 +178,7 @@ def write_manifest(segment: Segment) -> Segment:
 
 
 def read_manifest(folder: str | Path) -> Segment:
-    """Raises StageError if it is not there or not as it was written."""
+    """Raise StageError if it is not there or not as it was written."""
     place = Path(folder) / MANIFEST
     try:
         text = place.read_text(encoding="utf-8")

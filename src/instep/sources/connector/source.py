@@ -33,7 +33,7 @@ LOG = logging.getLogger("instep.connector")
 
 
 def declared(config: ConnectorConfig) -> tuple[SegmentTable, ...]:
-    """The tables as a segment without rows would have them; raises ReadError with the connector's own error."""
+    """Return the tables as a segment without rows would have them; raises ReadError with the connector's own error."""
     from instep.sources.connector.child import answer
 
     return tuple(map(_table, answer(config, "schema", _log)))

@@ -90,7 +90,7 @@ class FilesSession:
             self._check(file)
 
     def _check(self, file: File) -> None:
-        """Raises ReadError unless the file is as it was listed."""
+        """Raise ReadError unless the file is as it was listed."""
         filesystem, path = StorageFolder(self.config.path, self.config.properties).resolve(file.state.name)
         try:
             now = filesystem.get_file_info(path)
@@ -117,7 +117,7 @@ class FilesSession:
     def _newest(
         self, scan: FileScan, file: File, found: Iterator[Piece], taken: set[tuple[object, ...]]
     ) -> Iterator[Piece]:
-        """The rows whose key is in no newer file and in no later row of this one; those without a key stay, to be
+        """Yield the rows whose key is in no newer file and in no later row of this one; those without a key stay, to be
         refused. Keys are read first, then rows."""
         last = last_rows(records(self.config, scan.table, file, None, set(scan.key)), scan.key)
         at = 0

@@ -112,7 +112,7 @@ def _inspected(
 
 
 def told(error: ReadError) -> str:
-    """An error as one line."""
+    """Return an error as one line."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 

@@ -235,7 +235,7 @@ class FilesSnapshot:
         return moved_back(after, lookback, f"{read.source.path}.{source.name}"), CursorBounds(_shown(upper), nulls)
 
     def count(self, read: TableRead) -> int:
-        """Rows that can be read; of a table with a declared key those that count."""
+        """Return rows that can be read; of a table with a declared key those that count."""
         kinds = {k: read.source.by_name[k].type for k in read.source.key}
         if not kinds:
             return sum(f.shape.rows for f in self._files(read))

@@ -112,8 +112,8 @@ def column_type(native: JdbcType, untyped: bool = False) -> tuple[DataType, str]
 
 
 def _declaration(native: JdbcType) -> str:
-    """A type as SQLite's table declares it. Its driver cuts the sizes off, and adds the digits after the point to the
-    size."""
+    """Return a type as SQLite's table declares it. Its driver cuts the sizes off, and adds the digits after the point
+    to the size."""
     if not native.size or native.size >= _MOST or "(" in native.name:
         return native.name
     digits = native.digits or 0

@@ -131,7 +131,7 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
 
 
 def _login(config: MySqlConfig, connection: Any, through: socket.socket | None) -> None:
-    """Ends in time, also where the server says a byte now and then."""
+    """End in time, also where the server says a byte now and then."""
     try:
         with spoken():
             within(_PATIENT * config.connect_timeout, lambda: connection.connect(through))

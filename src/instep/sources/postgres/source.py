@@ -51,7 +51,7 @@ class PostgresSource:
         return open_snapshot(self.config)
 
     def log(self, names: LogNames) -> ChangeLog:
-        """Its log, by logical replication."""
+        """Return its log, by logical replication."""
         from instep.sources.postgres.wal.log import PostgresLog
 
         return PostgresLog(self.config, names)

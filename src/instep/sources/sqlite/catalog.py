@@ -108,7 +108,7 @@ def _column(row: Any, without_rowid: bool) -> Column:
 
 
 def statistics(connection: sqlite3.Connection, found: Contents) -> dict[tuple[str, str], TableStats]:
-    """Rows as ANALYZE counted them, otherwise the width of the row-id range; no scan."""
+    """Return rows as ANALYZE counted them, otherwise the width of the row-id range; no scan."""
     analyzed: dict[str, int] = {}
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat1'").fetchone():
         for name, stat in connection.execute("SELECT tbl, stat FROM main.sqlite_stat1"):
@@ -138,7 +138,7 @@ def row_id_range(connection: sqlite3.Connection, table: str, rowid: str) -> tupl
 
 
 def fingerprint(connection: sqlite3.Connection, config: SqliteConfig) -> str:
-    """A digest of every definition in the file (a view may stand on any table) and of the selection."""
+    """Return a digest of every definition in the file (a view may stand on any table) and of the selection."""
     digest = hashlib.sha256(json.dumps([_VERSION, config.include, config.exclude]).encode())
     for row in connection.execute(_DEFINITIONS):
         digest.update(json.dumps(row, ensure_ascii=True).encode())

@@ -148,7 +148,7 @@ class _Runs:
                 self._count += 1
 
     def sorted(self) -> Iterator[tuple[Partition, Iterator[pa.Table]]]:
-        """Each partition once, with its rows in the order in which they came."""
+        """Yield each partition once, with its rows in the order in which they came."""
         with clear_errors(tempfile.gettempdir()):
             self._writer.close()
         self._file.seek(0)

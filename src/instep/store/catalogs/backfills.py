@@ -51,7 +51,7 @@ class Backfills:
         scope: Scope | None = None,
         instead: bool = False,
     ) -> bool:
-        """Asks for a column, or for the whole table without one, unless `scope` says; False if that is waiting
+        """Ask for a column, or for the whole table without one, unless `scope` says; False if that is waiting
         already, since now. `instead`: what waits for the same is called off, because this one asks for more of it."""
         c = backfills.c
         scope = scope or ("column" if column else "table")

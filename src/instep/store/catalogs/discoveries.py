@@ -47,7 +47,7 @@ class Discoveries:
         self._schemas = Schemas(database)
 
     def save(self, connection: str, seen: CachedDiscovery, *, run: str = "") -> None:
-        """Keeps the last one, and its catalog as a version of the source's schema if it is not the one before."""
+        """Keep the last one, and its catalog as a version of the source's schema if it is not the one before."""
         values: dict[str, Any] = {
             "fingerprint": seen.fingerprint,
             "identity": seen.identity,
@@ -122,7 +122,7 @@ class Detections:
         self._db = database
 
     def add(self, connection: str, run: str, fingerprint: str, counts: Mapping[str, int]) -> bool:
-        """Logs one detection; False if this run has logged it before (a replay changes nothing)."""
+        """Log one detection; False if this run has logged it before (a replay changes nothing)."""
         c = detections.c
         same = (c.connection == connection, c.run == run, c.fingerprint == fingerprint)
         with self._db.write() as transaction:

@@ -174,7 +174,7 @@ class Steps:
         return {plan: tuple(taken) for plan, taken in found.items()}
 
     def timed(self, connection: str, kind: str, limit: int = 50) -> list[StepRecord]:
-        """Steps of a kind that were done and wrote rows again, newest first."""
+        """Return steps of a kind that were done and wrote rows again, newest first."""
         query = select(steps).join(plans, plans.c.id == steps.c.plan).order_by(steps.c.ended.desc()).limit(limit)
         where = (plans.c.connection == connection, steps.c.kind == kind, steps.c.status == "done", steps.c.rows > 0)
         with self._db.read() as transaction:

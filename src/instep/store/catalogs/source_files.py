@@ -31,7 +31,7 @@ class SourceFiles:
         self._db = database
 
     def of(self, source: str) -> list[SeenFile]:
-        """Every version of every file, in order of their numbers."""
+        """Return every version of every file, in order of their numbers."""
         c = source_files.c
         query = select(source_files).where(c.source == source).order_by(c.number)
         with self._db.read() as transaction:

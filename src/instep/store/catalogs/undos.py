@@ -29,7 +29,7 @@ class Undos:
         self._db = database
 
     def want(self, connection: str, changes: Iterable[str], drops: Iterable[str], who: str) -> Undo:
-        """Records an undo that begins now; one of the same changes that is under way is answered as it is."""
+        """Record an undo that begins now; one of the same changes that is under way is answered as it is."""
         wanted = tuple(changes)
         if (found := next((u for u in self.waiting(connection) if u.changes == wanted), None)) is not None:
             return found

@@ -117,7 +117,7 @@ class Outbox:
             return any(transaction.execute(query.limit(1)).first() for query in (gathered, waits))
 
     def gather(self, patience: timedelta = timedelta()) -> int:
-        """Makes deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
+        """Make deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
         go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one, or goes with what is
         urgent. That waits, up to `patience`, while a job of its connection runs: the end of a run and what becomes of
         its job are one piece of news."""
@@ -260,7 +260,7 @@ class Outbox:
             return [Attempt(**row._mapping) for row in transaction.execute(query)]
 
     def forget(self, older: timedelta) -> int:
-        """Deletes deliveries that ended longer ago, with their attempts and notices; answers how many."""
+        """Delete deliveries that ended longer ago, with their attempts and notices; answers how many."""
         d = deliveries.c
         with self._db.write() as transaction:
             old = select(d.number).where(d.ended < self._db.now() - older)

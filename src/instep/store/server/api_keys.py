@@ -60,7 +60,7 @@ class ApiKeys:
         return self._db.now()
 
     def add(self, key_id: str, name: str, role: str, groups: Sequence[str], who: str) -> ApiKey:
-        """A key without a secret yet. Raises Conflict if a key that lives is called so."""
+        """Return a key without a secret yet. Raises Conflict if a key that lives is called so."""
         with self._db.write() as transaction:
             same = select(api_keys.c.id).where(api_keys.c.name == name, api_keys.c.ended.is_(None))
             if taken := transaction.execute(same).scalar():
@@ -70,7 +70,7 @@ class ApiKeys:
             return _one(transaction, key_id)
 
     def add_secret(self, key_id: str, digest: str, prefix: str, expires: datetime | None) -> ApiKey:
-        """Raises Conflict if the key has been revoked, or has two secrets that live."""
+        """Raise Conflict if the key has been revoked, or has two secrets that live."""
         with self._db.write() as transaction:
             key, now = _one(transaction, key_id), self._db.now()
             if key.ended:

@@ -101,7 +101,7 @@ def table_ref_columns(primary_key: bool = False) -> tuple[Column[Any], Column[An
 
 
 def number_column() -> Column[int]:
-    """A number that is never used again; SQLite counts only INTEGER keys."""
+    """Return a number that is never used again; SQLite counts only INTEGER keys."""
     return Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
 
 

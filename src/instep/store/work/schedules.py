@@ -30,7 +30,7 @@ class Schedules:
         return self._rows(query.order_by(schedules.c.next_due).limit(limit))
 
     def put(self, *wanted: Scheduled) -> None:
-        """Adds schedules, or replaces those of the same connection and kind."""
+        """Add schedules, or replace those of the same connection and kind."""
         if not wanted:
             return
         with self._db.write() as transaction:

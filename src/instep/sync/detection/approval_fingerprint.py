@@ -78,7 +78,7 @@ def _touched(table: Table, change: Change) -> Table:
 
 
 def _print(table: Table | None) -> str:
-    """An id that proves nothing when it differs is no part of it."""
+    """Return an id that proves nothing when it differs is no part of it."""
     if table is None:
         return "-"
     weak = table.id is not None and table.id.startswith(WEAK)
@@ -96,8 +96,8 @@ def moved(review: Review, now: str) -> str:
 
 
 def asked_again(decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
-    """Changes whose approval has become stale wait for a person again, whatever policy would leave out in silence.
-    `answers` by content key, with the stale ones open."""
+    """Return changes whose approval has become stale wait for a person again, whatever policy would leave out in
+    silence. `answers` by content key, with the stale ones open."""
 
     def one(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))

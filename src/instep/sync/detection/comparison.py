@@ -155,7 +155,7 @@ def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
 
 
 def rebind(accepted: Catalog, source: Catalog) -> Catalog:
-    """Ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
+    """Return ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
     return Catalog.of(_rebound(t, source.get(t.ref)) for t in accepted.tables)
 
 
@@ -221,7 +221,7 @@ def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
 
 
 def _answer(change: Change, review: Review | None, listing: NewObjects) -> Explicit | None:
-    """What a person has said: in a review, or by selecting the tables of a connection that has none yet."""
+    """Return what a person has said: in a review, or by selecting the tables of a connection that has none yet."""
     if beside := listing.beside_schema(change):
         return beside
     if review is not None and review.status in ("approved", "rejected"):

@@ -385,27 +385,27 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
 
 
 def asked(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
-    """The ids of the changes that wait for a person now; snoozed ones wait later."""
+    """Return the ids of the changes that wait for a person now; snoozed ones wait later."""
     held = [reviews[key(d.change)] for d in detection.waiting]
     held += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
     return tuple(r.id for r in held if not context.store.reviews.is_asleep(r))
 
 
 def remember(context: SyncContext, detection: DetectionResult) -> None:
-    """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
+    """Keep what the source looked like. After a move to another server this waits for the accepted catalog."""
     context.store.discoveries.save(
         context.name, _cached(detection.discovery), run=context.run.id if context.run else ""
     )
 
 
 def look(context: SyncContext, *, count: bool = True) -> DetectionResult:
-    """Detects without reading the source's catalog, if the source says that it is the stored one."""
+    """Detect without reading the source's catalog, if the source says that it is the stored one."""
     known = None if isinstance(context.source, Streams) else _known(context)  # what is silent is not stored
     return detect(context, known or context.source.discover(), count=count, stored=known is not None)
 
 
 def look_at(context: SyncContext, known: CachedDiscovery) -> DetectionResult:
-    """Detects in what another connection of the same source has seen just now."""
+    """Detect in what another connection of the same source has seen just now."""
     same = context.store.discoveries.fingerprint(context.name) == known.fingerprint and not has_weak_ids(known.catalog)
     if same:
         context.store.discoveries.touch(context.name)

@@ -15,7 +15,7 @@ from instep.sync.detection.table_renames import TableRenames
 
 
 def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
-    """Pauses what decisions say, and resumes what an obsolete change had paused.
+    """Pause what decisions say, and resumes what an obsolete change had paused.
 
     A table is paused under its accepted name.
     """
@@ -52,7 +52,7 @@ def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], deni
 
 
 def resume(context: SyncContext, change: str, who: str) -> None:
-    """Ends what this change has paused."""
+    """End what this change has paused."""
     for ended in context.store.pauses.resume_change(context.name, change, who=who):
         path = ".".join(filter(None, ended.table)) if ended.table else ""
         context.store.events.add(Resumed(context.name, who, path))
@@ -67,13 +67,13 @@ def releases(context: SyncContext, review: Review) -> bool:
 
 
 def decide_anew(context: SyncContext) -> None:
-    """Decides about what was found last by the policy and the settings of today, without the source."""
+    """Decide about what was found last by the policy and the settings of today, without the source."""
     if (seen := recall(context, {})) is not None:
         record(context, seen, count=False)
 
 
 def reconsider(context: SyncContext) -> None:
-    """Looks again at a connection that a change has paused: the source may have taken it back, or a person may have
+    """Look again at a connection that a change has paused: the source may have taken it back, or a person may have
     answered. Without this a paused connection would never look again."""
     paused = context.store.pauses.connection(context.name)
     if paused is None or not paused.change or not releases(context, context.store.reviews.get(paused.change)):

@@ -31,7 +31,7 @@ class PrivacyGuard:
     answers: Mapping[str, Review]
 
     def hold(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-        """The decisions with those that would show something in clear waiting for a review."""
+        """Return the decisions with those that would show something in clear waiting for a review."""
         s = self.chosen.before
         if not (s.covers_columns or s.exclude_tables):
             return tuple(decisions)

@@ -66,8 +66,8 @@ def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews:
 
 
 def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list[str]:
-    """One sentence for each change that the destination refuses alone: its table, which is not refused as a `whole`,
-    goes on with the others."""
+    """Return one sentence for each change that the destination refuses alone: its table, which is not refused as a
+    `whole`, goes on with the others."""
     places = TableRenames.of(decisions)
     held = [d for d in decisions if d.rule == RULE and places.before(d.change) not in whole]
     return [f"{'.'.join(filter(None, places.before(d.change)))}: {d.why}" for d in held]

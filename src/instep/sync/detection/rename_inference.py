@@ -174,7 +174,7 @@ def _samples(
 
 
 def _known(review: Review | None, now: str) -> Sample | None:
-    """What was read when the table looked as it does now."""
+    """Return what was read when the table looked as it does now."""
     data = review.evidence.get("sample") if review else None
     if review is None or not data or review.tables_fingerprint != now:
         return None

@@ -31,7 +31,7 @@ def may_be_swapped(context: SyncContext, change: Change, table: Table | None) ->
 
 
 def swap_notes(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> Iterator[str]:
-    """One sentence a table that is read anew for that."""
+    """Yield one sentence a table that is read anew for that."""
     places = TableRenames.of(detection.decisions)
     for decision in detection.applied:
         table = accepted.get(places.after(decision.change))

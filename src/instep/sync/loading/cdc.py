@@ -107,7 +107,7 @@ class Following:
         return any(map(_log, self._records.values()))
 
     def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
-        """Reads the log for those of these tables that follow it and are not stopped."""
+        """Read the log for those of these tables that follow it and are not stopped."""
         settings = all_settings(self.context)
         mine = [r for r in reads if _is_followed(r, settings(r.table))]
         for read in mine:
@@ -334,7 +334,7 @@ def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
 
 
 def _log(cursor: str) -> dict[str, Any] | None:
-    """What a cursor says of the log, None if it is none of a log."""
+    """Return what a cursor says of the log, None if it is none of a log."""
     found: dict[str, Any] = json.loads(cursor) if cursor else {}
     return found.get("log")
 

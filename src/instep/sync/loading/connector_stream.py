@@ -179,7 +179,7 @@ class Streaming:
         self._waiting = self.context.store.backfills.waiting(self.context.name)
 
     def _want_left(self) -> None:
-        """Asks for all rows of the tables that are read by now and had operations while they were not."""
+        """Ask for all rows of the tables that are read by now and had operations while they were not."""
         if back := self.stream.left & self._reads.keys():
             with self.context.transaction():
                 for ref in back:

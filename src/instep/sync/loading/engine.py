@@ -31,11 +31,11 @@ class Engine(Protocol):
         ...
 
     def begin(self) -> None:
-        """Starts what will be needed whatever the work is, beside whatever is read meanwhile."""
+        """Start what will be needed whatever the work is, beside whatever is read meanwhile."""
         ...
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
-        """Waits until this much work can begin; `say` is told what is waited for."""
+        """Wait until this much work can begin; `say` is told what is waited for."""
         ...
 
     def spark(self, say: Say) -> SparkSession | None:
@@ -45,8 +45,9 @@ class Engine(Protocol):
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
-        """One result per chunk, or one with an `error` per failed table; InstepError if all failed together. `done` is
-        given results, from this thread, while others are still read; those that it was not given come at the end."""
+        """Return one result per chunk, or one with an `error` per failed table; InstepError if all failed together.
+        `done` is given results, from this thread, while others are still read; those that it was not given come at the
+        end."""
         ...
 
 

@@ -120,7 +120,7 @@ def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Col
 
 
 def _name(context: SyncContext, backfill: Backfill) -> str:
-    """What the column was called while it was kept: it may have another name by now."""
+    """Return what the column was called while it was kept: it may have another name by now."""
     return context.store.reviews.get(backfill.change).column if backfill.change else backfill.column
 
 

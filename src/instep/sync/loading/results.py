@@ -62,6 +62,6 @@ class RunOutcome:
 
 
 def _together(before: TableRun, after: TableRun) -> TableRun:
-    """Both of one table, one behind the other."""
+    """Return both of one table, one behind the other."""
     counts = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes", "seconds")
     return replace(after, **{name: getattr(before, name) + getattr(after, name) for name in counts})

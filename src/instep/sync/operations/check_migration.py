@@ -101,7 +101,7 @@ def dialect_of(context: SyncContext) -> str:
 
 
 def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
-    """What the migration would lead to if it were run at the source as it was at the last detection. InstepError
+    """Return what the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
     known = context.store.discoveries.get(context.name)
     now = recall(context, {})
@@ -135,7 +135,7 @@ def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
 
 
 def downstream(context: SyncContext, found: MigrationOutlook, models: Sequence[Model]) -> ImpactReport:
-    """What the changes do to views and models; the ids are those of the consequences."""
+    """Return what the changes do to views and models; the ids are those of the consequences."""
     return report(context, found.preview, models)
 
 
@@ -258,7 +258,7 @@ def _mode(context: SyncContext, table: Table) -> str:
 def _with_doubts(
     made: Sequence[Consequence], then: DetectionResult, renames: Sequence[Unread]
 ) -> Iterator[Consequence]:
-    """Both halves of a rename without ids wait for a person, whatever was decided about them."""
+    """Yield both halves of a rename without ids wait for a person, whatever was decided about them."""
     suspected = {key(half) for found in then.doubt.proposals for half in (found.removed, found.added)}
     places = {r.at for r in renames}
     for one in made:

@@ -65,7 +65,7 @@ def belongings(context: SyncContext) -> Belongings:
 
 
 def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> DeletedConnection:
-    """Ends a connection. Its tables stay, or are dropped; rows of other shards are never touched.
+    """End a connection. Its tables stay, or are dropped; rows of other shards are never touched.
 
     Blocked unless `named` is its name, and if four_eyes want a second person; RunInProgress while a run of it is alive.
     A source or destination that cannot be reached is an error, and nothing is forgotten; with `abandon` what is there
@@ -153,7 +153,7 @@ def log_of(context: SyncContext) -> ChangeLog | None:
 
 
 def _clear(context: SyncContext, run: Run, there: Belongings, fate: Fate, left: DeletedConnection) -> None:
-    """Takes away what runs have left beside the tables, and if asked for the tables with their views and copies."""
+    """Take away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}
     for table in context.destination.inspect(there.tables).tables:
         context.destination.claim(table.ref, run.fence)

@@ -14,7 +14,7 @@ from instep.sync.context import SyncContext
 
 
 def forget_sent(context: SyncContext, name: str) -> Table:
-    """Drops the destination's table of that name (`schema.table` or `table`) and forgets what was sent of it, and the
+    """Drop the destination's table of that name (`schema.table` or `table`) and forgets what was sent of it, and the
     connector's state: its next run sends everything again. InstepError if there is no such table."""
     table = _named(context, name)
     with claimed(context, "delete") as run, context.destination_open():

@@ -140,7 +140,7 @@ def _done(
 
 
 def layout_of(context: SyncContext, ref: Ref) -> Layout | None:
-    """A table's files as they are now; None where the destination does not tell."""
+    """Return a table's files as they are now; None where the destination does not tell."""
     if isinstance(context.destination, Maintains):
         with suppress(InstepError):
             return context.destination.layout(ref)
@@ -193,7 +193,7 @@ def _by_command(context: SyncContext, table: Table, work: Upkeep, told: Progress
 
 
 def _one(context: SyncContext, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
-    """One table, and the event of what was done."""
+    """Return one table, and the event of what was done."""
     assert isinstance(context.destination, Maintains)
     begun = time.monotonic()
     try:

@@ -105,7 +105,7 @@ def _reads(now: str, then: str) -> str:
 
 
 def savepoints(context: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]]:
-    """What the table with this path can be put back to, newest first. InstepError for an unknown table."""
+    """Return what the table with this path can be put back to, newest first. InstepError for an unknown table."""
     table, ref = _table(context, path)
     return table, _keeper(context).savepoints(ref)
 
@@ -175,7 +175,8 @@ def _interrupted(context: SyncContext, ref: Ref) -> str:
 
 
 def _filled_since(context: SyncContext, table: Table, point: Savepoint) -> frozenset[str]:
-    """Columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole table."""
+    """Return columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole
+    table."""
     done = context.store.backfills.find(context.name, ("done",))
     return frozenset(b.column for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at)
 
@@ -196,7 +197,7 @@ def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: dat
 
 
 def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()) -> Run:
-    """Does it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
+    """Do it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
     person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
     whole."""
     path = made.table.path

@@ -129,7 +129,7 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
 
 
 def carry_out(context: SyncContext, made: NewCursor) -> int:
-    """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
+    """Do it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
     what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
     with two_people(context, "table set-cursor", what), claimed(context, "apply", paused_too=True) as run:

@@ -173,7 +173,7 @@ def _with_narrower_types(table: Table, accepted: Table) -> Table:
 
 
 def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
-    """Does it as one run; answers the accepted version and where the old table is kept, if it is.
+    """Do it as one run; answers the accepted version and where the old table is kept, if it is.
 
     Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
     want a second person; StalePlan if the accepted schema has moved since `prepare`.

@@ -155,7 +155,7 @@ def _entries(context: SyncContext, table: Table, names: Mapping[str, str]) -> It
 
 
 def _place_of(entry: QuarantineEntry, by_id: Mapping[int, str], names: Mapping[str, str]) -> str:
-    """The entry under the names that its columns have at the destination now."""
+    """Return the entry under the names that its columns have at the destination now."""
     fields = json.loads(entry.fields)
 
     def now(path: str) -> str:
@@ -240,8 +240,8 @@ class _Side:
 def verify(
     context: SyncContext, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
 ) -> list[VerifyResult]:
-    """One verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that differ
-    are counted and not named. InstepError for a path in `only` that no such table has."""
+    """Return one verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that
+    differ are counted and not named. InstepError for a path in `only` that no such table has."""
     if isinstance(context.source, Streams):
         raise Blocked(
             f"connection {context.name} has nothing to compare with: a connector sends what has changed, once",

@@ -138,8 +138,8 @@ def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> Non
 def _look(
     context: SyncContext, holding: Holding, column: str, now: datetime | None = None
 ) -> tuple[Replayed, RowLookup | None, Rejoined]:
-    """What would become of the entries. Those that a person has let go still tell that older ones are not the last
-    word."""
+    """Return what would become of the entries. Those that a person has let go still tell that older ones are not the
+    last word."""
     mine = [e for e in holding.found.entries if not column or e.column == column]
     made = recast(context, holding.table, holding.target.schema, mine)
     stays = [e for e in made.stays if e.status == "held"]

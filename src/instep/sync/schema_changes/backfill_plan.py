@@ -173,7 +173,7 @@ def _bytes(kind: DataType) -> int:
 
 
 def held_up(context: SyncContext, table: Table) -> str:
-    """What would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
+    """Return what would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
     limits = context.backfill_limits
     if not limits.max_bytes:
         return waits(limits, datetime.now(UTC))

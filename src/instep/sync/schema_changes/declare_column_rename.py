@@ -91,7 +91,7 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
 
 
 def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
-    """Does it as one run and answers the accepted version."""
+    """Do it as one run and answers the accepted version."""
     with claimed(context, "apply") as run:
         _check_held(context, mapped.table, mapped.old)
         held = replace(context, run=run)
@@ -256,7 +256,7 @@ def _done(there: Catalog, ref: Ref, old: Column) -> bool:
 
 
 def _empty(context: SyncContext, table: Table, old: Column) -> int:
-    """Rows with NULL in the old column at the destination."""
+    """Return rows with NULL in the old column at the destination."""
     ref, name = destination_ref(table, context.naming), old.alias or old.name
     if context.destination.state(ref) is None or name not in _names(context, ref):
         return 0

@@ -80,7 +80,7 @@ def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
 
 
 def carry_out(context: SyncContext, mapped: MappedTable) -> int:
-    """Does it as one run and answers the accepted version."""
+    """Do it as one run and answers the accepted version."""
     with claimed(context, "apply") as run:
         held = replace(context, run=run)
         wanted = held.store.mappings.want(context.name, mapped.old.ref, "", json.dumps(mapped.new.ref), context.who)

@@ -28,7 +28,7 @@ def with_history(context: SyncContext, decisions: Sequence[Decision], before: Ca
 
 
 def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Iterator[tuple[Ref, Table]]:
-    """Tables of a key that are replaced by others of that key: by the name after, and as they were."""
+    """Yield tables of a key that are replaced by others of that key: by the name after, and as they were."""
     places = TableRenames.of(decisions)
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, TableReplaced)):
         ref, old = places.after(one), before.get(places.before(one))
@@ -46,7 +46,7 @@ def _begins(context: SyncContext, table: Table) -> bool:
 
 
 def goes_on(context: SyncContext, after: Catalog) -> list[str]:
-    """One sentence for each table that keeps its history although the settings say so no more."""
+    """Return one sentence for each table that keeps its history although the settings say so no more."""
     left = [t for t in after.tables if t.history and not t.retained and not context.settings(t).history]
     way = "take it out of the connection and load it through another one to have current rows only"
     return [f"{t.path}: it continues to keep its history, which `history: false` does not remove: {way}" for t in left]

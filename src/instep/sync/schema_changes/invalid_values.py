@@ -66,9 +66,9 @@ class _Pair:
 def held_values(
     context: SyncContext, detection: DetectionResult, rows: int, only: str = ""
 ) -> tuple[InvalidValues, ...]:
-    """One entry for each retype that is not let in, or for the one with the content key `only`. Reads up to `rows`
-    values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read is
-    said, not raised; values are never part of what it answers."""
+    """Return one entry for each retype that is not let in, or for the one with the content key `only`. Reads up to
+    `rows` values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read
+    is said, not raised; values are never part of what it answers."""
     pairs = [p for p in _pairs(context, detection) if not only or p.change == only]
     if not pairs or not rows:
         return ()

@@ -61,7 +61,7 @@ def count_key(context: SyncContext, table: Table, source: Table, key: Sequence[s
 
 
 def count_source(context: SyncContext, source: Table, key: Sequence[str]) -> RowCounts:
-    """Reads the key's columns in one snapshot."""
+    """Read the key's columns in one snapshot."""
     read = TableRead(source, source, tuple(ColumnRead(c, c) for c in source.columns), where_of(context, source))
     with context.source.snapshot() as snapshot, giving_way(snapshot.reader) as session:
         chunks = snapshot.chunks(read, "key", CursorRange(), columns=tuple(key))

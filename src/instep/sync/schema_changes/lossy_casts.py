@@ -48,9 +48,9 @@ class Lossy:
 def lossy_casts(
     context: SyncContext, detection: DetectionResult, rows: int = SAMPLE, only: str = ""
 ) -> tuple[Lossy, ...]:
-    """One entry for each retyped or narrowed column whose table holds rows, or for the change with the content key
-    `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of what
-    it answers."""
+    """Return one entry for each retyped or narrowed column whose table holds rows, or for the change with the content
+    key `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of
+    what it answers."""
     return tuple(_entries(context, detection, rows, only)) if rows else ()
 
 

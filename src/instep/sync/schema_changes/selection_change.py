@@ -63,7 +63,7 @@ def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
 
 @cache
 def _digest(salt: bytes) -> str:
-    """Tells whether a salt is another one, and is slow to guess from."""
+    """Tell whether a salt is another one, and is slow to guess from."""
     return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
 
 
@@ -110,7 +110,7 @@ def _follows_log(context: SyncContext, table: Table) -> bool:
 
 
 def want_again(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
-    """Records the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
+    """Record the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = context.store.loaded.of(context.name)
     refused = {t.table.ref: str(_refusal(t)) for t in _turned(detection, reads, known) if _is_key(t) or _is_past(t)}
@@ -168,7 +168,7 @@ def _filter_text(context: SyncContext, one: _Refiltered) -> str:
 
 
 def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterator[str]:
-    """One sentence a column; none about tables that are read as a whole anyway."""
+    """Yield one sentence a column; none about tables that are read as a whole anyway."""
     known = context.store.loaded.of(context.name)
     whole = {b.table for b in context.store.backfills.waiting(context.name) if b.scope == "table"}
     if not known:

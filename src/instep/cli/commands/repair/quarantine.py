@@ -177,7 +177,7 @@ def _newest_first(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _one(entries: Sequence[dict[str, Any]], id: str) -> dict[str, Any]:
-    """The entry of this id, or whose id alone begins so."""
+    """Return the entry of this id, or whose id alone begins so."""
     same = [e for e in entries if e["id"] == id] or [e for e in entries if e["id"].startswith(id)]
     if len(same) != 1:
         what = "no entry" if not same else f"{len(same)} entries"

@@ -17,7 +17,7 @@ Chapter = Callable[[Story], None]
 
 
 def play(folder: Path) -> None:
-    """Makes the demo in `folder` and plays it; InstepError where a command fails."""
+    """Make the demo in `folder` and plays it; InstepError where a command fails."""
     from instep.project.connector_demo.days import begin_day, days, make
 
     make(folder)

@@ -142,7 +142,7 @@ _CHAPTERS = (
 
 
 def change_of(connection: str, kind: str) -> str:
-    """The id of the applied change of this kind; without a kind, of the proposal that is open."""
+    """Return the id of the applied change of this kind; without a kind, of the proposal that is open."""
     from instep.bootstrap import open_project
     from instep.schema.policy.similarity import PROPOSAL
 

@@ -183,7 +183,7 @@ class _Fill:
             )
 
     def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
-        """One fenced commit onto the snapshot that was read."""
+        """Return one fenced commit onto the snapshot that was read."""
         return land(table, lambda now: self._exchange(now, rewritten, tasks))
 
     def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
@@ -252,7 +252,7 @@ def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
 
 
 def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterator[list[FillTask]]:
-    """What is committed together; the parts of one table of few files are split, so that all cores have work."""
+    """Yield what is committed together; the parts of one table of few files are split, so that all cores have work."""
     from instep.spark.extract import cores
 
     wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)

@@ -79,7 +79,7 @@ def evolve(
 def _run(
     entries: list[_EvolvingColumn], step: Step, old: Mapping[str, IcebergField]
 ) -> tuple[IcebergField, str] | None:
-    """Applies one step to the entries; returns what it dropped."""
+    """Apply one step to the entries; returns what it dropped."""
     match step.change:
         case ColumnAdded(after=column):
             entries.append(_EvolvingColumn(column.name, None))
@@ -135,7 +135,7 @@ def as_held(table: Table, fields: Sequence[IcebergField]) -> Table:
 
 
 def check_equal(found: Table, wanted: Table) -> None:
-    """Raises DestinationError naming the first difference."""
+    """Raise DestinationError naming the first difference."""
     if found == wanted:
         return
     pairs = zip(found.columns, wanted.columns, strict=False)

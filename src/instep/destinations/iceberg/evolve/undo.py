@@ -181,7 +181,7 @@ def parked(lake: Lake, ref: Ref, source_id: str | None) -> Ref | None:
 
 
 def purge(lake: Lake) -> Sequence[Ref]:
-    """Deletes the dropped tables whose time is over, files and all, unless a copy still needs them; returns where they
+    """Delete the dropped tables whose time is over, files and all, unless a copy still needs them; returns where they
     waited."""
     gone = [
         ref

@@ -28,7 +28,7 @@ from instep.errors import Conflict, DestinationError
 
 
 def keep(lake: Lake, ref: Ref, place: Ref, commit: Commit) -> int | None:
-    """Makes the copy and returns its rows, soft-deleted ones included; None, and no copy, for a table without rows.
+    """Make the copy and return its rows, soft-deleted ones included; None, and no copy, for a table without rows.
 
     A copy of this very snapshot that is there already is fine; Conflict if anything else has the name.
     """
@@ -73,7 +73,8 @@ def _register(lake: Lake, table: Table, main: Snapshot, place: Ref, tag: str, co
 
 
 def _alone(metadata: TableMetadata, main: Snapshot, location: str, said: dict[str, str]) -> TableMetadata:
-    """The metadata of a table that has never had another snapshot; nobody who drops it deletes the shared files."""
+    """Return the metadata of a table that has never had another snapshot; nobody who drops it deletes the shared
+    files."""
     own = {name: value for name, value in metadata.properties.items() if not name.startswith("instep.")}
     return metadata.model_copy(
         update={
@@ -89,7 +90,7 @@ def _alone(metadata: TableMetadata, main: Snapshot, location: str, said: dict[st
 
 
 def purge(lake: Lake, place: Ref, fence: int) -> None:
-    """Deletes a copy; the files that only it still names are the table's to expire. One that is gone is fine.
+    """Delete a copy; the files that only it still names are the table's to expire. One that is gone is fine.
 
     Raises DestinationError for a table that is no copy.
     """

@@ -53,7 +53,7 @@ SPARK_BYTES = 512 << 20
 
 
 def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[Packed]:
-    """What was put together; raises Conflict if the table moves meanwhile: what is committed by then stays."""
+    """Return what was put together; raises Conflict if the table moves meanwhile: what is committed by then stays."""
     writing, done = (
         _Writing(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
         list[Packed](),
@@ -209,7 +209,7 @@ def maintained_now(change: TableCommit) -> dict[str, str]:
 
 
 def _check_count(ref: Ref, packed: Packed, tasks: Sequence[FileScanTask]) -> None:
-    """Raises DestinationError before rows could be lost."""
+    """Raise DestinationError before rows could be lost."""
     rows = sum(t.file.record_count for t in tasks)
     gone = sum(d.record_count for t in tasks for d in t.delete_files)
     if not rows - gone <= packed.rows <= rows:

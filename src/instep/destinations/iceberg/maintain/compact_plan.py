@@ -58,7 +58,7 @@ class CompactionPlan:
 
 
 def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> CompactionPlan:
-    """Reads manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
+    """Read manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
     partition spec are all rewritten, under the current one."""
     table, metadata = load_ours(lake, ref)
     snapshot = table.metadata.current_snapshot()

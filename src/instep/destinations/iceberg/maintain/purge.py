@@ -54,7 +54,7 @@ def _remove_uncommitted_quarantine(lake: Lake, table: Table, runs: Mapping[str, 
 
 
 def _known(table: Table) -> set[str]:
-    """Every file that a snapshot names, those that it removed included."""
+    """Return every file that a snapshot names, those that it removed included."""
     manifests = {m.manifest_path: m for s in table.metadata.snapshots for m in s.manifests(table.io)}
     return {
         entry.data_file.file_path
@@ -64,8 +64,8 @@ def _known(table: Table) -> set[str]:
 
 
 def forget(lake: Lake, refs: Iterable[Ref], fence: int) -> list[str]:
-    """Names of the tags that went from these tables (one commit each), and of the dropped tables that are deleted.
-    Raises Fenced if a later run has claimed one of them."""
+    """Return names of the tags that went from these tables (one commit each), and of the dropped tables that are
+    deleted. Raises Fenced if a later run has claimed one of them."""
     days, gone = lake.config.undo_days, []
     for ref, metadata in lake.metadata(refs).items():
         if is_ours(metadata) and expired(metadata, days):

@@ -82,7 +82,7 @@ def property_fault(name: str) -> str:
 
 
 def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None = None) -> None:
-    """Adds the layout steps to a commit whose columns are already those of the steps. `part`: of a table that is
+    """Add the layout steps to a commit whose columns are already those of the steps. `part`: of a table that is
     partitioned by its shards first."""
     from instep.destinations.iceberg.metadata.updates import PROPERTIES, remove_properties
 
@@ -133,7 +133,7 @@ def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> 
 
 
 def unsorted_without(change: TableCommit, metadata: Metadata, kept: set[int]) -> None:
-    """Ends our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
+    """End our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
     mine = own_sort(metadata)
     if mine and not set(mine) <= kept:
         said = recorded(metadata)

@@ -51,8 +51,8 @@ _ORDERED = (IntegerType, LongType, StringType, DateType)
 
 
 def within(schema: Schema, keys: pa.Table) -> BooleanExpression:
-    """What holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a file's
-    metrics unless none of its rows can have one. A NULL meets no row."""
+    """Return what holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a
+    file's metrics unless none of its rows can have one. A NULL meets no row."""
     found: BooleanExpression = AlwaysTrue()
     for part in _parts(schema, keys):
         found = And(found, part)
@@ -142,7 +142,7 @@ def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]
 
 
 def update_rows(lake: Lake, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
+    """Raise Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
     table, metadata = load_ours(lake, ref)
     seen, state = met.places, load_state(metadata)
     assert isinstance(seen, RowPlaces)

@@ -155,7 +155,8 @@ def _all(rows: pa.Table, column: str, value: bool | int) -> pa.Table:
 
 
 def _write(table: IcebergTable, rows: pa.Table, stem: str) -> list[DataFile]:
-    """A file, or one a partition; their names begin with `stem`. Those of a failure are nobody's, and are removed."""
+    """Return a file, or one a partition; their names begin with `stem`. Those of a failure are nobody's, and are
+    removed."""
     by = partitioning(table.metadata)
     if by is None:
         return data_files([_file(table, rows, f"{stem}.parquet")] if len(rows) else [], table.metadata)

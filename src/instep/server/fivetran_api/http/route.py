@@ -79,8 +79,8 @@ _ABOUT = "Programs for the management API of managed connectors work against thi
 def says(
     data: Any = None, *, takes: type[BaseModel] | None = None, status: int = 200, needs_body: bool = True
 ) -> dict[str, Any]:
-    """The options of a route that answers this in `data` (None: nothing) with that status. `needs_body`: it cannot be
-    left out."""
+    """Return the options of a route that answers this in `data` (None: nothing) with that status. `needs_body`: it
+    cannot be left out."""
     model = Done if data is None else One[data]
     extra: dict[str, Any] = {}
     if takes is not None:
@@ -95,7 +95,7 @@ def says(
 
 
 def lists(item: Any, *filters: str) -> dict[str, Any]:
-    """The options of a route that answers pages of items; `filters` are its own parameters."""
+    """Return the options of a route that answers pages of items; `filters` are its own parameters."""
     own = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in filters]
     found = says(Items[item])
     found["openapi_extra"] = {"parameters": [*_PAGED, *own]}

@@ -53,7 +53,7 @@ class SegmentExchange:
                 (self._place.local / draft).replace(self._place.local / name)
 
     def hear(self, name: str) -> Any:
-        """What was said, None if nothing was. StageError if it cannot be read."""
+        """Return what was said, None if nothing was. StageError if it cannot be read."""
         filesystem, root = self._root
         try:
             with filesystem.open_input_stream(f"{root}/{name}") as source:
@@ -86,7 +86,7 @@ class SegmentExchange:
         return sorted(int(name) for name in children(self._place.uri, self._place.io) if name.isdecimal())
 
     def forget(self, name: str = "") -> None:
-        """Removes a folder, or all of it; best effort."""
+        """Remove a folder, or all of it; best effort."""
         with suppress(Exception):  # the next run looks here again
             remove(self._place.child(name) if name else self._place.uri, self._place.io)
 

@@ -265,7 +265,7 @@ class Driver:
         return int(self._said.get("taken", 0)) if self._is_ours else 0
 
     def hear(self) -> None:
-        """Looks now."""
+        """Look now."""
         ended = False
         with suppress(InstepError):  # it may pass; the driver is gone if it does not
             said = self._exchange.hear(DRIVER)

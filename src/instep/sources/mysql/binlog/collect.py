@@ -73,7 +73,7 @@ class BinlogKeys:
         self._widths = {width + len(added) for width in self._widths}
 
     def cut(self, mapped: TableMap) -> Images:
-        """Raises Unfit."""
+        """Raise Unfit."""
         if mapped.names:
             if not {c.name for c in self.key} <= set(mapped.names):
                 raise Unfit("its key was altered")
@@ -148,8 +148,8 @@ class LogPass:
     _seen: dict[int, TableMap] = field(default_factory=dict)
 
     def collect(self, events: Iterable[tuple[Event | None, int]]) -> BinlogReach:
-        """Events with the position behind each. What is behind a hidden or an undecided transaction is taken in as
-        well: it comes again, and a row that is read twice is the same row."""
+        """Return events with the position behind each. What is behind a hidden or an undecided transaction is taken in
+        as well: it comes again, and a row that is read twice is the same row."""
         end, self._file = self.start, self.start[0]
         for count, (event, at) in enumerate(events):
             if isinstance(event, Rotate):

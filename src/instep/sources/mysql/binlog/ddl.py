@@ -222,7 +222,7 @@ def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Map
 
 
 def _specs(tokens: list[Token]) -> Iterator[list[Token]]:
-    """The parts between commas that are in no brackets."""
+    """Yield the parts between commas that are in no brackets."""
     part: list[Token] = []
     depth = 0
     for token in tokens:
@@ -236,7 +236,7 @@ def _specs(tokens: list[Token]) -> Iterator[list[Token]]:
 
 
 def _spec(tokens: list[Token]) -> TableEffect | None:
-    """One part of ALTER TABLE, None if it is not known to leave rows as they are."""
+    """Return one part of ALTER TABLE, None if it is not known to leave rows as they are."""
     words = [t.word for t in tokens]
     if not words:
         return None

@@ -82,7 +82,7 @@ def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: bool) -> list[Chunk]:
-    """These keys, whether they are there or not, as a read of the key columns yields them."""
+    """Return these keys, whether they are there or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None and c.column.name in key)
     names = ", ".join(map(quoted, changed.columns))

@@ -123,7 +123,7 @@ def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
 
 
 def _spread(sides: Sequence[set[Ref]], edges: Mapping[Ref, tuple[set[Ref], set[Ref]]]) -> None:
-    """Adds what parents follow themselves, until nothing is new."""
+    """Add what parents follow themselves, until nothing is new."""
     grew = True
     while grew:
         grew = False

@@ -172,7 +172,7 @@ class _Plan:
 
 
 def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) -> Images:
-    """Raises Unfit where the log has a key column as another type than the catalog."""
+    """Raise Unfit where the log has a key column as another type than the catalog."""
     sizes = tuple(size_of(kind, meta) for kind, meta in zip(mapped.kinds, mapped.metas, strict=True))
     found = {place: value_of(mapped.kinds[place], mapped.metas[place], c) for place, c in zip(places, key, strict=True)}
     return Images(sizes, found)

@@ -247,7 +247,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A length-encoded number, and where it ends."""
+    """Return a length-encoded number, and where it ends."""
     first = data[at]
     width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
     if not width:
@@ -307,7 +307,7 @@ def _metas(kinds: bytes, data: bytes) -> tuple[int, ...]:
 
 
 def _names(data: bytes, at: int) -> tuple[str, ...]:
-    """The columns' names from the optional part (`binlog_row_metadata = FULL`)."""
+    """Return the columns' names from the optional part (`binlog_row_metadata = FULL`)."""
     while at < len(data):
         what = data[at]
         length, at = _number(data, at + 1)

@@ -111,7 +111,7 @@ class WalReach:
 
 
 def collect(messages: Iterable[Message | None], tables: Mapping[int, WalKeys], visible: Visible) -> WalReach:
-    """Fills `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
+    """Fill `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
     is read twice is the same row."""
     end: int | None = None
     last = -1

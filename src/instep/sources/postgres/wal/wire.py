@@ -143,7 +143,7 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _change(data: bytes) -> WalChange:
-    """One row at least."""
+    """Return one row at least."""
     (oid,) = _OID.unpack_from(data, 1)
     rows: dict[int, Row] = {}
     at = 5
