@@ -167,10 +167,10 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """As `visible`, with line breaks and tabs as escapes, too: one name, one line."""
+    """Return the text as `visible` does, but also escape line breaks and tabs, so that it is one line."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def quoted(text: str, most: int = 500) -> str:
-    """As `one_line`, and what is longer than `most` characters is cut."""
+    """Return the text as `one_line` does, cut after `most` characters."""
     return one_line(text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)")

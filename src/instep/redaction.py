@@ -209,7 +209,7 @@ _referenced: set[str] = set()
 
 
 def hide(*values: str) -> None:
-    """From now on no text that goes through `blot` has one of these values in it."""
+    """Register secret values: `blot` removes them from every text from now on."""
     _process.add(*values)
 
 

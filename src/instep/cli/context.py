@@ -41,7 +41,7 @@ class Options:
     command: str = ""
 
     def reset(self, output: str) -> None:
-        """As at the start of a process: nothing of an earlier command is left."""
+        """Reset the options to those of a fresh process."""
         vars(self).update(vars(Options(output=output)))
 
 
@@ -49,7 +49,7 @@ options = Options()
 
 
 def console(*, stderr: bool = False) -> Screen:
-    """Where people read: data on stdout, talk on stderr."""
+    """Return the console for people: data goes to stdout, messages to stderr."""
     from instep.cli.screen import Screen
 
     return Screen(stderr=stderr, plain=not options.color or bool(os.environ.get("NO_COLOR")))
@@ -116,7 +116,7 @@ def confirm(question: str) -> bool:
 
 
 def fail(code: int) -> typer.Exit:
-    """To be raised when a command has said why already."""
+    """Return an exit without a message: the command has already printed the reason."""
     return typer.Exit(code)
 
 

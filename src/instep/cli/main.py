@@ -46,7 +46,7 @@ def report(error: InstepError) -> int:
 
 
 def report_usage(error: TyperException) -> int:
-    """As `report`, for a command line that was not understood."""
+    """Report a command line that was not understood, as `report` does."""
     if options.output == "json":
         _problem("Usage", "The command line was not understood.", error.format_message(), "see --help", USAGE)
     elif show := getattr(error, "show", None):

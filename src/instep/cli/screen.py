@@ -50,5 +50,5 @@ class Screen(Console):
         self.print(folded(line, self.width) if self.is_terminal else line, style=style)
 
     def on_broken_pipe(self) -> None:
-        """Who reads has seen enough: told to the entry point."""
+        """Tell the entry point that the reader has closed the pipe."""
         raise BrokenPipeError

@@ -59,7 +59,7 @@ class CompatDocuments:
         any_of: Iterable[Link] = (),
         namespace: str = "",
     ) -> list[StoredObject]:
-        """In the order of names, from the first one behind `after`; links as `Objects.page` has them. `namespace`:
+        """Return a page of documents by name, behind `after`; links as `Objects.page` has them. `namespace`:
         those that say so, or are called so."""
         called = Called(namespace, ("config", "schema")) if namespace else None
         found = self._store.objects.page(kind, after=after, limit=limit, links=links, any_of=any_of, called=called)

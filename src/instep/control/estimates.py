@@ -62,7 +62,7 @@ class Rate:
 
 
 def rates(store: Store, connection: str) -> tuple[Rate, ...]:
-    """Of the latest runs, newest first."""
+    """Return the rates of the latest runs, newest first."""
     return tuple(_rates(store, connection))
 
 

@@ -68,8 +68,8 @@ def choose(store: Store, change_filter: ChangeFilter, scope: Collection[str] | N
 def selected(
     change_filter: ChangeFilter, named: Callable[[str], Review], unanswered: Callable[[str | None], Sequence[Review]]
 ) -> list[Review]:
-    """As `choose`, from wherever changes are: `named` finds one by its id, `unanswered` the open ones of a connection
-    or of all."""
+    """Choose changes as `choose` does, from any source of changes: `named` finds one by its id, `unanswered` the open
+    ones of a connection or of all."""
     found = {r.id: r for r in map(named, change_filter.ids)}
     for review in unanswered(change_filter.connection) if change_filter.filters else ():
         if change_filter.fits(review):

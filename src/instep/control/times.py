@@ -11,5 +11,5 @@ def utc(text: str) -> datetime:
 
 
 def aware(at: datetime) -> datetime:
-    """In UTC where it does not say otherwise."""
+    """Return the time with a zone; UTC if it has none."""
     return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -283,7 +283,7 @@ class Destination(Protocol):
         ...
 
     def claim(self, ref: Ref, fence: int) -> None:
-        """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
+        """Claim tables: commits with a lower fence are refused (Fenced) from now on. A missing table is ignored."""
         ...
 
     def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:

@@ -187,7 +187,7 @@ class HoldsViews(Protocol):
         ...
 
     def drop_view(self, ref: Ref) -> None:
-        """Nothing if there is no view of ours of this name."""
+        """Drop a view of ours; do nothing if there is none of this name."""
         ...
 
 
@@ -197,8 +197,8 @@ class Partitions(Protocol):
     to a table that has rows when it is loaded whole."""
 
     def layouts(self, refs: Iterable[Ref]) -> Mapping[Ref, TableLayout]:
-        """Of those of `refs` that exist and wait for no new generation, what was set by settings and is there, or comes
-        with the next whole load."""
+        """Return the layouts set by settings, present or coming with the next full load, of those `refs` that exist and
+        wait for no new generation."""
         ...
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:

@@ -80,7 +80,7 @@ class Sources:
                 yield source, self._lookup(source)
 
     def resolve(self, scope: Scope, column: exp.Column) -> ResolvedColumn:
-        """By its qualifier, else by the innermost scope whose tables have it."""
+        """Resolve a column by its qualifier, else by the innermost scope whose tables have it."""
         parts = column.parts
         for place, part in enumerate(parts[:-1]):
             if (shape := self._named(scope, part)) is not None:

@@ -77,7 +77,7 @@ def trace_to(guard: EgressGuard, settings: TraceSettings) -> TraceExporter:
 
 
 def end() -> None:
-    """Nothing listens any more; what is left is sent."""
+    """Stop listening and send the remaining spans."""
     global _current
     if _current is not None:
         _current.close()

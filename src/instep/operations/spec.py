@@ -95,7 +95,7 @@ class Preview:
     document: Mapping[str, Any]
     """As JSON has it."""
     lines: Sequence[str]
-    """For people."""
+    """Return the text for people."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """More for people, which is no part of the document."""
     prepared: Any = field(default=None, repr=False)

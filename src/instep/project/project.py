@@ -250,7 +250,7 @@ class Project:
         return detector(tuple(layers), self.tree.lines)
 
     def detect(self, connection: str) -> Detect:
-        """When a sync looks for changes: what `detect:` says, else what other settings are translated to."""
+        """Return the detection settings: those of `detect:`, else translated from other settings."""
         section, options = self.connection(connection), self.detector(connection)
         found = section.detect
         given = {name: getattr(found, name) for name in found.model_fields_set}

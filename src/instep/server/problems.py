@@ -102,7 +102,7 @@ def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
 
 
 def of_invalid(error: RequestValidationError) -> ApiProblem:
-    """Which fields are wrong and why, without their values: one of them may be a secret."""
+    """Return the invalid fields with the reasons, without their values: one of them may be a secret."""
     details = error.errors()
     found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_TOLD]]
     detail = "; ".join(f"{one['at']}: {one['message']}" for one in found[:5])

@@ -52,7 +52,7 @@ class StoredQueue:
 
 
 def shown(store: Store, job: model.Job, *, fresh: bool) -> Queued:
-    """As the API tells of it, with what keeps it waiting."""
+    """Return a job as the API shows it, with the reason why it waits."""
     note = ""
     if job.status == "queued":
         pause = store.pauses.connection(job.connection) if not policy_of(job.kind).runs_while_paused else None

@@ -134,7 +134,7 @@ class ChangeLog(Protocol):
         ...
 
     def resume(self, places: Mapping[Ref, str]) -> None:
-        """Where tables are: from there on `read` looks for their rows, unless the server itself knows."""
+        """Set the positions of tables: `read` continues from there, unless the server itself stores the position."""
         ...
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
@@ -142,7 +142,7 @@ class ChangeLog(Protocol):
         ...
 
     def begin(self, *, wait: bool) -> None:
-        """To be called before a snapshot begins: what is followed by then is complete in one that is `ready`. `wait`
+        """Follow tables; call this before a snapshot begins, so that the log is complete once `ready`. `wait`
         a moment for that."""
         ...
 

@@ -95,7 +95,7 @@ class Stream(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the group's last segment; greater for the empty one."""
+        """Return the number of the group's last segment; greater for the empty group."""
         ...
 
     @property

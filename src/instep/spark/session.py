@@ -63,7 +63,8 @@ def stop(spark: SparkSession, timeout: float = 60) -> None:
 
 
 def end(spark: SparkSession, timeout: float = 60) -> None:
-    """As `stop`, when this process ends too: what pyspark keeps in it goes with it, the JVM tidies up after itself."""
+    """Stop as `stop` does, when this process ends too: what pyspark keeps in it goes with it, the JVM tidies up after
+    itself."""
     with _lock:
         if _jvm is None:
             with suppress(Exception):  # it may be stopped, or its JVM gone
@@ -217,7 +218,7 @@ def _adopt(jvm: Jvm) -> None:
 
 
 def hush() -> None:
-    """When the JVM ends, pyspark and py4j would print stack traces; the job itself says what happened."""
+    """Silence the stack traces of pyspark and py4j at the end of the JVM; the job itself reports what happened."""
     from pyspark.accumulators import AccumulatorTCPServer
 
     AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]

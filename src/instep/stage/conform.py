@@ -292,5 +292,5 @@ def shape(text: str) -> str:
 
 
 def compact_json(value: Any) -> str:
-    """As keys and originals are written: held values are known by this very text."""
+    """Return the compact JSON of keys and originals: quarantined values are identified by this very text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -83,7 +83,7 @@ class Occurrences:
         self.runs: list[Run] = []
 
     def count(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """For each hash, how many equal ones came before it, in this call and earlier ones."""
+        """Return for each hash how many equal ones came before it, in this call and earlier ones."""
         import numpy as np
 
         distinct, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)

@@ -31,8 +31,8 @@ def why_none(context: SyncContext) -> str:
 
 
 def remember(context: SyncContext, made: Plan, batch: str) -> None:
-    """To be called in the transaction that opens the record of a plan. Old names that are there follow its renames,
-    also where nothing is to be kept by now."""
+    """Record old names in the transaction that opens the record of a plan. Existing old names follow its renames, even
+    if none are to be kept any more."""
     known = context.store.old_names.of(context.name)
     names = [n for n in _renamed(context, made, batch) if known or n.until > n.at]
     if names and not why_none(context):
@@ -56,7 +56,7 @@ def _until(context: SyncContext, table: Table, now: datetime) -> datetime:
 
 
 def make_room(context: SyncContext, made: Plan) -> None:
-    """Before a plan is carried out: a name that a table is to have is not kept for an old one."""
+    """Free old names that tables of a plan need, before the plan is carried out."""
     if not isinstance(context.destination, HoldsViews) or not context.store.old_names.of(context.name):
         return
     fold = context.naming.fold

@@ -59,7 +59,7 @@ def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
 
 
 def status_by(error: BaseException) -> RunStatus:
-    """Of a run that ends with it."""
+    """Return the status of a run that ends with this error."""
     if isinstance(error, Blocked):
         return "blocked"
     return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"

@@ -89,11 +89,11 @@ class SyncContext:
         return self.before or self.selection
 
     def destination_open(self) -> AbstractContextManager[None]:
-        """For many operations in a row: a destination that has to be opened for each is opened once."""
+        """Keep the destination open for many operations in a row."""
         return self.destination.kept_open() if isinstance(self.destination, Opens) else nullcontext()
 
     def tables_born(self) -> AbstractContextManager[None]:
-        """For a whole run: tables that it makes appear with their first rows where the destination can do that."""
+        """Defer creation for a whole run: new tables appear with their first rows if the destination supports it."""
         return self.destination.born_with_rows() if isinstance(self.destination, DefersCreate) else nullcontext()
 
     @contextmanager

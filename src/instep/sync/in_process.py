@@ -44,7 +44,7 @@ class InProcess:
         return _outcome(lambda: undo(self.context(connection), change))
 
     def wait(self) -> None:
-        """Nothing is under way beside the caller."""
+        """Do nothing: no work runs beside the caller."""
 
 
 def _outcome(run: Callable[[], RunOutcome]) -> RunOutcome:

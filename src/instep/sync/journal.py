@@ -65,7 +65,7 @@ class Journal:
             self.done.clear()
 
     def close(self, version: int, changes: Iterable[str]) -> None:
-        """To be called in the transaction that accepts what the plan leads to."""
+        """Close the record, in the transaction that accepts the plan's result."""
         if self.id:
             self._write_done()
             self.context.store.plans.close(self.id, "done", version=version, changes=changes)

@@ -116,9 +116,9 @@ def statuses(
     context: Opens,
     trouble: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Of each connection, by as many statements as for one, and from the store; a destination is asked only about what
-    is held there and for a budget of backfills, a source never. `trouble` is told why something could not be looked
-    at."""
+    """Return the status of each connection from the store, with a constant number of statements; a destination is asked
+    only about what is held there and for a budget of backfills, a source never. `trouble` is told why something could
+    not be looked at."""
     runs, versions = store.pages.latest_runs(names), store.accepted.latest_of(names)
     pauses, copies = store.pauses.active_of(names), store.copies.standing_of(names)
     old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)

@@ -84,7 +84,7 @@ def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> d
 
 
 def patch_of(what: Mapping[str, Any], project: Project, store: Store, managed: ManagedPolicies | None = None) -> Patch:
-    """As `Patch.to_dict` wrote it, or a program did; InstepError for what is none."""
+    """Return the patch that `Patch.to_dict` or a program wrote; InstepError for what is none."""
     try:
         [(sort, said)] = what.items()
         match sort:

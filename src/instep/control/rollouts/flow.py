@@ -268,7 +268,7 @@ _WORDS: Mapping[MemberStatus, str] = {"failed": "failed", "blocked": "not fittin
 
 
 def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:
-    """From now on no connection is begun; runs that are under way end."""
+    """Stop a rollout: no further connection is started; current runs finish."""
     with store.transaction():
         now = store.rollouts.stop(id, f"by {who}{f': {why}' if why else ''}")
         store.events.add(RolloutMoved("", now.id, now.status, now.wave, now.why, who))
@@ -276,7 +276,7 @@ def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:
 
 
 def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) -> list[Member]:
-    """These connections have no turn any more, for this reason; what was applied to one that failed stays. All or
+    """Leave connections out of a rollout for this reason; changes already applied to them stay. All or
     none: Conflict if one of them is done, or its run is under way."""
     if not why.strip():
         raise InstepError("why are they skipped?", hint='give --reason "..."')

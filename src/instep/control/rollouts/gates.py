@@ -26,7 +26,7 @@ class Gates:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         failed = "any run fails" if self.failed == 0 else f"more than {_amount(self.failed or 0)} of a wave's runs fail"
         said = {
             "failed": failed,
@@ -41,13 +41,13 @@ DEFAULT = Gates()
 
 
 def gates_of(data: Mapping[str, Any]) -> Gates:
-    """As `Gates.to_dict` wrote it."""
+    """Return the gates that `Gates.to_dict` wrote."""
     return Gates(**data)
 
 
 def gates(said: Sequence[str]) -> Gates:
-    """From `failed=10%`, `quarantined=0.5%`, `nulls=3`, `rows=off`; what is not named is as by default. InstepError for
-    anything else."""
+    """Parse gates such as `failed=10%`, `quarantined=0.5%`, `nulls=3`, `rows=off`; others keep their defaults.
+    InstepError for anything else."""
     found = DEFAULT
     for text in said:
         name, _, value = (part.strip() for part in text.partition("="))

@@ -53,7 +53,7 @@ class Patch(Protocol):
 
     @property
     def text(self) -> str:
-        """For people, in a few words."""
+        """Return a short text for people."""
         ...
 
     def to_dict(self) -> dict[str, Any]: ...

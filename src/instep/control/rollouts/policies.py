@@ -23,7 +23,7 @@ class ManagedPolicies(Protocol):
         ...
 
     def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:
-        """These keys, and none of the others that choose a policy. Within the caller's transaction."""
+        """Set these keys and remove the other keys that choose a policy, within the caller's transaction."""
         ...
 
 

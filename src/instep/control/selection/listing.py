@@ -88,7 +88,7 @@ class _Listing:
                 yield from self.columns(tables[ref])
 
     def schema(self, name: str) -> Listed:
-        """On unless it was switched off, or policy holds it as a whole."""
+        """Return a schema's listing: on unless it was switched off or the policy blocks it as a whole."""
         on, why = name not in self.place.now.schemas_off, "its tables are switched themselves"
         return self._one((name, "", ""), on, why, None, SchemaAdded(name))
 
@@ -121,7 +121,7 @@ class _Listing:
         return hashed(now if on else replace(now, off=frozenset(), exclude_columns=()), table.ref, name)
 
     def touched(self, table: Table, column: Column) -> bool:
-        """By a person, by the file, or held by policy."""
+        """Return True if a person or the file switched it, or the policy blocks it."""
         place = (*table.ref, column.name)
         held = bool(self.coming.left_out(place, _added(table, column)))
         off = not column_is_on(self.place.now, table, column)[0]

@@ -233,7 +233,7 @@ class DeltaDestination:
         told: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        """In one commit, so that nothing is asked in between."""
+        """Fill the columns in one commit; no checks are needed in between."""
         done = _fill.fill(self.warehouse, ref, fill, commit)
         told(done.rows, done.bytes)
         return done

@@ -33,7 +33,7 @@ def again(attempt: Callable[[], T]) -> T:
 
 
 def claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
-    """From now on a lower fence is refused. A table that is not there is fine."""
+    """Claim a table: a lower fence is refused from now on. A missing table is ignored."""
     if find(warehouse, ref) is not None:
         with warehouse.moving():
             again(lambda: _claim(warehouse, ref, fence))

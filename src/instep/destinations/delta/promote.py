@@ -77,7 +77,8 @@ def _found(held: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: 
 
 
 def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
-    """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are read."""
+    """Restore values in one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column
+    are read."""
     held = require(warehouse, ref)
     held.record.check(commit.fence)
     key, state = held.record.table.key, held.state()

@@ -93,7 +93,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def room(self) -> StorageFolder:
-        """For files of no table."""
+        """Return storage for files that belong to no table."""
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -171,7 +171,7 @@ class Folders(Warehouse):
         return self.root, self.root / OWN
 
     def room(self) -> StorageFolder:
-        """For files of no table."""
+        """Return storage for files that belong to no table."""
         return StorageFolder((self.root / OWN / "runs").as_uri())
 
     def unname(self, ref: Ref) -> None:

@@ -215,7 +215,7 @@ class DuckDbDestination:
         told: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        """In one transaction, so that nothing is asked in between."""
+        """Fill the columns in one transaction; no checks are needed in between."""
         with self._here(commit, fill.values) as (here,):
             done = _fill.fill(self.file, ref, replace(fill, values=tuple(here)), commit)
         told(done.rows, done.bytes)

@@ -217,7 +217,7 @@ def _now(session: DuckDbSession, synced: str) -> str:
 
 
 def claim(file: DatabaseFile, ref: Ref, fence: int) -> None:
-    """From now on a lower fence is refused. A table that is not there is fine."""
+    """Claim a table: a lower fence is refused from now on. A missing table is ignored."""
     with file.reading() as session:
         record = find(session, ref) if session else None
     if record is None or record.fence == fence:

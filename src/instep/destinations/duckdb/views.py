@@ -82,7 +82,7 @@ def _is_taken(session: DuckDbSession, ref: Ref) -> bool:
 
 
 def drop_view(file: DatabaseFile, ref: Ref) -> None:
-    """Nothing if there is no view of ours of this name."""
+    """Drop a view of ours; do nothing if there is none of this name."""
     with file.writing() as session:
         _drop(session, [ref] if ref in _kept(session) else [])
 

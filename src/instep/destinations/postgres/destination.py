@@ -168,7 +168,7 @@ class PostgresDestination:
         told: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        """In one transaction, so that nothing is asked in between."""
+        """Fill the columns in one transaction; no checks are needed in between."""
         done = _fill.fill(self.server, ref, fill, commit)
         told(done.rows, done.bytes)
         return done

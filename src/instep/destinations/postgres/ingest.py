@@ -40,7 +40,7 @@ class Staging:
     commit: Commit
 
     def name(self, what: str) -> str:
-        """As SQL names it."""
+        """Return the name in SQL."""
         return f"{q(SCHEMA)}.{q(self.bare(what))}"
 
     def bare(self, what: str) -> str:

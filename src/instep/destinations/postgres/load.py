@@ -292,7 +292,7 @@ def _now(session: PostgresSession, staged: str, synced: str) -> str:
 
 
 def claim(server: PostgresServer, ref: Ref, fence: int) -> None:
-    """From now on a lower fence is refused. A table that is not there is fine."""
+    """Claim a table: a lower fence is refused from now on. A missing table is ignored."""
     with server.reading() as session:
         record = find(session, ref)
     if record is None or record.fence == fence:

@@ -210,7 +210,7 @@ class PostgresServer:
 
     @cached_property
     def area(self) -> StagingArea:
-        """Where tasks write; ConnectError if that is neither a folder nor in S3."""
+        """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in S3."""
         made = StagingArea.of(self.config.staging, self.config.properties)
         return replace(made, uri=f"{made.uri}/{self.config.name}")
 

@@ -111,7 +111,7 @@ def _run(entries: list[_EvolvingSqlColumn], parked: Sequence[Parked], step: Step
 
 
 def latest(parked: Sequence[Parked], name: str) -> Parked | None:
-    """Of the parked columns of one name the one that was dropped last."""
+    """Return the most recently dropped column of those parked under one name."""
     return max((p for p in parked if p.name == name), key=lambda p: (p.at, p.field), default=None)
 
 

@@ -66,8 +66,8 @@ class ShardRecord:
 
 
 def rows_key(record: Record, asked: Sequence[str]) -> tuple[str, ...]:
-    """By which columns rows that were asked for by some are known: by more, where the table's key has more (versions
-    of rows)."""
+    """Return the columns that identify the rows; more than those requested if the table's key has more (versions of
+    rows)."""
     key = record.table.key
     return key if set(key) > set(asked) else tuple(asked)
 
@@ -137,7 +137,8 @@ class Record:
         anew: bool = False,
         deleted: bool = False,
     ) -> Record:
-        """As a data commit leaves it: with `rows`, of which `new` came with it; `anew`: all of them are of `files`."""
+        """Return the record after a data commit with `rows`, of which `new` are new; `anew`: all of them are in
+        `files`."""
         was = None if anew else self.loaded
         loaded = LoadRecord(
             commit.run,
@@ -160,7 +161,7 @@ class Record:
         return max(0, self.loaded.rows + new - removed) if self.loaded else None
 
     def after_fill(self, commit: Commit, rows: int, backfills: Iterable[int]) -> Record:
-        """As the commit of these backfills leaves it: the cursor and what is accepted stay."""
+        """Return the record after a commit of these backfills; cursor and accepted schema stay."""
         assert self.state is not None, "only what is loaded is filled"
         own = replace(commit, cursor=self.state.cursor, accepted=self.state.accepted)
         return replace(self.after_load(own, rows, new=0), fills=_last((*self.fills, *backfills)))

@@ -40,7 +40,7 @@ class StagingArea:
         return cls(path_at(place, {}).absolute().as_uri())  # type: ignore[union-attr]
 
     def folder(self, place: str) -> str:
-        """That of one table."""
+        """Return the folder of one table."""
         return f"{self.uri}/{place}"
 
     def open(self, file: StagedFile) -> Any:

@@ -342,7 +342,7 @@ class Detect(Section):
 
     @property
     def relied_on(self) -> float:
-        """For how many seconds a sync relies on a detection: for ever if it never looks by itself."""
+        """Return the seconds for which syncs rely on a detection: infinite if they never detect themselves."""
         return self.min_interval if self.before_sync else math.inf
 
 

@@ -72,7 +72,7 @@ class OverrideSection(ModifierSection):
     rules: tuple[RuleSection, ...] = ()
 
     def override(self, match: str) -> Override | None:
-        """None if nothing differs."""
+        """Return the override; None if nothing differs."""
         if not (self.preset or self.rules or self.modifiers()):
             return None
         return Override(match, self.preset, tuple(rule.rule() for rule in self.rules), self.modifiers())

@@ -24,7 +24,7 @@ class PartitionTerm:
 
     @property
     def text(self) -> str:
-        """As settings spell it: `region`, `day(at)`, `bucket(16, id)`."""
+        """Return the term in the notation of settings: `region`, `day(at)`, `bucket(16, id)`."""
         if self.transform == "identity":
             return self.column
         return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"

@@ -63,8 +63,8 @@ class VersionDiff:
 
 
 def between(before: Catalog, after: Catalog, *, same_server: bool | None = None) -> VersionDiff:
-    """From one version of a catalog to a later one of the same connection and side. `same_server`: whether their ids
-    mean the same; None takes it from the generations, which a source's catalog does not have."""
+    """Return the changes from one version of a catalog to a later one of the same connection and side. `same_server`:
+    whether their ids mean the same; None takes it from the generations, which a source's catalog does not have."""
     if same_server is None:
         before, after = comparable(before, after)
     elif not same_server:

@@ -39,7 +39,7 @@ class OldName:
 
     @property
     def view(self) -> Ref:
-        """Where readers find it."""
+        """Return the view's name for readers."""
         return self.table[0], self.table[1] + SUFFIX if self.column else self.old
 
 

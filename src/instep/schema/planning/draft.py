@@ -143,11 +143,11 @@ class CatalogDraft:
             self._kept[table.table.id] = table
 
     def find(self, now: Ref) -> TableDraft | None:
-        """By its name in the sequence."""
+        """Find a table by its name in the sequence."""
         return self._now.get(now)
 
     def at(self, ref: Ref) -> TableDraft | None:
-        """By its accepted name."""
+        """Find a table by its accepted name."""
         return self._ref.get(ref)
 
     def kept(self, id: str | None) -> TableDraft | None:
@@ -156,7 +156,7 @@ class CatalogDraft:
         return found if found is not None and found.table.retained and found.table.id == id else None
 
     def gone(self, table: TableDraft, *, retain: bool | None) -> None:
-        """It is not in the source any more. `retain` None: that is not accepted."""
+        """Record that a table is no longer in the source. `retain` None: that is not accepted."""
         if table.now is not None:
             del self._now[table.now]
         table.now = None

@@ -121,7 +121,7 @@ class _ShardedPlan:
     carried: dict[str, DataType] = field(default_factory=dict)
 
     def rename(self, old: str, new: str) -> None:
-        """Where no other shard has either name the column is renamed; else this shard's values go to another one."""
+        """Rename the column if no other shard has either name; otherwise move this shard's values to another column."""
         column = self.columns.get(old)
         if column is None:
             raise IllegalChange(f"column {old} of table {self.after.path} is not there any more: plan again")

@@ -131,7 +131,7 @@ class Sample:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Sample:
-        """From JSON."""
+        """Read a sample from JSON."""
         pairs = {name: (data[name][0], data[name][1]) for name in ("nulls", "distinct")}
         return cls(**{**data, **pairs})
 
@@ -376,7 +376,7 @@ def _with_ties(one: RenameInference, others: Sequence[RenameInference]) -> Renam
 
 
 def threshold_of(policy: Policy) -> Callable[[Change], float]:
-    """From which score on a pair is suspected: what the policy or the table's own settings say."""
+    """Return the score from which a pair is a suspected rename, set by the policy or the table's settings."""
 
     def threshold(change: Change) -> float:
         override = override_of(change, policy)

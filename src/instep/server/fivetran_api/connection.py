@@ -212,7 +212,7 @@ def _user_of(who: str) -> str | None:
 
 
 def sync_line(item: Item) -> str:
-    """When it is synced, as a cron line; "" if nothing says so."""
+    """Return the sync schedule as a cron line; "" if there is none."""
     found = item.spec.get("schedule")
     return str(found.get("sync") or "") if isinstance(found, Mapping) else ""
 

@@ -140,7 +140,7 @@ def left_out(service: str, said: NewConnection | ConnectionChange, config: Mappi
 
 
 def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Of those of these objects of which something is noted, by name; in one query."""
+    """Return the notes of these objects by name, in one query; objects without notes are left out."""
     by_document = {noted_of(kind, name): name for name in names}
     return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.several("noted", [*by_document])}
 

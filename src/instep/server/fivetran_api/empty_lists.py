@@ -50,7 +50,7 @@ router.add_api_route("/{any:plural}", _nothing, methods=["GET"], include_in_sche
 
 @router.get("/{parents:plural}/{id}/{any:plural}", include_in_schema=False)
 def below(parents: Name, id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
-    """Of something that is there."""
+    """Return an empty list below an existing object."""
     _check_parent(context, parents, id)
     return _nothing(request, context)
 

@@ -142,7 +142,8 @@ def modify_column(
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
 def retrieve_columns(id: Name, schema: Name, table: Name, context: RequestContextDep) -> JSONResponse:
-    """As the source has them now, for who may ask for a look at it, else as the last look found them."""
+    """Return the columns as the source has them now, or, if the caller may not ask for a detection, as last
+    detected."""
     context.ours(id)
     if context.may("operator"):
         context.run(id, "reload", {}, key="reload")

@@ -150,7 +150,7 @@ def ask(
 
 
 def located(answer: Response) -> Response:
-    """With the address of the job that it tells of; a rehearsed one has none, and a refusal that is told again."""
+    """Return the response with the address of its job; a rehearsed one has none, and a refusal that is told again."""
     said = json.loads(bytes(answer.body))
     if not said.get("dry_run") and "id" in said:
         answer.headers["Location"] = f"{PREFIX}/jobs/{said['id']}"

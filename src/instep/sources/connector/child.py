@@ -249,7 +249,7 @@ class Child:
         return self.ended
 
     def stop(self) -> None:
-        """From another thread: the process ends soon, which the one that reads is told."""
+        """Stop the process soon and tell the reader; may be called from another thread."""
         assert self._guard.stdin is not None
         with suppress(OSError):
             self._guard.stdin.close()

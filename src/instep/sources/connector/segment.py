@@ -98,7 +98,7 @@ class SegmentTable:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of all its files in the segment's folder."""
+        """Return the paths of all its files in the segment's folder."""
         return (*(f.path for f in self.files), *(u.path for u in self.uploads))
 
     @property

@@ -162,7 +162,7 @@ class Segments:
 
     @property
     def counts(self) -> OperationCounts:
-        """Of the sync so far."""
+        """Return the counts of the sync so far."""
         return self._counts
 
     def next(self) -> Segment | None:
@@ -230,7 +230,7 @@ class Segments:
             self._child.send({"acknowledged": self._counts.checkpoints})
 
     def stop(self) -> None:
-        """From another thread: next() raises soon."""
+        """Make next() raise soon; may be called from another thread."""
         self._child.stop()
 
     def close(self) -> ChildEnd | None:

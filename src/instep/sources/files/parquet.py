@@ -36,7 +36,7 @@ types = pa.types
 
 
 def inspect(file: Any, reserved: Sequence[str]) -> FileShape:
-    """From the footer alone. `file` is a random-access file."""
+    """Inspect a file by its footer only. `file` is a random-access file."""
     parquet = pq.ParquetFile(file)
     schema, footer = parquet.schema_arrow, parquet.metadata
     names = distinct(schema.names, reserved)

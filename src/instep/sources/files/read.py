@@ -36,7 +36,7 @@ class FileScan:
     key: Mapping[str, DataType] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """As a chunk's query."""
+        """Return the text form for a chunk's query."""
         files = [
             [vars(f.state), f.number, f.format, f.shape.to_dict(), None if p is None else list(vars(p).values())]
             for f, p in self.files

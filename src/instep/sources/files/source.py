@@ -95,8 +95,8 @@ class _ReadFiles:
 def number_bounds(
     config: FilesConfig, seen: SeenFiles, table: Table, after: str | None, lookback: float
 ) -> tuple[str | None, CursorBounds]:
-    """From the number behind `after` on, or from that of the earliest version that was read and is another one by now:
-    rows from there on are replaced. The rows of files that are gone stay, and those that came after them are not
+    """Return the bounds: from the number behind `after`, or from that of the earliest version read that has changed
+    since: rows from there on are replaced. The rows of files that are gone stay, and those that came after them are not
     replaced then: that would take them along."""
     files = seen.tables.get(table.name, ())
     newest = max((f.number for f in files), default=None)
@@ -221,7 +221,7 @@ class FilesSnapshot:
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """Of `_file_number` from the listing; of another column all files are read for it."""
+        """Return the bounds of a cursor: `_file_number` from the listing; for another column all files are read."""
         source = cursor_source(read, column)
         if source.name == NUMBER and NUMBER in self.config.metadata:
             return number_bounds(self.config, self.seen, read.source, after, lookback)

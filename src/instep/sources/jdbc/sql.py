@@ -37,7 +37,7 @@ class Sql:
         return text
 
     def table(self, table: Table) -> str:
-        """With its schema, where the database has some."""
+        """Return the quoted table, with its schema if the database has schemas."""
         parts = [table.schema] if table.schema and not self.dialect.untyped else []
         return self.separator.join(map(self.name, [*parts, table.name]))
 

@@ -85,7 +85,7 @@ class JdbcType:
 
     @property
     def text(self) -> str:
-        """For people: the name, with its size where it has none of its own."""
+        """Return the type for people: the name, with a size unless it has its own."""
         if "(" in self.name or not self.size or self.size >= _MOST:
             return self.name
         if self.code in (2, 3):

@@ -76,7 +76,8 @@ def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
 
 
 def dial(config: MySqlConfig) -> Any:
-    """As it comes; through SSH if so configured. Raises a ConnectError that names the SSH server if it was that."""
+    """Open the connection, through SSH if configured. Raises a ConnectError that names the SSH server if it was
+    that."""
     tunnel = through(config.ssh, config.host, config.port, config.connect_timeout)
     with (
         private_file(config.ssl_key) as key,

@@ -110,7 +110,7 @@ class PostgresSnapshot:
         return "postgres"
 
     def fault(self, read: TableRead) -> str:
-        """As the planner sees it, within a savepoint."""
+        """Return the planner's error, if any; runs within a savepoint."""
         import psycopg
 
         query = "EXPLAIN " + select("1", quote_table(*read.source.ref), read.condition)

@@ -99,7 +99,7 @@ class ObjectPath:
         return _kept(self.uri, frozenset(self.io.items()))
 
     def write_bytes(self, content: bytes) -> None:
-        """In the place of what there is."""
+        """Replace the object's content."""
         import obstore
 
         with _reached(self.uri, writing=True):

@@ -83,7 +83,7 @@ class PartitionedWriter(Buffering):
         return tuple(self.files)
 
     def abort(self) -> None:
-        """As any, and drops what was laid by."""
+        """Abort like any writer, and drop buffered rows."""
         super().abort()
         if self._runs is not None:
             self._runs.drop()

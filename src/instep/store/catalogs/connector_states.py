@@ -164,7 +164,7 @@ class ConnectorStates:
                 transaction.execute(insert(connector_held), rows)
 
     def held(self, connection: str) -> list[HeldOperations]:
-        """In the order in which they came."""
+        """Return pending operations in the order in which they arrived."""
         c = connector_held.c
         query = select(connector_held).where(c.connection == connection).order_by(c.number)
         with self._db.read() as transaction:

@@ -42,7 +42,7 @@ class Mappings:
         return DeclaredRename(number, connection, table, old, new, who)
 
     def end(self, number: int) -> None:
-        """It is carried out, or given up."""
+        """Record that the mapping was carried out or abandoned."""
         with self._db.write() as transaction:
             where = (mappings.c.number == number, mappings.c.ended.is_(None))
             transaction.execute(update(mappings).where(*where).values(ended=self._db.now()))

@@ -81,7 +81,7 @@ class Discoveries:
             return {row.connection: _discovery(row) for row in transaction.execute(query)}
 
     def fingerprint(self, connection: str) -> str:
-        """Of the last discovery, "" without one; the catalog is not read."""
+        """Return the fingerprint of the last discovery, "" without one; the catalog is not read."""
         query = select(discoveries.c.fingerprint).where(discoveries.c.connection == connection)
         with self._db.read() as transaction:
             return transaction.execute(query).scalar() or ""

@@ -46,7 +46,7 @@ class Choices:
             )
 
     def drop(self, connection: str, table: Ref, what: What) -> None:
-        """From now on the project file or the source says."""
+        """Drop a choice: the project file or the source decides from now on."""
         with self._db.write() as transaction:
             transaction.execute(delete(table_choices).where(*_of(connection, table), table_choices.c.what == what))
 

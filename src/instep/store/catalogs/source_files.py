@@ -41,8 +41,8 @@ class SourceFiles:
             ]
 
     def add(self, source: str, found: Sequence[SeenFile]) -> dict[str, SeenFile]:
-        """By path: the versions as they are recorded, with their numbers. One that is the newest of its file already
-        keeps its number."""
+        """Add versions of files; return the recorded versions with their numbers by path. One that is the newest of its
+        file already keeps its number."""
         with self._db.write() as transaction:
             newest = {seen.path: seen for seen in self.of(source)}
             last = transaction.execute(

@@ -41,7 +41,7 @@ class Undos:
         return Undo(number, connection, wanted, tuple(values["drops"]), who)
 
     def end(self, number: int) -> None:
-        """It is done, or given up."""
+        """Record that the undo was done or abandoned."""
         with self._db.write() as transaction:
             where = (undos.c.number == number, undos.c.ended.is_(None))
             transaction.execute(update(undos).where(*where).values(ended=self._db.now()))

@@ -94,7 +94,7 @@ class Outbox:
         self.written = False
 
     def add(self, transaction: Connection, happened: Sequence[tuple[int, Event]], at: datetime) -> None:
-        """To be called in the transaction that logs the events, (number, event) each."""
+        """Add deliveries, in the transaction that logs the events, given as (number, event)."""
         if self.routing is None:
             return
         rows = [
@@ -157,13 +157,13 @@ class Outbox:
         ]
 
     def sent(self, delivery: Delivery, *, seconds: float, code: int = 0) -> bool:
-        """It has arrived; False if another process has taken it over meanwhile."""
+        """Record that a delivery was sent; False if another process has taken it over meanwhile."""
         return self._end(delivery, seconds, code, "", status="sent", ended=self._db.now())
 
     def failed(
         self, delivery: Delivery, error: str, *, seconds: float, code: int = 0, again: datetime | None = None
     ) -> bool:
-        """It has not arrived, and is tried `again` at that time; without one it is dead."""
+        """Record a failed delivery, which is tried `again` at that time; without one it is dead."""
         if again is not None:
             return self._end(delivery, seconds, code, error, due=again)
         return self._end(delivery, seconds, code, error, status="dead", ended=self._db.now())
@@ -204,7 +204,7 @@ class Outbox:
         return _delivery(row)
 
     def close(self, channel: str, why: str) -> None:
-        """Nothing is sent to a channel until it is opened; its notices are kept."""
+        """Close a channel: nothing is sent until it is opened; its notifications are kept."""
         with self._db.write() as transaction:
             transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
             transaction.execute(insert(closed_channels).values(channel=channel, why=why, at=self._db.now()))

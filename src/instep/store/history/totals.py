@@ -77,7 +77,7 @@ def folded(transaction: Connection) -> int:
 
 
 def add(transaction: Connection, more: Mapping[Total, float]) -> None:
-    """In the transaction of what is counted."""
+    """Add to the totals, in the transaction of the counted event."""
     _put(transaction, {_encoded(of): value for of, value in more.items()}, lambda old, new: old + new)
 
 

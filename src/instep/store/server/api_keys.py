@@ -83,7 +83,7 @@ class ApiKeys:
             return _one(transaction, key_id)
 
     def expire_secrets(self, key_id: str, at: datetime, but: str = "") -> None:
-        """Those of a key end then, unless they end earlier; not the one with the digest `but`."""
+        """Let the secrets of a key expire then, unless they expire earlier; not the one with the digest `but`."""
         c = api_secrets.c
         with self._db.write() as transaction:
             later = c.expires.is_(None) | (c.expires > at)
@@ -125,7 +125,7 @@ class ApiKeys:
         return key
 
     def page(self, after: str = "", limit: int = 100) -> list[ApiKey]:
-        """By id, those behind `after`."""
+        """Return a page of keys by id, behind `after`."""
         query = select(api_keys.c.id).where(api_keys.c.id > after).order_by(api_keys.c.id).limit(limit)
         with self._db.read() as transaction:
             return [_one(transaction, key_id) for key_id in transaction.execute(query).scalars()]

@@ -34,7 +34,8 @@ SPREAD = 0.25
 
 
 def backoff(attempt: int, name: str) -> timedelta:
-    """After the `attempt`-th failure (1 is the first): doubled each time up to half an hour, give or take a quarter.
+    """Return the delay after the `attempt`-th failure (1 is the first): doubled each time up to half an hour, give or
+    take a quarter.
 
     The same job always waits the same, different jobs that failed together do not come back together.
     """
@@ -146,7 +147,7 @@ class Jobs:
                 raise _fenced(job)
 
     def note_run(self, job: Job, run: str) -> None:
-        """Which run the job has made; Fenced as above."""
+        """Record the run that the job has created; Fenced as above."""
         with self._db.write() as transaction:
             self._change(transaction, job, run=run)
 
@@ -162,8 +163,8 @@ class Jobs:
             return self._get(transaction, job.id)
 
     def fail(self, job: Job, error: str, *, retryable: bool, result: Mapping[str, Any] | None = None) -> Job:
-        """After an error: back into the queue with a delay while attempts are left, else dead; failed if another
-        attempt would not help. Fenced as above."""
+        """Record an error: put the job back into the queue with a delay while attempts are left, else mark it dead;
+        failed if another attempt would not help. Fenced as above."""
         with self._db.write() as transaction:
             if retryable and job.attempt < job.attempts:
                 due = self._db.now() + backoff(job.attempt, job.id)

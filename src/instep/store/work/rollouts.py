@@ -102,7 +102,8 @@ class Rollouts:
         after: tuple[int, str] | None = None,
         limit: int | None = None,
     ) -> list[Member]:
-        """By wave and name; of one wave, of all `upto` one, with these statuses, `after` (wave, connection)."""
+        """Return members by wave and name; of one wave, of all `upto` one, with these statuses, `after` (wave,
+        connection)."""
         c = rollout_members.c
         query = select(rollout_members).where(c.rollout == id).order_by(c.wave, c.connection).limit(limit)
         if wave is not None:
@@ -163,7 +164,7 @@ class Rollouts:
         return row
 
     def reopen(self, id: str, allowed: Sequence[RolloutStatus]) -> Rollout:
-        """It is ready again; Conflict as `claim` raises it."""
+        """Make a rollout ready again; raise Conflict as `claim` does."""
         with self._db.write() as transaction:
             row = self._allowed(transaction, id, allowed)
             self._set(transaction, row.id, status="ready", why="", **_FREE)

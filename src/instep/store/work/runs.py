@@ -206,7 +206,7 @@ class Runs:
             return frozenset(transaction.execute(query.where(*where)).scalars())
 
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
-        """For each table of a connection the result of the last run that had one."""
+        """Return for each table of a connection the result of the last run that loaded it."""
         return self.latest_tables_of([connection])[connection]
 
     def latest_tables_of(self, names: Sequence[str]) -> dict[str, dict[tuple[str, str], TableRun]]:

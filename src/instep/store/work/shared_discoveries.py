@@ -39,7 +39,7 @@ class Looks:
             return Look(**row) if row else None
 
     def note(self, look: Look) -> None:
-        """In place of the source's last one, unless that began later."""
+        """Record a detection in place of the source's last one, unless that began later."""
         c = looks.c
         with self._db.write() as transaction:
             begun = transaction.execute(select(c.begun).where(c.source == look.source)).scalar()

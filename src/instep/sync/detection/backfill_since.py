@@ -23,12 +23,12 @@ NO_CURSOR = "{}"
 
 
 def identity(table: Table, column: Column) -> Seen:
-    """By ids, so that renames meanwhile do not matter; by names where the source has no ids."""
+    """Return the identity of a column: by ids, so that renames do not matter; by names if the source has no ids."""
     return table.id or table.path, column.id or column.name
 
 
 def note_cursors(context: SyncContext, decisions: Iterable[Decision], accepted: Catalog) -> None:
-    """For columns that are held and were not before. Of a table without a record nobody knows where its cursor is:
+    """Record cursors for columns that are newly blocked. Of a table without a record nobody knows where its cursor is:
     its first load may have been killed behind its commit."""
     decisions = tuple(decisions)
     held = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
@@ -67,7 +67,7 @@ def noted(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> 
 
 
 def settle(context: SyncContext, backfill: Backfill) -> None:
-    """It is done: the column is read like every other from now on."""
+    """Record that it is done: the column is read like every other from now on."""
     table = context.store.accepted.catalog(context.name).get(backfill.table)
     if backfill.scope == "since" and table is not None and (seen := _seen(table, backfill)):
         context.store.watermarks.forget(context.name, seen)

@@ -30,7 +30,7 @@ from instep.sync.detection.filters import where_of
 
 
 def current(met: RowLookup, prefix: str) -> RowLookup:
-    """Without versions that have ended; the same for a table without versions. To look at, not to amend."""
+    """Return the table without ended versions (read-only); unchanged for a table without versions."""
     mark = f"{prefix}current"
     if mark not in met.rows.column_names:
         return met

@@ -91,7 +91,7 @@ class RenameCandidate:
         return to_json(found) if found else {}
 
     def findings(self, sight: ApprovalFingerprint) -> list[DetectedChange]:
-        """Of the proposals, to be recorded beside those of the decisions."""
+        """Return the findings of the proposals, to be recorded beside those of the decisions."""
         return [_finding(s, sight) for s in (*self.proposals, *self.rejected)]
 
 
@@ -253,7 +253,7 @@ def _with(
 
 
 def to_json(found: RenameInference) -> dict[str, Any]:
-    """As it is stored and shown: the line with its score and its parts; counts, no values."""
+    """Return the form that is stored and shown: the line with its score and its parts; counts, no values."""
     return {
         "line": found.line,
         "score": found.score,

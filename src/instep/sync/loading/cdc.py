@@ -62,7 +62,7 @@ class Following:
         return source.log(self.context.log) if self.context.log is not None and isinstance(source, Logs) else None
 
     def begin(self) -> None:
-        """Before the snapshot of a pass: makes the log where there was none, and looks how it stands."""
+        """Create the log if needed and check its state, before the snapshot of a pass."""
         if self.log is None:
             self._leave_behind()
             return
@@ -271,8 +271,8 @@ class Following:
         return {r["base"]: r["seen"] for r in found if r and "base" in r}
 
     def settle(self, done: Sequence[TableResult]) -> frozenset[Ref]:
-        """After the commits of a pass: notes where the tables are, then lets the server forget what all of them have.
-        Answers the tables that another pass has to read."""
+        """Record the positions of tables after the commits of a pass, then let the server release the log that all have
+        read. Return the tables that another pass has to read."""
         if self.log is None or self._found is None:
             return self.pending
         reached = self._found.reached

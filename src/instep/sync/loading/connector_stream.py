@@ -231,7 +231,7 @@ class Streaming:
         return replace(load, action="merge", complete=brought.truncated, cursor=cursor, brought=brought)
 
     def settle(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
-        """After the commits of a pass: keeps what waits and saves the state, or ends the run where a table failed."""
+        """Keep pending operations and save the state after the commits of a pass, or end the run if a table failed."""
         crashpoint("connector.segment.committed")
         loaded = {d.load.read.source.ref for d in done if d.error is None}
         left = self.stream.tables.keys() - loaded

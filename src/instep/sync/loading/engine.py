@@ -163,4 +163,4 @@ def _silent(step: str) -> None:
 
 
 def at_the_end(results: list[ChunkResult]) -> None:
-    """For `extract`: nothing is done before everything is read."""
+    """Return a consumer for `extract` that does nothing before everything is read."""

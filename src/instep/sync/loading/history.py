@@ -50,7 +50,7 @@ class FreshColumns:
 
 
 def fresh_columns(context: SyncContext, load: Load) -> FreshColumns:
-    """By their names at the destination."""
+    """Return new columns by their names at the destination."""
     known = {c.name: c.read for c in context.store.loaded.of(context.name, [load.table.ref]).get(load.table.ref, ())}
     waiting = {b.column for b in context.store.backfills.waiting(context.name) if b.table == load.table.ref}
     names = {c.column.name: c.column.alias or c.column.name for c in load.read.columns if c.source is not None}

@@ -86,7 +86,7 @@ class Loading:
 
     @property
     def open(self) -> list[Load]:
-        """Those that nothing was done about yet."""
+        """Return the loads that were not started yet."""
         return [load for load in self.loads if load.number not in self._begun]
 
     def _plan(self, snapshot: Snapshot) -> list[Chunk]:

@@ -29,7 +29,7 @@ from instep.sync.schema_changes.selected import selected_reads, sides_now
 
 
 def promote_first(context: SyncContext, run: Run, detection: DetectionResult, outcome: RunOutcome) -> None:
-    """Before the loads: what the source does not have any more, or does not send again."""
+    """Promote, before the loads, values that the source no longer has or does not send again."""
     if wanted := waiting(context):
         once = isinstance(context.source, Streams)
         reads = {r.table.ref: r for r in selected_reads(context, detection)[0]}
@@ -39,7 +39,8 @@ def promote_first(context: SyncContext, run: Run, detection: DetectionResult, ou
 
 
 def promote_rest(context: SyncContext, run: Run, outcome: RunOutcome) -> None:
-    """After the loads and the fills: rows that these did not reach. What waits for a fill waits for it here, too."""
+    """Promote, after the loads and backfills, values of rows that these did not reach. What waits for a fill waits for
+    it here, too."""
     if not (wanted := waiting(context)):
         return
     ended = {d.load.table.ref: d.load.complete for d in outcome.loaded if d.error is None}

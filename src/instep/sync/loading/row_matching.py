@@ -76,7 +76,7 @@ def numbered(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Without extension types and the field ids of nested fields."""
+    """Return the type without extension types and field ids of nested fields."""
     return plain(pa.nulls(0, kind)).type
 
 

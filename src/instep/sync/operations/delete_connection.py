@@ -54,7 +54,7 @@ class DeletedConnection:
 
 
 def belongings(context: SyncContext) -> Belongings:
-    """From the store alone: nothing is asked of source and destination."""
+    """Return a connection's belongings from the store; source and destination are not opened."""
     log = context.log.slot if context.log and not context.log_taken() else ""
     return Belongings(
         context.name,

@@ -89,7 +89,7 @@ def judged(found: Looked, models: Sequence[Model]) -> ImpactReport:
 
 
 def report(context: SyncContext, found: PlanPreview, models: Sequence[Model], change: str = "") -> ImpactReport:
-    """As `looked` looks at it, against the models."""
+    """Evaluate the changes, as `looked` detects them, against the models."""
     return judged(looked(context, found, change), models)
 
 

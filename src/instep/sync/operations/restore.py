@@ -57,7 +57,7 @@ class RestorePreview:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people, before it happens."""
+        """Return the preview's lines for people."""
         if self.interrupted:
             back = f"{self.table.path} was restored to snapshot {self.point.id} by run {self.interrupted}"
             return (f"{back}, which was interrupted: its record is completed",)

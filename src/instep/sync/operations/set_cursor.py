@@ -43,7 +43,7 @@ class NewCursor:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         return (*self._reading(), *(f"settles {r.id}: {r.summary}" for r in self.settles))
 
     def document(self) -> dict[str, Any]:

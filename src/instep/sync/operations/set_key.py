@@ -62,7 +62,7 @@ class Rekeying:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         steps = (f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps)
         return (
             *(f"key ({', '.join(self.key)}) {line}" for line in self.counts.lines),
@@ -98,7 +98,7 @@ class Rekeying:
         }
 
     def told(self) -> dict[str, Any]:
-        """For people: what was counted, what keeps it from being done, which ways there are."""
+        """Return the lines for people: counts, obstacles and options."""
         return {
             "counted": list(self.counts.lines),
             "why_not": self.why_not,

@@ -80,7 +80,8 @@ def whole_tables(context: SyncContext) -> dict[Ref, str]:
 
 
 def wishes(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
-    """By table, oldest first; what cannot be filled, or waits for the whole table, is left out."""
+    """Return requested backfills by table, oldest first, without those that cannot be filled or wait for the whole
+    table."""
     whole = whole_tables(context)
     waiting: dict[Ref, list[Backfill]] = {}
     for wanted in context.store.backfills.waiting(context.name):
@@ -137,7 +138,7 @@ def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) ->
 
 
 def estimate_whole(context: SyncContext, table: Table, rows: int, bytes: int) -> FillEstimate:
-    """Of reading the whole table again."""
+    """Estimate the cost of reading the whole table again."""
     state = context.destination.state(destination_ref(table, context.naming))
     files, size = (state.files, state.bytes) if state else (0, 0)
     return replace(estimate_new(table, (), rows, bytes), files=files, of=files, rewritten=size)

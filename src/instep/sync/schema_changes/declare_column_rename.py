@@ -59,7 +59,7 @@ class ColumnRenamePlan:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         path, now = self.table.path, self.column.name
         found = [f"column {path}.{self.old.name} is read from {now} and keeps its values"]
         found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]

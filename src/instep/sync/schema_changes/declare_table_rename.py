@@ -49,7 +49,7 @@ class MappedTable:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         found = [f"table {self.old.path} is read from {self.new.path} and keeps its rows"]
         found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
         if self.interim is not None:

@@ -69,7 +69,7 @@ def count_source(context: SyncContext, source: Table, key: Sequence[str]) -> Row
 
 
 def count_destination(context: SyncContext, table: Table, key: Sequence[str]) -> RowCounts:
-    """Nothing for a table that holds no rows yet."""
+    """Count at the destination; return nothing for a table without rows."""
     ref = destination_ref(table, context.naming)
     if context.destination.state(ref) is None:
         return RowCounts()

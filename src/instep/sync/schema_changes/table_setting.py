@@ -105,7 +105,7 @@ def recorded_tables(context: SyncContext, changed: Catalog) -> Catalog:
 
 
 def settle(context: SyncContext, reviews: Iterable[Review]) -> None:
-    """These changes are answered: they wait no more, and what they have paused goes on, whatever the policy: a person
+    """Close these changes and resume what they have paused, whatever the policy: a person
     has said what is to be done."""
     for review in reviews:
         context.store.reviews.obsolete([review.id])

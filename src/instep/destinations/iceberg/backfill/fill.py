@@ -124,7 +124,7 @@ def _from(done: Filled, told: Callable[[int, int], None]) -> Callable[[Mapping[s
 def run_parts(
     session: SparkSession | None, parts: Sequence[FillTask], told: Callable[[Mapping[str, tuple[int, int]]], None]
 ) -> list[list[Rewritten]]:
-    """On Spark, one task a part; without a session in this process."""
+    """Run the parts as Spark tasks, or in this process without a session."""
     if session is None:
         return [fill_part(part, 0, None) for part in parts]
     from instep.spark.rewrite import run_parts as run_on_spark

@@ -23,7 +23,8 @@ OLD = "instep_old_value"
 
 
 def refill(lake: Lake, ref: Ref, column: str, commit: Commit) -> int:
-    """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are read."""
+    """Restore values in one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column
+    are read."""
     table, metadata = load_ours(lake, ref)
     key = read_table(ref, metadata).key
     field = next(f.id for f in current_fields(metadata) if f.name == column)

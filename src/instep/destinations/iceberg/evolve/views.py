@@ -172,7 +172,7 @@ def _sql(view: View) -> str:
 
 
 def drop_view(lake: Lake, ref: Ref) -> None:
-    """Nothing if there is no view of ours of this name."""
+    """Drop a view of ours; do nothing if there is none of this name."""
     location, metadata = _kept(lake).get(ref, ("", {}))
     if not location:
         return

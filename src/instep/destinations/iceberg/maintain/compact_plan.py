@@ -49,7 +49,7 @@ class CompactionPlan:
 
     @property
     def bytes(self) -> int:
-        """Of data files and delete files."""
+        """Return the bytes of data files and delete files."""
         return sum(t.file.file_size_in_bytes for t in self.tasks) + sum(d.file_size_in_bytes for d in self.deletes)
 
     @property

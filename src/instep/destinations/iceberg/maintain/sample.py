@@ -30,7 +30,7 @@ def sample_cast(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence
 
 
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
-    """As many files as it takes for `rows`, these columns of them."""
+    """Read these columns of as many files as `rows` takes."""
     scan = table.scan(selected_fields=columns, limit=rows)
     tasks, held = [], 0
     for task in scan.plan_files():

@@ -57,7 +57,7 @@ def current_fields(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
 
 
 def terms(metadata: Metadata) -> tuple[PartitionTerm | None, ...]:
-    """Of the current spec, None for a void field. What is no term of ours has the column ""."""
+    """Return the terms of the current spec, None for a void field. A term that is not ours has the column ""."""
     return tuple(_terms(current_fields(metadata), {f["id"]: (f["name"], f["type"]) for f in _columns(metadata)}))
 
 

@@ -37,7 +37,7 @@ Metadata = Mapping[str, Any]
 
 
 def recorded(metadata: Metadata) -> TableLayout:
-    """As it was set last."""
+    """Return the layout as it was set last."""
     said = metadata.get("properties", {}).get(LAYOUT)
     return layout_from_dict(json.loads(said)) if said else TableLayout()
 
@@ -48,8 +48,8 @@ def own_sort(metadata: Metadata) -> tuple[int, ...]:
 
 
 def layout_of(metadata: Metadata) -> TableLayout:
-    """As it is: of the properties and orders that are the settings', what the table says by now. Of a table as one
-    shard has it, what that shard said last: others may have said something else since."""
+    """Return the current layout: the table's values of those properties and orders that settings manage. Of a table as
+    one shard has it, what that shard said last: others may have said something else since."""
     said, properties = recorded(metadata), metadata.get("properties", {})
     if within_of(properties):
         return said

@@ -73,7 +73,8 @@ class Upsert:
 
 
 def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
-    """None where only Spark may say: DuckDB lacks the memory or the type, or the table has other deletes or twins."""
+    """Return the upsert; None where only Spark can find it: DuckDB lacks the memory or the type, or the table has other
+    deletes or twins."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     own = staged_schema(table) or schema

@@ -60,8 +60,8 @@ def _engine() -> duckdb.DuckDBPyConnection:
 
 
 def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
-    """None where only Spark may say: keys that are there twice already. `keys` are those of `plan.keys` or of
-    `plan.asked`, which count only as given or not."""
+    """Return the upsert; None where only Spark can find it: keys that are there twice already. `keys` are those of
+    `plan.keys` or of `plan.asked`, which count only as given or not."""
     with _LOCK:
         db = _engine().cursor()
     with db:

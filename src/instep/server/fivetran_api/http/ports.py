@@ -134,7 +134,7 @@ class ApiResources(Protocol):
         new one."""
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
-        """With a JSON merge patch: null removes a key."""
+        """Change an object by a JSON merge patch: null removes a key."""
 
     def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
         """`along` is done in the same transaction."""

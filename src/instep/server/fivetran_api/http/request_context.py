@@ -147,8 +147,8 @@ def _default_schema(project: Project, name: str) -> str:
 
 
 def caller_of(request: Request, ports: Ports) -> ApiCaller:
-    """Who asks, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the address has
-    asked too often."""
+    """Return the caller, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the
+    address has asked too often."""
     given = credentials(request.headers.get("authorization", ""))
     found = ports.keys.caller(*given) if given else None
     if found is None:

@@ -63,7 +63,7 @@ class Cluster:
 
 
 def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, name: str) -> Cluster | None:
-    """That of a Spark session; None, with a line in the log, where a connector has to run beside us."""
+    """Return the cluster of a Spark session; None, with a log line, if the connector has to run beside this process."""
     from instep.spark.executors import slots, witness
     from instep.spark.extract import elsewhere
     from instep.spark.rewrite import run_parts
@@ -142,7 +142,7 @@ class RemoteSegments:
         """Nothing: the task did, once the segment was in the exchange."""
 
     def stop(self) -> None:
-        """From another thread: next() ends soon."""
+        """End next() soon; may be called from another thread."""
         if not self._over:
             self._closed.set()
             self._news.set()

@@ -103,11 +103,11 @@ class BinlogKeys:
 
     @property
     def found(self) -> ChangedKeys:
-        """In the order of the texts, so that a run that is repeated asks the same."""
+        """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
         return ChangedKeys(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
 
     def done(self) -> None:
-        """At the end of a pass: with the columns that came since, all widths are the catalog's."""
+        """End a pass: including the columns added since, all widths are those of the catalog."""
         if self._widths - {self.width}:
             self.all("the log has it with other columns than the catalog shows")
 

@@ -31,7 +31,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """In capitals; "" for what is in quotes."""
+        """Return the word in capitals; "" if it is quoted."""
         return self.text.upper() if self.plain else ""
 
 
@@ -104,9 +104,9 @@ class TableEffect:
 def edits(
     statement: str, database: str, tables: Collection[Ref], mode: int | None = None, other: str = ""
 ) -> Mapping[Ref, TableEffect]:
-    """By table, only those of `tables` that the statement does something to. `database` is the one it was run in,
-    `mode` the sql_mode of its session, None if that is not known; `other` is what the statement may be as well. If it
-    can be read in several ways with other results, all tables that any of them tells of may have other rows."""
+    """Return the edits by table, only of those of `tables` that the statement affects. `database` is the one it was run
+    in, `mode` the sql_mode of its session, None if that is not known; `other` is what the statement may be as well. If
+    it can be read in several ways with other results, all tables that any of them tells of may have other rows."""
     modes = MODES if mode is None or "SQL_MODE" in statement.upper() else (mode,)
     texts = (statement, other) if other else (statement,)
     ways = _ways(texts, database, tables, modes) or _ways(texts, database, tables, MODES)

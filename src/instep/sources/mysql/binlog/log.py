@@ -42,7 +42,7 @@ class GtidSet:
 
     @classmethod
     def of(cls, text: str) -> GtidSet:
-        """From `uuid:1-5:7,uuid:tag:1-3`."""
+        """Parse a set such as `uuid:1-5:7,uuid:tag:1-3`."""
         found: dict[str, list[tuple[int, int]]] = {}
         for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
             source, *rest = part.split(":")
@@ -222,7 +222,7 @@ class MySqlLog:
         """The server writes its log without us."""
 
     def drop(self) -> bool:
-        """Nothing is kept for us."""
+        """Do nothing: the server keeps nothing for us."""
         return False
 
     def fault(self, position: str) -> str:

@@ -106,8 +106,8 @@ def _text(value: Any) -> str:
 
 
 def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
-    """From (child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index): which
-    tables each one follows, over as many steps as it takes."""
+    """Return which tables each one follows, given (child's schema, child, parent's schema, parent, rule of deletes, of
+    updates, the parent's index), over as many steps as it takes."""
     edges: dict[Ref, tuple[set[Ref], set[Ref]]] = {}
     otherwise = set()
     for schema, child, parents, parent, delete, update, index in rows:

@@ -37,7 +37,7 @@ class KeyColumn:
 
 
 def size_of(kind: int, meta: int) -> Size:
-    """For a column of this kind in a table map."""
+    """Return the size for a column of this kind in a table map."""
     if kind in _FIXED:
         return _FIXED[kind]
     if kind in (TIMESTAMP2, DATETIME2, TIME2):

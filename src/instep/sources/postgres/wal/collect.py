@@ -33,7 +33,7 @@ class Visible:
 
     @classmethod
     def of(cls, text: str) -> Visible:
-        """From the text of `pg_current_snapshot()`."""
+        """Parse the text of `pg_current_snapshot()`."""
         first, following, running = text.split(":")
         return cls(int(first), int(following), frozenset(int(x) for x in running.split(",") if x))
 

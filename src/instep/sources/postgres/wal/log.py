@@ -90,7 +90,7 @@ def _expression(column: Column) -> str:
 
 
 def sorted_keys(keys: Sequence[Key]) -> tuple[Key, ...]:
-    """In the order of their texts, so that a run that is repeated asks the same."""
+    """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
     return tuple(sorted(keys))
 
 
