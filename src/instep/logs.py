@@ -104,7 +104,7 @@ class AsJson(logging.Formatter):
 
 
 class AsText(logging.Formatter):
-    """For a terminal: time, level, text, fields."""
+    """Log format for a terminal: time, level, text, fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = " ".join(f"{name}={value}" for name, value in cleaned(fields(record)).items() if value not in ("", None))

@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True)
 class TableSettings:
-    """How one table is synced. `lookback`: seconds for a time cursor, units for a number. `key`: column names
+    """Sync settings of one table. `lookback`: seconds for a time cursor, units for a number. `key`: column names
     to use where the source has no primary key. `mode` auto: see sync/table_mode.py. `start`: where the first read by a
     cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
     what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
@@ -64,7 +64,7 @@ class TableSettings:
 
 @dataclass(frozen=True)
 class LogNames:
-    """What a connection's log is called at the source's server."""
+    """Names of a connection's log at the source's server."""
 
     slot: str
     publication: str
@@ -72,7 +72,7 @@ class LogNames:
 
 @dataclass(frozen=True)
 class Pause:
-    """Why a connection (table = None) or one table does not run, since when, and by which change."""
+    """Pause of a connection (table = None) or a table, with reason, time and change."""
 
     reason: str
     since: datetime
@@ -233,7 +233,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """When a kind of job of a connection comes again. `spec` is `every <seconds>` or a cron line, read in `timezone`;
+    """Schedule of a kind of job of a connection. `spec` is `every <seconds>` or a cron line, read in `timezone`;
     `next_due` the next time, `last_due` the one before."""
 
     connection: str
@@ -249,8 +249,8 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class DetectorState:
-    """How the scheduled detector of a connection stands: `disabled` says why it switched itself off, "" if it did not;
-    `error_at` is when an error last set it off."""
+    """State of a connection's scheduled detector: `disabled` is the reason why it disabled itself, "" if it did not;
+    `error_at` is the time when an error last triggered it."""
 
     connection: str
     disabled: str = ""
@@ -271,7 +271,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class TableHealth:
-    """What one run did to one table: rows read, values held in quarantine, the table before (None: there was none)
+    """Outcome of one run for one table: rows read, values held in quarantine, the table before (None: there was none)
     and after."""
 
     read: int = 0

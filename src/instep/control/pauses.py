@@ -20,9 +20,9 @@ class ActivePause:
     """A pause in effect."""
 
     reason: str
-    """Why it was paused."""
+    """Reason why it was paused."""
     since: datetime
-    """When it was paused."""
+    """Time when it was paused."""
     change: str
     """The id of the change that has paused it; "" for a person's pause."""
     table: str | None

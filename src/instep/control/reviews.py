@@ -20,7 +20,7 @@ _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(day
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """Which changes are meant: by id, or the open ones that fit. `patterns` fit table.column or the kind; `kinds` a
+    """Filter for changes: by id, or open ones that match. `patterns` fit table.column or the kind; `kinds` a
     kind or family; `tables` the table. Those of different sorts must all fit, of one sort any."""
 
     ids: tuple[str, ...] = ()

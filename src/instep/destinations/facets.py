@@ -32,7 +32,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Maintained:
-    """What maintaining a table did, or would do: its files, delete files, bytes and manifests before and after.
+    """Result or preview of a table's maintenance: its files, delete files, bytes and manifests before and after.
     `rewritten`: data files that were put together; `bytes_rewritten`: of them. `snapshots` that were expired,
     `removed` files that went with them, `orphans` and their bytes. `notes` say what was left and why."""
 

@@ -333,7 +333,7 @@ class Sharded:
 
 
 class ShardedFile(Sharded):
-    """Of a destination that is one file."""
+    """Shard view of a destination that is one file."""
 
     def vacuum(self, *, dry_run: bool) -> tuple[int, int]:
         assert isinstance(self.base, Vacuums), "as `sharded` has found"
@@ -341,7 +341,7 @@ class ShardedFile(Sharded):
 
 
 class ShardedLake(Sharded):
-    """Of a destination whose tables need maintenance: each shard looks after its own files."""
+    """Shard view of a destination whose tables need maintenance: each shard maintains its own files."""
 
     @property
     def _kept(self) -> Maintains:
@@ -366,7 +366,7 @@ class ShardedLake(Sharded):
 
 
 class ShardedLaidOut(ShardedLake):
-    """Of a destination whose tables have the layout that one of their shards said last."""
+    """Shard view of a destination with table layouts: the shard that set a layout last wins."""
 
     @property
     def _laid_out(self) -> LaidOut:

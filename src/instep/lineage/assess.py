@@ -15,7 +15,7 @@ from instep.lineage.shape import LEVELS, UNKNOWN, Level, ModelEdit, ModelFinding
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """What all changes together do to one model."""
+    """Verdict on one model under all changes."""
 
     model: Model
     findings: tuple[ModelFinding, ...]

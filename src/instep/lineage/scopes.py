@@ -20,7 +20,7 @@ METADATA = frozenset(
 
 @dataclass(frozen=True)
 class Case:
-    """Which names are one name in a dialect."""
+    """Rule for equal names in a dialect."""
 
     strict: bool
     quoted: bool
@@ -43,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True)
 class ResolvedColumn:
-    """What a column stands for. `rivals` are columns on their way that would make its name ambiguous or take its place;
+    """Resolution of a column. `rivals` are columns on their way that would make its name ambiguous or take its place;
     `missing`: no table that it can come from has it."""
 
     field: ModelField | None = None
@@ -53,7 +53,7 @@ class ResolvedColumn:
 
 
 class Sources:
-    """What the scopes of one query read, as far as it has been worked out."""
+    """Sources that the scopes of one query read, as far as resolved."""
 
     def __init__(self, case: Case, lookup: Lookup) -> None:
         self.case, self._lookup = case, lookup

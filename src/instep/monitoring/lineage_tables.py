@@ -64,7 +64,7 @@ def _place(root: str, parts: tuple[str, ...]) -> Dataset:
 
 
 class LineageTables:
-    """As one version of the accepted schema has them; none before the first."""
+    """Tables of one version of the accepted schema; none before the first."""
 
     def __init__(self, project: Project, store: Store, connection: str, version: int | None) -> None:
         self._project, self._source = project, project.source_of(connection)

@@ -25,7 +25,7 @@ class TableStats:
 
 @dataclass(frozen=True)
 class Discovery:
-    """What the source has. `denied` names tables (and columns as (schema, table, column)) that exist and may
+    """Catalog of the source. `denied` names tables (and columns as (schema, table, column)) that exist and may
     not be read. `identity` is what ids are valid within (system identifier and database oid), "" without
     ids; `proves_absence` tells whether a table that is not listed is really gone. Of a stream, by table: `silent` are
     columns of the catalog that do not come any more, `begun` those whose first value is among the rows at hand."""

@@ -20,7 +20,7 @@ _EARLY = 0.95
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Where and as whom to connect, and which tables are looked at.
+    """Settings of a server source: address, login and tables.
 
     `include` and `exclude` are patterns for tables. Timeouts are in seconds, 0 means none; `read_timeout` is the
     longest silence of the server. `max_connections` and `rows_per_second` bound one sync, 0 means no bound.

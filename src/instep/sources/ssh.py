@@ -55,7 +55,7 @@ def ssh_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Way:
-    """How to reach a server now: `address` and `port` to connect to, "" and 0 for the server's own."""
+    """Address to reach a server: `address` and `port` to connect to, "" and 0 for the server's own."""
 
     address, port = "", 0
 

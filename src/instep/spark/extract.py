@@ -87,7 +87,8 @@ def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chun
 
 @dataclass(frozen=True)
 class ExtractTask:
-    """What travels to the workers: called once per partition with its number, on Connect as the only row of a batch.
+    """Task that is sent to the workers: called once per partition with its number, on Connect as the only row of a
+    batch.
 
     `folder` is for progress where tasks see this machine's files; `seen` is a file that they have to see.
     """

@@ -66,7 +66,7 @@ class SparkBatches:
 
 @dataclass(frozen=True)
 class FrameTask:
-    """What travels to the workers: called once for each partition with its batches."""
+    """Task that is sent to the workers: called once for each partition with its batches."""
 
     work: bytes = field(repr=False)
     folder: str

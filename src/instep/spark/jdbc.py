@@ -38,7 +38,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Login:
-    """How to reach a database: its URL without a login, the driver's class, the jars that have it, and the driver's
+    """Login to a database: its URL without a login, the driver's class, the jars that have it, and the driver's
     properties, password included."""
 
     url: str

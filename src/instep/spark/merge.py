@@ -19,7 +19,7 @@ Name = tuple[str, ...]
 
 @dataclass(frozen=True)
 class MergePlan:
-    """What is merged into what.
+    """Plan of a merge.
 
     `table`, `rows` and `keys` are catalog, namespace, name; `rows` holds the staged rows, `keys` the keys of the
     whole source table (empty: not known), `asked` those that the source was asked for (empty: all or none). `order`

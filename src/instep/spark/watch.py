@@ -17,7 +17,7 @@ from instep.stage.task import ChunkProgress, Counts
 
 
 class TaskProgress:
-    """What one task tells: called by the task, at most a few times a second in the file."""
+    """Progress of one task: called by the task, at most a few times a second in the file."""
 
     def __init__(self, folder: str, task: int, interval: float = 0.3) -> None:
         self._file, self._interval = Path(folder) / f"{task}.json", interval

@@ -74,7 +74,7 @@ def _hex(digests: list[bytes]) -> pa.Array:
 
 
 class Occurrences:
-    """How often each 64-bit hash has been seen: a few sorted runs, merged as they grow.
+    """Counter of 64-bit hashes: a few sorted runs, merged as they grow.
 
     Two different rows whose hashes agree only make a number larger than it need be; ids stay unique.
     """

@@ -53,7 +53,7 @@ class ReadSession(Protocol):
 
 @dataclass(frozen=True)
 class SourceLimits:
-    """What one sync may ask of its source, over all tasks together: connections at a time and rows a second; 0 means
+    """Limits of one sync at its source, over all tasks together: connections at a time and rows a second; 0 means
     no bound."""
 
     connections: int = 0
@@ -118,7 +118,7 @@ class SystemColumns:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """How the rows of one table become files.
+    """Specification of the staged files of one table.
 
     `schema` is the destination table's own Arrow schema, names, types, units and field ids included
     (`PARQUET:field_id` metadata): what a task writes must equal it. `location` is a folder URI for data
@@ -166,7 +166,7 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What became of one chunk. `read` rows came from the source; they are in `files` or in `rejected`.
+    """Result of one chunk. `read` rows came from the source; they are in `files` or in `rejected`.
 
     `casts` counts lossy conversions by column and reason, `invalid_values` the values held in `quarantine`
     (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there

@@ -31,7 +31,7 @@ UNREADABLE = 5.0
 
 
 class Lane:
-    """As the watching process sees it: `job` is what it does now, `done` how many its process has done, and from
+    """A lane as the watching process sees it: `job` is what it does now, `done` how many its process has done, and from
     `kill_at` on (seconds of the monotonic clock) it is not waited for."""
 
     def __init__(self, opener: Opener) -> None:

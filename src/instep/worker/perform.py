@@ -70,7 +70,7 @@ IN_PROGRESS = 2.0
 
 @dataclass(frozen=True)
 class JobEnd:
-    """What became of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
+    """End of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
     `again`: it is not over, and comes again after so many seconds."""
 
     error: str = ""

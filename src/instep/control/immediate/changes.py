@@ -86,11 +86,11 @@ class ChangeAnswer:
     id: str
     """The change."""
     ok: bool
-    """Whether it was answered."""
+    """True if it was answered."""
     summary: str
     """The change in words."""
     problem: str = ""
-    """Why it was not answered."""
+    """Reason why it was not answered."""
     change: Review | None = None
     """The change with its answer; null if it was not answered."""
 

@@ -25,7 +25,7 @@ class SelectionStep:
     changed: bool
     """False where it is already so."""
     lines: tuple[str, ...] = ()
-    """What follows, for people."""
+    """Effects, as lines for people."""
 
 
 @dataclass(frozen=True)

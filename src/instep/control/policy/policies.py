@@ -74,7 +74,7 @@ class RuleShown:
 
 @dataclass(frozen=True)
 class KindShown:
-    """What the preset alone says to one kind of change."""
+    """Decision of the preset alone on one kind of change."""
 
     kind: str
     action: str
@@ -148,7 +148,7 @@ def _kind(kind: str, policy: Policy) -> KindShown:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a change is decided. `places` is parallel to `trace.asked`; `review` is the recorded change, if this is
+    """Explanation of a decision. `places` is parallel to `trace.asked`; `review` is the recorded change, if this is
     one; `notes` say what happens beside the policy."""
 
     connection: str

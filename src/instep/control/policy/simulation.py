@@ -30,7 +30,7 @@ DOUBT = "possible rename"
 
 @dataclass(frozen=True)
 class DecisionOutcome:
-    """What was or would be done; `text` is the action with what matters of its modifiers (`apply, removed: drop`)."""
+    """Action that was or would be taken; `text` is the action with its relevant modifiers (`apply, removed: drop`)."""
 
     action: str
     rule: str
@@ -53,7 +53,7 @@ class SimulatedDecision:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Of one connection, oldest first. `unread`: ids of changes that this version cannot read."""
+    """Simulation of one connection, oldest change first. `unread`: ids of changes that this version cannot read."""
 
     connection: str
     policy: Policy

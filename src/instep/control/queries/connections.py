@@ -43,7 +43,7 @@ class ConnectionDetails(ConnectionSummary):
     """A connection with its pauses."""
 
     pauses: tuple[ActivePause, ...] = ()
-    """What holds it or one of its tables up now."""
+    """Pauses in effect for it or its tables."""
 
 
 class ConnectionList(QueryWork):

@@ -26,7 +26,7 @@ Named = tuple[ObjectKind, str]
 
 @dataclass
 class ImportReport:
-    """What became of each section."""
+    """Result of an import per section."""
 
     created: list[Named] = field(default_factory=list)
     changed: list[Named] = field(default_factory=list)

@@ -32,7 +32,7 @@ _BEGINS: Mapping[Fit, MemberStatus] = {
 
 @dataclass(frozen=True)
 class RolloutOrder:
-    """What is asked for. `canary`: connections that come first, in this order."""
+    """Request for a rollout. `canary`: connections that come first, in this order."""
 
     patch: Patch
     group: ConnectionGroup

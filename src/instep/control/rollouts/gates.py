@@ -12,7 +12,7 @@ from instep.model import Measure, Member, RunOutcome, TableHealth
 
 @dataclass(frozen=True)
 class Gates:
-    """What may be before a wave halts; None: it is not looked at. `failed`: runs that failed, as a number (1.0 and
+    """Limits at which a wave halts; None: not checked. `failed`: runs that failed, as a number (1.0 and
     above) or a share of the wave. `quarantined`: values held as a share of the rows read of a table. `nulls`: by how
     many points the share of NULL in a column may rise. `rows`: by which share the rows of a table may differ."""
 

@@ -43,7 +43,7 @@ class BeginConnection:
 
 @dataclass(frozen=True)
 class Await:
-    """Nothing begins until one of these runs has ended."""
+    """Step that waits until one of these runs has ended."""
 
     members: tuple[Member, ...]
 

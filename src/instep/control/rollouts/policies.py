@@ -29,7 +29,7 @@ class ManagedPolicies(Protocol):
 
 @dataclass(frozen=True)
 class ServedPolicies:
-    """Of the connections that a server keeps; those of the project file are changed there."""
+    """Policies of connections in the server's store; those of the project file are changed there."""
 
     objects: Resources
 

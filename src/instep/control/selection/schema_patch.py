@@ -53,7 +53,7 @@ class ConfigPatch:
 
 @dataclass(frozen=True)
 class Patched:
-    """What a patch leads to: switches to be turned, and a merge patch (None removes a key) of the connection's section
+    """Result of a patch: switches to set, and a merge patch (None removes a key) of the connection's section
     of the project."""
 
     steps: tuple[SwitchStep, ...] = ()

@@ -27,7 +27,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowEdit:
-    """What becomes of rows, known by file number and place (`at`: lines of both, in any order, none twice): without
+    """Edit of rows, identified by file number and position (`at`: lines of both, in any order, none twice): without
     `values` they leave, else each takes the columns of its line there (names are the columns')."""
 
     at: Places
@@ -176,7 +176,7 @@ def again(
 
 @dataclass(frozen=True)
 class _ValueMove:
-    """Where the values of a column come from; None: it has none any more."""
+    """Origin of a column's values; None: it has none any more."""
 
     before: DeltaField | None
     after: DeltaField

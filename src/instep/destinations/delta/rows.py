@@ -64,7 +64,7 @@ def take(held: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.
 
 @dataclass(frozen=True)
 class _FoundRows:
-    """Where rows that were met stand. `version`: the record's, which a claim leaves as it is."""
+    """Positions of the rows that were found. `version`: the record's, which a claim leaves as it is."""
 
     version: int
     files: frozenset[str]

@@ -104,10 +104,10 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PostgresServerConfig:
-    """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, or a
-    place in S3 that `properties` reach (which may hold credentials), for staged files and quarantine. One who finds a
-    table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none; `read_timeout` is the longest
-    silence of the server. `undo_days`: how long what was dropped is kept."""
+    """Settings of the connection: server and login. `sslkey` is the text of the client's private key. `staging` is a
+    folder, or a place in S3 that `properties` reach (which may hold credentials), for staged files and quarantine. One
+    who finds a table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none; `read_timeout` is the
+    longest silence of the server. `undo_days`: how long what was dropped is kept."""
 
     name: str
     host: str

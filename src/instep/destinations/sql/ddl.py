@@ -28,7 +28,7 @@ from instep.schema.planning.step import Ref, RewriteColumn, Step, StepChange, Un
 
 @dataclass(frozen=True)
 class SqlDialect:
-    """How one database spells it: `type` is a column's, `retype` comes before it where a type is changed."""
+    """SQL dialect of one database: `type` is a column's, `retype` comes before it where a type is changed."""
 
     type: Callable[[DataType], str]
     retype: str = "SET DATA TYPE"

@@ -17,7 +17,7 @@ from instep.schema.planning.step import RewriteColumn, Step, UndropColumn
 
 @dataclass(frozen=True)
 class ColumnOrigin:
-    """Where a column of the table that is wanted comes from: `before` is what it is now (None: it is new), `parked`
+    """Origin of a column of the target table: `before` is what it is now (None: it is new), `parked`
     the dropped column that comes back, `rewrite` the step that casts its values."""
 
     column: Column

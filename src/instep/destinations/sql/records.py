@@ -32,7 +32,7 @@ class Parked:
 
 @dataclass(frozen=True)
 class LoadRecord:
-    """What the last data commit recorded; `files` and `bytes` of all staged files that are in the table, `last` the
+    """Record of the last data commit; `files` and `bytes` of all staged files that are in the table, `last` the
     names of those that the commit brought."""
 
     run: str

@@ -23,7 +23,7 @@ Files = Sequence[StagedFile]
 
 @dataclass(frozen=True)
 class StagingArea:
-    """Where tasks write the files of a database's tables, and what is held in quarantine: `uri` is a folder of this
+    """Place of a database's staged files and quarantine: `uri` is a folder of this
     machine or a place in S3, which tasks on other machines reach as well, by `io`."""
 
     uri: str

@@ -45,10 +45,10 @@ class EstimateBackfill(Query):
 
 @dataclass(frozen=True)
 class FillEstimate:
-    """What filling columns of a table takes, or reading it again (no columns). `rows` and `read` (bytes) are those of
-    the source by its statistics (`sure`: it has some); `files` of so many that are rewritten, and their bytes,
-    come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were
-    asked for."""
+    """Estimated cost of filling columns of a table, or of reading it again (no columns). `rows` and `read` (bytes) are
+    those of the source by its statistics (`sure`: it has some); `files` of so many that are rewritten, and their bytes,
+    come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were asked
+    for."""
 
     table: str
     columns: tuple[str, ...]

@@ -82,7 +82,7 @@ _IDENTITY = """SELECT has_function_privilege('pg_control_system()', 'EXECUTE'), 
 
 @dataclass(frozen=True)
 class Names:
-    """Which tables a catalog query looks at, as patterns."""
+    """Patterns of the tables of a catalog query."""
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()

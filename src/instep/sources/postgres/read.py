@@ -30,7 +30,7 @@ BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class PostgresReader:
-    """What a task needs; picklable. `snapshot` is the exported snapshot, "" where none can be shared; `key` tells the
+    """Reader of a task; picklable. `snapshot` is the exported snapshot, "" where none can be shared; `key` tells the
     sessions of the read point."""
 
     config: PostgresConfig

@@ -43,7 +43,7 @@ _DEFINITIONS = (
 
 @dataclass(frozen=True)
 class RowidStorage:
-    """How a table keeps its rows. `rowid`: the name that reaches the row id, "" where there is none or it is
+    """Row storage of a table. `rowid`: the name that reaches the row id, "" where there is none or it is
     hidden by columns of that name."""
 
     rowid: str = ""

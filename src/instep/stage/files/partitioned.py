@@ -63,7 +63,7 @@ class OnePartitionWriter(Buffering):
 
 
 class PartitionedWriter(Buffering):
-    """For a spec with partitions."""
+    """Writer for a spec with partitions."""
 
     def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
         assert spec.partition is not None, "rows without partitions are a ChunkWriter's"

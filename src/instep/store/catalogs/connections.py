@@ -143,7 +143,7 @@ def _check_unmoved(transaction: Connection, name: str, destination: str, namespa
 
 
 class DestinationNames:
-    """Which table owns which name at a destination; two connections never write one table."""
+    """Owners of the table names at a destination; two connections never write one table."""
 
     def __init__(self, database: Database) -> None:
         self._db = database

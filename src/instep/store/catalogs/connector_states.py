@@ -189,7 +189,7 @@ class ConnectorStates:
 
 @dataclass(frozen=True)
 class OneConnector:
-    """What is known of the runs of one connection; "" is none, and remembers nothing."""
+    """State of the runs of one connector connection; "" is none, and remembers nothing."""
 
     states: ConnectorStates
     connection: str

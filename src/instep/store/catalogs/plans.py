@@ -26,7 +26,7 @@ StepStatus = Literal["planned", "running", "done", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """What is known of a step before it is taken. `table` is the destination's, `rows` those that it writes again."""
+    """A step as planned, before it is executed. `table` is the destination's, `rows` those that it writes again."""
 
     id: str
     table: str

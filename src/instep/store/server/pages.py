@@ -22,7 +22,7 @@ Place = tuple[datetime, str]
 
 @dataclass(frozen=True)
 class Only:
-    """Which rows: of these connections (None: all), with one of these statuses and kinds (none: any)."""
+    """Filter of rows: of these connections (None: all), with one of these statuses and kinds (none: any)."""
 
     connections: Collection[str] | None = None
     statuses: Sequence[str] = ()

@@ -22,7 +22,7 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class SecretRecord:
-    """What is known of a secret without opening it. `origin` is the reference that it came from, "" if none."""
+    """Record of a secret without its value. `origin` is the reference that it came from, "" if none."""
 
     id: str
     place: SecretPlace

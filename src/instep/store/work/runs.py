@@ -32,7 +32,7 @@ FAILED = ("failed", "partial", "blocked")
 
 @dataclass(frozen=True)
 class Outcomes:
-    """When a sync of a connection has ended well (`succeeded`) and not (`failed`) for the last time, None if never. A
+    """Times of a connection's last successful (`succeeded`) and failed (`failed`) sync, None if never. A
     job that was given up has failed, too, even if it never began a run."""
 
     succeeded: datetime | None = None

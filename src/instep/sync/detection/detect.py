@@ -194,7 +194,7 @@ def detect(
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rows and the history of the source say about the changes, and the reviews as they count now."""
+    """Evidence for the changes from rows and history of the source, and the current reviews."""
 
     personal: Suspects
     """New columns that look personal."""
@@ -205,7 +205,7 @@ class Evidence:
     collisions: tuple[NameCollided, ...]
     """Names in use that a person was asked about."""
     fingerprint: ApprovalFingerprint
-    """How the tables of the changes look, which approvals are bound to."""
+    """Fingerprints of the changes' tables, to which approvals are bound."""
     stale: frozenset[str]
     """Content keys of approvals that do not count any more."""
     answers: Mapping[str, Review]

@@ -31,7 +31,7 @@ Decides = Callable[[Change], Decision]
 
 @dataclass(frozen=True)
 class NewObjects:
-    """What stands about new objects before a detection decides. `first` is None once something is accepted."""
+    """State of new objects before a detection decides. `first` is None once something is accepted."""
 
     first: FirstLook | None
     off: frozenset[Object]

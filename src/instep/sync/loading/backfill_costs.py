@@ -36,7 +36,7 @@ class RequestedBackfill:
 
 @dataclass
 class _Table:
-    """What the decisions ask for of one table."""
+    """Backfills that the decisions cause for one table."""
 
     table: Table
     before: Table | None

@@ -74,7 +74,7 @@ class KeyHeld(Blocked):
 
 @dataclass(frozen=True)
 class TableResult:
-    """What became of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
+    """Result of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
     many rows the source has that the destination has not, and that this load did not read."""
 
     load: Load

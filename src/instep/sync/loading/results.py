@@ -12,7 +12,7 @@ from instep.sync.loading.load_table import TableResult
 
 @dataclass(frozen=True)
 class RunScope:
-    """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
+    """Scope of a run: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
     source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
     the tables."""
 

@@ -49,7 +49,7 @@ from instep.sync.table_mode import choose
 
 @dataclass(frozen=True)
 class ReadAgain:
-    """What a change makes a sync read again, by the source's statistics of the last detection."""
+    """Data that a change makes a sync read again, by the source's statistics of the last detection."""
 
     ref: Ref
     mode: str
@@ -74,9 +74,9 @@ class Consequence:
 
 @dataclass(frozen=True)
 class MigrationOutlook:
-    """Of one connection. `elsewhere` are statements about tables that it does not have; `settled` are recorded changes
-    that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take. `concerned`:
-    tables that it has are among those that are altered."""
+    """Outlook of one connection. `elsewhere` are statements about tables that it does not have; `settled` are recorded
+    changes that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take.
+    `concerned`: tables that it has are among those that are altered."""
 
     connection: str
     consequences: tuple[Consequence, ...]

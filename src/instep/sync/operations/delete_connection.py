@@ -31,7 +31,7 @@ DELETION = "connection delete"
 
 @dataclass(frozen=True)
 class Belongings:
-    """What there is of a connection: the `log` kept at the source ("" if none), its tables at the destination, copies
+    """Belongings of a connection: the `log` kept at the source ("" if none), its tables at the destination, copies
     beside these."""
 
     connection: str
@@ -42,8 +42,8 @@ class Belongings:
 
 @dataclass
 class DeletedConnection:
-    """What became of it. `dropped` tables can be brought back by the destination's own means only. `behind`: what
-    could not be taken away, and why."""
+    """Result of deleting a connection. `dropped` tables can be restored only by the destination's own means. `behind`:
+    what could not be deleted, and why."""
 
     connection: str
     log: str = ""

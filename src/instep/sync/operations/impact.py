@@ -38,7 +38,7 @@ Columns = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class ChangeImpact:
-    """What one change does downstream: names of models, with where and why in `verdicts` of the report."""
+    """Downstream impact of one change: names of models, with where and why in `verdicts` of the report."""
 
     id: str
     summary: str

@@ -41,7 +41,7 @@ FAILURES = (InstepError, OSError, ValueError)
 
 @dataclass(frozen=True)
 class MaintainedTable:
-    """What became of one table: `error` says what failed, `left` why it was given up to a load."""
+    """Result of one table's maintenance: `error` is the failure, `left` the reason why it was left to a load."""
 
     table: str
     done: Maintained = field(default_factory=Maintained)
@@ -52,7 +52,7 @@ class MaintainedTable:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What `instep maintain` did. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
+    """Report of `instep maintain`. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
     the destination's file before and after; None where it is no single file. `note`: why nothing applies."""
 
     run: str

@@ -90,7 +90,7 @@ class RepairTarget:
     ref: Ref
     state: LoadState
     choice: TableMode
-    """Its mode; `deletes` says what becomes of rows that the source does not have."""
+    """Load mode; `deletes` decides about rows that the source does not have."""
 
     @property
     def path(self) -> str:
@@ -264,14 +264,14 @@ def _told(batches: pa.RecordBatchReader, path: str, progress: Progress) -> Itera
 
 @dataclass(frozen=True)
 class RepairPreview:
-    """What a repair finds and would do; `verdict` is what `verify` says of the table now."""
+    """Findings of a repair before it is carried out; `verdict` is the current result of `verify`."""
 
     verdict: VerifyResult
     counts: Mapping[str, int]
     reads: int
     """Rows of the source that are read again."""
     removes: str
-    """What becomes of rows that the source does not have: `deleted`, or `marked as deleted`."""
+    """Treatment of rows that the source does not have: `deleted`, or `marked as deleted`."""
     savepoint: str = ""
     """The snapshot that the table is at, which it can be put back to; "" where there is none."""
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -350,7 +350,7 @@ def _savepoint(context: SyncContext, ref: Ref) -> str:
 
 @dataclass(frozen=True)
 class RepairResult:
-    """What a repair has done, and what `verify` says of the table since."""
+    """Result of a repair, with the result of `verify` afterwards."""
 
     run: str
     verdict: VerifyResult

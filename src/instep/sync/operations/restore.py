@@ -272,7 +272,7 @@ class Restore(Work):
 
 @dataclass(frozen=True)
 class SavepointList:
-    """What a table can be put back to, newest first."""
+    """Snapshots that a table can be restored to, newest first."""
 
     table: str
     savepoints: tuple[Savepoint, ...]

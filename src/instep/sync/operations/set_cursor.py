@@ -31,7 +31,7 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class NewCursor:
-    """What giving `table` (as accepted) the cursor does; "" for none. `upper` is the newest value at the source."""
+    """Effect of giving `table` (as accepted) the cursor; "" for none. `upper` is the newest value at the source."""
 
     table: Table
     cursor: str

@@ -46,7 +46,7 @@ BYTES = 230
 
 @dataclass(frozen=True)
 class Rekeying:
-    """What giving `table` (as accepted) the key does. `own`: it is the source's own key, so that nothing has to be
+    """Effect of giving `table` (as accepted) the key. `own`: it is the source's own key, so that nothing has to be
     chosen. `settles` are the changes that are answered by it; `retyped` the columns of the key that have another type
     at the source."""
 

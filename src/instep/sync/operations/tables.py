@@ -61,7 +61,7 @@ class SchemaSides:
 
 @dataclass(frozen=True)
 class AtDestination:
-    """What the destination has of the accepted tables, by their references there."""
+    """State of the accepted tables at the destination, by their references there."""
 
     tables: Catalog
     sizes: Mapping[Ref, TableSize]
@@ -70,7 +70,7 @@ class AtDestination:
 
 @dataclass(frozen=True)
 class TableRecords:
-    """What the store has on a connection's tables, by their accepted references."""
+    """Records of the store on a connection's tables, by their accepted references."""
 
     last: Mapping[Ref, TableRun]
     runs: Mapping[str, Run]

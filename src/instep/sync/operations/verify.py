@@ -51,7 +51,7 @@ _GROUP = 10_000
 
 @dataclass(frozen=True)
 class QuarantineCount:
-    """What the source has and its table does not take."""
+    """Count of source values that the table does not accept."""
 
     values: int = 0
     """Values held in quarantine, of rows that are there without them."""
@@ -182,7 +182,7 @@ __all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_held
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What the comparison of one table has found."""
+    """Result of the comparison of one table."""
 
     table: str
     equal: bool
@@ -204,7 +204,7 @@ class VerifyResult:
     stale: int = 0
     """Held values and rows that the source does not have any more."""
     skipped: str = ""
-    """Why the table waits and was not compared: the held change, with its id."""
+    """Pending change, with its id, for which the table waits and was not compared."""
 
     @property
     def waits(self) -> bool:

@@ -187,7 +187,7 @@ class DiscardQuarantine(DirectWork):
 
 @dataclass(frozen=True)
 class EraseReport:
-    """How many entries there were of which nothing is left."""
+    """Number of erased entries."""
 
     erased: int
 

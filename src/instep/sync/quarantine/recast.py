@@ -54,7 +54,7 @@ class Recast:
 
 
 class StillInvalid(Exception):
-    """Why an entry stays."""
+    """Reason why an entry stays quarantined."""
 
 
 def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:

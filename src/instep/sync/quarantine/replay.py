@@ -32,7 +32,7 @@ _WORDS = ("replayed", "superseded", "held")
 
 @dataclass(frozen=True)
 class Replayed:
-    """What one replay does to one table: entries by what becomes of them. `error` says why nothing was done."""
+    """Result of one replay for one table: entries by what becomes of them. `error` says why nothing was done."""
 
     table: str
     replayed: tuple[QuarantineEntry, ...] = ()
@@ -68,7 +68,7 @@ def replay(
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a replay did to each table, or would do: documents of `Replayed`."""
+    """Result or preview of a replay per table: documents of `Replayed`."""
 
     tables: tuple[Mapping[str, Any], ...]
 

@@ -47,8 +47,8 @@ from instep.sync.schema_changes.table_setting import recorded_tables
 
 @dataclass(frozen=True)
 class ColumnRenamePlan:
-    """What a mapping does. `column` is how the accepted one is from then on; `interim` the accepted column that was
-    loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
+    """Plan of a declared column rename. `column` is how the accepted one is from then on; `interim` the accepted column
+    that was loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
 
     table: Table
     old: Column

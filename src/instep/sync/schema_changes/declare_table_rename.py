@@ -35,8 +35,8 @@ from instep.sync.schema_changes.table_setting import recorded_tables
 
 @dataclass(frozen=True)
 class MappedTable:
-    """What a mapping does. `old` is the accepted table, `new` the source's; `interim` the accepted table that was
-    loaded under the new name meanwhile, if any. `gone` and `fresh` are columns that only one of them has.
+    """Plan of a declared table rename. `old` is the accepted table, `new` the source's; `interim` the accepted table
+    that was loaded under the new name meanwhile, if any. `gone` and `fresh` are columns that only one of them has.
     `empty`: rows that lack values afterwards; none, as every row is read."""
 
     old: Table

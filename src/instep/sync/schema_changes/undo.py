@@ -51,7 +51,7 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class UndoPlan:
-    """What an undo does. `undropped` are accepted tables that come back whole, `limits` what cannot be restored, `left`
+    """Plan of an undo. `undropped` are accepted tables that come back whole, `limits` what cannot be restored, `left`
     which of the changes stay applied and why, by id."""
 
     reviews: tuple[Review, ...]

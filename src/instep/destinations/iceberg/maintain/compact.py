@@ -228,7 +228,7 @@ class Compaction(ReplaceFiles):
 
 
 class Merging(Compaction):
-    """With all that stays in as few manifests as it takes."""
+    """Commit that merges the remaining entries into as few manifests as possible."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
         snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch or MAIN)

@@ -25,9 +25,9 @@ _MONOTONE = ("identity", "truncate", "year", "month", "day", "hour")
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """What a table's current snapshot comes to. `packs`: the files of each bin. `dangling`: delete files of data files
-    that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing else.
-    `why_not`: why nothing of it may be rewritten."""
+    """Compaction plan for a table's current snapshot. `packs`: the files of each bin. `dangling`: delete files of data
+    files that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing
+    else. `why_not`: why nothing of it may be rewritten."""
 
     table: Table
     metadata: Mapping[str, Any]

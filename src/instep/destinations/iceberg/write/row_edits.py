@@ -83,7 +83,7 @@ def _between(name: str, values: pa.Array) -> BooleanExpression:
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Where the rows that were met stand: lines of (file number, position), and the snapshot that says so."""
+    """Positions of the rows that were found: lines of (file number, position), and the snapshot that says so."""
 
     rows: RowReader
     places: Positions

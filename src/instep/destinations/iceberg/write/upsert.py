@@ -54,7 +54,7 @@ def fits(
 
 @dataclass(frozen=True)
 class Upsert:
-    """What `plan` comes to on the current snapshot of `table`."""
+    """Upsert of `plan` on the current snapshot of `table`."""
 
     table: IcebergTable
     plan: MergePlan

@@ -118,7 +118,7 @@ class BinlogKeys:
 
 @dataclass(frozen=True)
 class BinlogReach:
-    """How far events went: `end` of the last transaction that counts, whether there is a `hidden` one behind it,
+    """Progress in the log: `end` of the last transaction that counts, whether there is a `hidden` one behind it,
     whether there is `more`."""
 
     end: Spot

@@ -92,8 +92,8 @@ _BEFORE_NAMES = frozenset({"table", "tables", "truncate", "exists", "to", "with"
 
 @dataclass(frozen=True)
 class TableEffect:
-    """What becomes of a table: columns that come and go, `placed` anywhere but behind the others; or `why` its rows
-    may be other ones without having been logged."""
+    """Effect of a statement on a table: added and dropped columns, `placed` anywhere but behind the others; or `why`
+    its rows may be other ones without having been logged."""
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()

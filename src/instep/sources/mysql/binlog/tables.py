@@ -69,7 +69,7 @@ class BinlogTable:
 
 @dataclass(frozen=True)
 class LogTables:
-    """Those of the tables that exist, and what their rows follow by foreign keys."""
+    """Tables of the log that exist, and the tables that they follow by foreign keys."""
 
     tables: Mapping[Ref, BinlogTable] = field(default_factory=dict)
     upon: Mapping[Ref, Upon] = field(default_factory=dict)

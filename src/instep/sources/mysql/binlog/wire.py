@@ -102,7 +102,7 @@ class BinlogBegin:
 
 @dataclass(frozen=True)
 class End:
-    """Of a transaction; a `prepared` one waits for somebody's decision, under this name."""
+    """End of a transaction; a `prepared` one waits for somebody's decision, under this name."""
 
     prepared: str = ""
 

@@ -25,7 +25,7 @@ MARK = "instep"
 
 @dataclass(frozen=True)
 class Visible:
-    """Which transactions a snapshot shows: all below `first`, none from `next` on, and none of `running` in between."""
+    """Transactions that a snapshot shows: all below `first`, none from `next` on, and none of `running` in between."""
 
     first: int
     next: int
@@ -99,7 +99,7 @@ class WalKeys:
 
 @dataclass(frozen=True)
 class WalReach:
-    """How far messages went: `end` of the last transaction before the first that the snapshot does not show (None:
+    """Progress in the log: `end` of the last transaction before the first that the snapshot does not show (None:
     there was none before it), whether there is a `hidden` one, how many messages there were, the `marks` that syncs
     have left, and the end of the `last` transaction of all."""
 

@@ -48,7 +48,7 @@ class WireColumn:
 
 @dataclass(frozen=True)
 class WalRelation:
-    """What the changes after this message are about; sent again when the table was altered."""
+    """Relation of the changes after this message; sent again when the table was altered."""
 
     oid: int
     schema: str
