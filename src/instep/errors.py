@@ -82,7 +82,7 @@ class LockYielded(ReadError):
 
     broken = False
     closed: InstepError | None = None
-    """What it is if nobody waits: the server has closed the connection without a word."""
+    """Error to use if nobody waits: the server has closed the connection without a message."""
 
 
 class StageError(InstepError):

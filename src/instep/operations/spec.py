@@ -171,7 +171,7 @@ class OperationSpec:
     """One operation on a connection, or on the whole project."""
 
     name: str
-    """What jobs, audit entries and Python call it."""
+    """Name in jobs, audit entries and Python."""
     role: Role
     """The least role of a key that may ask for it."""
     route: str
@@ -245,7 +245,7 @@ class QuerySpec:
     """One query about a connection, or about the whole project."""
 
     name: str
-    """What the API's description calls it."""
+    """Name in the API's description."""
     role: Role
     """The least role of a key that may ask it."""
     route: str
@@ -297,7 +297,7 @@ class ImmediateSpec:
     """One operation that is done at once, in the store alone, without a job."""
 
     name: str
-    """What the API's description calls it."""
+    """Name in the API's description."""
     role: Role
     """The least role of a key that may ask for it."""
     route: str
@@ -309,7 +309,7 @@ class ImmediateSpec:
     work: str
     """The class of its `ImmediateWork`, as `module:name`."""
     audit: str
-    """What the audit log calls it; names in braces are fields of the request."""
+    """Name in the audit log; names in braces are fields of the request."""
     target: str
     """The field of the request that the audit log names as its target; without a value it is all connections. A text
     that is no field is the target itself."""

@@ -85,12 +85,12 @@ def impact_document(found: ImpactReport) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ImpactAnswer:
-    """What changes do to models."""
+    """Effects of changes on models."""
 
     verdicts: Mapping[str, Any] | None = None
     """The document of `impact_document`, where the models are those of the project."""
     looked: Looked | None = None
-    """What is going to happen to the tables, for a client to judge its own models."""
+    """Coming changes of the tables, with which a client evaluates its own models."""
 
     def judge(self, models: Sequence[Model]) -> Mapping[str, Any]:
         """Return the document for these models."""

@@ -70,7 +70,7 @@ class Planned:
     waiting: Sequence[str] = ()
     """The ids of the changes that wait for a decision."""
     drops: Sequence[str] = ()
-    """What has to be named by whoever applies the plan."""
+    """Objects that `apply` has to allow by name."""
 
     @property
     def connection(self) -> str:

@@ -65,7 +65,7 @@ class Settings(dict[str, Any]):
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How one table is loaded. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
+    """Load options of one table. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert", "cdc"] = "auto"
     cursor: str = ""

@@ -174,7 +174,7 @@ class Detection:
     pending: bool
     """True if a change waits for a person, or for the next `apply` or sync."""
     counts: Mapping[str, Mapping[str, int]]
-    """How many schemas, tables and columns are new, deleted, updated and unchanged."""
+    """Numbers of new, deleted, updated and unchanged schemas, tables and columns."""
     missing: Sequence[str] = ()
     """A sentence for each pattern of `include` that no table of the source fits."""
 

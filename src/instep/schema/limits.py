@@ -11,7 +11,7 @@ MINUTES = 24 * 60
 
 @dataclass(frozen=True)
 class BackfillLimits:
-    """When automatic backfills of columns run. `max_bytes`: of files to write again, more waits for a person; 0: any.
+    """Limits of automatic column backfills. `max_bytes`: of files to write again, more waits for a person; 0: any.
     `max_minutes`: how long one run works on them before the next goes on; 0: until they are done. `window`: minutes of
     the day in `timezone` from when until when, past midnight where the second is the lower one; None: always."""
 

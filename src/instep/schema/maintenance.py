@@ -17,7 +17,7 @@ WORN_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Maintenance:
-    """When and how tables are maintained. `target_file_size`: bytes. `min_files`: so many small files are put together,
+    """Settings of maintenance. `target_file_size`: bytes. `min_files`: so many small files are put together,
     fewer are left. `delete_ratio`: deleted rows of a file to its rows. A snapshot goes once it is older than
     `max_snapshot_age` (days) and not among the newest `keep_snapshots`. Files that nothing names go after `orphan_age`
     (days). `after_sync`: syncs maintain the tables that they have loaded, for at most `max_minutes`."""

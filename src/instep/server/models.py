@@ -14,13 +14,13 @@ NameList = Annotated[list[Name], Field(max_length=100)]
 
 
 class ResponseModel(BaseModel):
-    """What the server says."""
+    """Base of responses."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
 class RequestModel(BaseModel):
-    """What a client asks for: unknown fields are mistakes."""
+    """Base of requests; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 

@@ -15,7 +15,7 @@ from instep.server.problems import ApiProblem
 
 @dataclass(frozen=True)
 class RateLimitState:
-    """What is left of `limit` requests, and the seconds until it is whole again."""
+    """Remaining of `limit` requests, and the seconds until it is full again."""
 
     limit: int
     remaining: int
@@ -91,7 +91,7 @@ class Rates:
 
 
 class Listeners:
-    """How many streams each key has open: each costs a look at the store a second."""
+    """Number of open streams per key: each reads the store once a second."""
 
     def __init__(self, most: int = 20) -> None:
         self._most, self._open = most, Counter[str]()

@@ -77,7 +77,7 @@ WHOLE = frozenset(
 
 @dataclass(frozen=True)
 class Need:
-    """What a request takes of its key."""
+    """Rights that a request needs."""
 
     role: Role
     whole: bool = False

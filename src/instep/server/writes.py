@@ -44,7 +44,7 @@ DryRun = Annotated[bool, Query(description="Run all checks but change nothing; t
 
 @dataclass(frozen=True)
 class WriteAnswer:
-    """What a write answers. `detail` is what the audit log keeps; `kept` replaces the body for a request that is sent
+    """Answer of a write. `detail` is what the audit log keeps; `kept` replaces the body for a request that is sent
     again, where the body holds a secret."""
 
     body: Mapping[str, Any] = field(repr=False)

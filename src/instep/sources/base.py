@@ -117,7 +117,7 @@ class Filters(Protocol):
 
 
 class WholeCatalog(ABC):
-    """Of sources that have no shorter way to tell whether their catalog is unchanged than to read it."""
+    """Mixin for sources that have to read their catalog to tell whether it is unchanged."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]: ...

@@ -35,7 +35,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class LogState:
-    """How the log stands at the server. `server` is what positions are valid within; `confirmed` is the position that
+    """State of the log at the server. `server` is what positions are valid within; `confirmed` is the position that
     the server may forget what is before ("" without a slot), `behind` and `kept` are bytes that were not read
     yet and bytes of log that the server keeps for it. `trouble` says why nothing can be read, `hint` what to do.
     A log that is not `ours` is kept by the server's own rule (`wal_status`), wherever we are: `confirmed` is then the
@@ -103,7 +103,7 @@ class ChangedKeys:
 
 @dataclass(frozen=True)
 class LogRead:
-    """What changed, by source table. Everything that the snapshot shows is in there up to the position `reached`; there
+    """Changed keys by source table. Everything that the snapshot shows is in there up to the position `reached`; there
     is `more` behind it. Not `ready`: a transaction that began before the tables were taken in is still running, so the
     log may lack rows of it. `since` is from where it was read for a table, where that is not the log's `confirmed`."""
 

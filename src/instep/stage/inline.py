@@ -81,7 +81,7 @@ def _together(
 
 
 class _Tally:
-    """What one task tells of itself; `tell`, if given, hears it about twice a second."""
+    """Progress of one task; `tell`, if given, hears it about twice a second."""
 
     def __init__(self, tell: Callable[[Counts], None] | None = None) -> None:
         self.stop = threading.Event()

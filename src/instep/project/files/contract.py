@@ -21,7 +21,7 @@ _FORM = "a contract has apiVersion: v3..., kind: DataContract and a schema: http
 
 
 class _ContractPart(BaseModel):
-    """What is not read here is nobody's mistake: a contract says much else."""
+    """Base of the contract's parts: unknown keys are ignored, because a contract has many others."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 

@@ -16,7 +16,7 @@ SALT = "${env:INSTEP_SALT}"
 
 
 class Node(Section):
-    """What all levels say. The name at the destination is this product's own, and is not taken over."""
+    """Fields of all levels. The name at the destination is this product's own, and is not taken over."""
 
     enabled: bool = True
     name_in_destination: str = ""

@@ -50,7 +50,7 @@ connections:
 
 @dataclass(frozen=True)
 class WorkbenchTarget:
-    """Where a trial writes: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
+    """Target of a trial: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
     and of the connection in the trial's project: each has a state and accepted schemas of its own."""
 
     path: Path

@@ -92,8 +92,8 @@ class Egress(Section):
 
 
 class ChannelSection(Section):
-    """When a channel is told: in one message a day (`digest`: at that time), or at once but for `quiet` hours. Pauses
-    and failures never wait."""
+    """Delivery times of a channel: one message a day (`digest`: at that time), or at once except in `quiet` hours.
+    Pauses and failures are sent at once."""
 
     digest: Annotated[str, AfterValidator(_digest)] = ""
     quiet: Annotated[str, AfterValidator(of_the_day)] = ""

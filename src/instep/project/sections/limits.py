@@ -47,11 +47,11 @@ class BackfillSection(Section):
 
 
 class MaintainSection(Section):
-    """When tables of a lake are maintained. Small files (below three quarters of `target_file_size`, bytes) are put
-    together once there are `min_files` of them, files whose deleted rows are more than `delete_ratio` are written
-    without them. Snapshots that are older than `max_snapshot_age` (days) go, but for the newest `keep_snapshots`; files
-    that nothing names go after `orphan_age` (days). `after_sync`: a sync does it with the tables that it has loaded,
-    and begins with no further table after `max_minutes`."""
+    """Maintenance of tables. Small files (below three quarters of `target_file_size`, bytes) are compacted once there
+    are `min_files` of them; files whose share of deleted rows exceeds `delete_ratio` are rewritten. Snapshots older
+    than `max_snapshot_age` (days) expire, except for the newest `keep_snapshots`; orphaned files are deleted after
+    `orphan_age` (days). `after_sync`: a sync does it with the tables that it has loaded, and begins with no further
+    table after `max_minutes`."""
 
     target_file_size: Annotated[int, Field(ge=1 << 20)] = Maintenance.target_file_size
     min_files: Annotated[int, Field(ge=2)] = Maintenance.min_files

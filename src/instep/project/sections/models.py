@@ -85,7 +85,7 @@ class Spark(Section):
 
 
 class SourceSection(Section):
-    """What every source may say beside how it is reached: the options of a scheduled detector."""
+    """Keys of every source: the options of a scheduled detector."""
 
     app_options: AppOptions | None = None
     table_options: TableOptions = Field(default_factory=dict)

@@ -41,7 +41,7 @@ def _backfill(value: Any) -> Any:
 
 
 class ModifierSection(Section):
-    """How an action is carried out; unset ones come from what stands behind (policy, preset)."""
+    """Modifiers of an action; unset ones come from the policy or preset."""
 
     backfill: Annotated[Backfill, BeforeValidator(_backfill)] | None = None
     removed: Removed | None = None
@@ -66,7 +66,7 @@ class RuleSection(ModifierSection):
 
 
 class OverrideSection(ModifierSection):
-    """What differs for some tables."""
+    """Settings that differ for some tables."""
 
     preset: Annotated[str, AfterValidator(_preset)] = ""
     rules: tuple[RuleSection, ...] = ()

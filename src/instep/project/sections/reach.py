@@ -93,7 +93,7 @@ MaxConnections = Annotated[int, Field(ge=0), AfterValidator(_enough)]
 
 
 class ServerSection(Section):
-    """What every database server takes, whatever its kind."""
+    """Settings of every database server."""
 
     tls: Tls = Tls()
     ssh: SshSection | None = None

@@ -13,7 +13,7 @@ from instep.schema.changes.kinds import Change, Fact, Ref, TableAdded, TableRemo
 
 @dataclass(frozen=True)
 class Count:
-    """Of one level."""
+    """Counts of one level."""
 
     new: int = 0
     deleted: int = 0

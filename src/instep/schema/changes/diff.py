@@ -46,7 +46,7 @@ ids, which TRUNCATE, OPTIMIZE and many ALTERs change)."""
 
 @dataclass(frozen=True)
 class TablePairs:
-    """How the tables of two catalogs belong together; `same` and `replaced` hold (before, after)."""
+    """Pairing of the tables of two catalogs; `same` and `replaced` hold (before, after)."""
 
     same: tuple[tuple[Table, Table], ...]
     replaced: tuple[tuple[Table, Table], ...]
@@ -56,7 +56,7 @@ class TablePairs:
 
 @dataclass(frozen=True)
 class ColumnPairs:
-    """How the columns of two states of a table belong together; `same` holds (before, after)."""
+    """Pairing of the columns of two states of a table; `same` holds (before, after)."""
 
     same: tuple[tuple[Column, Column], ...]
     removed: tuple[Column, ...]

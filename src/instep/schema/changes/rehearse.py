@@ -27,7 +27,7 @@ Declared = Callable[[str], tuple[DataType, str, str]]
 
 @dataclass(frozen=True)
 class Rules:
-    """How a database sees names and types. `folds`: names that differ in case only are one. `transactional`: a
+    """Rules of a database for names and types. `folds`: names that differ in case only are one. `transactional`: a
     rollback takes back what was done to schemas. `nullable_keys`: a primary key alone does not forbid NULL."""
 
     default_schema: str

@@ -55,7 +55,7 @@ class View:
 
 @dataclass(frozen=True)
 class Renames:
-    """What a plan renames in all: tables by their name before it, columns by (table after it, name before it)."""
+    """All renames of a plan: tables by their name before it, columns by (table after it, name before it)."""
 
     tables: Mapping[Ref, Ref]
     columns: Mapping[tuple[Ref, str], str]

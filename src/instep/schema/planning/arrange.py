@@ -42,7 +42,7 @@ from instep.schema.planning.step import (
 
 @dataclass(frozen=True)
 class PlanScene:
-    """What the steps are made from. `moves` is where accepted tables and columns went, `consent` names by accepted
+    """Input from which steps are made. `moves` is where accepted tables and columns went, `consent` names by accepted
     (table, column) before the rule that said `removed: drop`, `foreign` the destination's tables that are not ours and
     why."""
 
@@ -82,7 +82,7 @@ class _Match:
 
 @dataclass
 class Arrangement:
-    """What came out: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
+    """Result: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
     new one) why a table is left as it is."""
 
     steps: list[Step] = field(default_factory=list)

@@ -24,9 +24,9 @@ from instep.schema.policy.policy import Decision
 
 @dataclass(frozen=True)
 class LayoutGuard:
-    """What stands on a column (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`: a
-    wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table does
-    without it."""
+    """Use of a column by the layout (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`:
+    a wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table
+    does without it."""
 
     use: str
     free: str

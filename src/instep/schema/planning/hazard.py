@@ -34,7 +34,7 @@ HazardClass = Literal["safe", "needs backfill", "breaks readers", "loses data", 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a destination's format can do to a table that exists.
+    """Capabilities of a destination's format for existing tables.
 
     `promotes` holds the legal in-place promotions as pairs of type forms: plain ones (`("int32", "int64")`) and
     the sized ones of `SIZED`, where `+` means "this or more" (`("decimal(p,s)", "decimal(p+,s)")`).

@@ -37,7 +37,7 @@ _QUOTES: Mapping[Style, str] = {"ansi": '"', "mysql": "`", "spark": "`"}
 
 @dataclass(frozen=True)
 class Naming:
-    """How one connection names things in one destination.
+    """Naming rules of one connection in one destination.
 
     `namespace` holds its tables; `prefix` begins the system columns; tables of `default_schema` are named without
     their schema. `max_bytes` counts UTF-8. `case_sensitive`: the destination tells `A` from `a`.

@@ -33,7 +33,7 @@ _PARKED = re.compile(r"parked_\d+$")
 
 @dataclass(frozen=True)
 class Pairing:
-    """How the columns of a destination table and of the wanted one belong together. `dropped` were accepted and are
+    """Pairing of the columns of a destination table with those of the desired one. `dropped` were accepted and are
     not any more; `drifted` are not known to us."""
 
     same: tuple[tuple[Column, Column], ...]
@@ -44,7 +44,7 @@ class Pairing:
 
 @dataclass(frozen=True)
 class ColumnTrail:
-    """Where the columns of an accepted table went: `moved` is old to new source name; one that is not in it was
+    """Renames of the columns of an accepted table: `moved` is old to new source name; one that is not in it was
     dropped. `before` is None for a table that was not accepted before."""
 
     before: Table | None = None

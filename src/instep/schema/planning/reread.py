@@ -22,7 +22,7 @@ _TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumt
 
 @dataclass(frozen=True)
 class LoadedColumn:
-    """How a destination table has a column since its last load: `read` by it or left out, its values `hashed` or in
+    """State of a column at the destination since its last load: `read` by it or left out, its values `hashed` or in
     clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known). `partial`: rows
     that were loaded before the column came or was on, and have not changed since, lack its values."""
 
@@ -37,8 +37,8 @@ class LoadedColumn:
 
 @dataclass(frozen=True)
 class LoadedRules:
-    """Which rows a table has since its last load, its path at the source when that was said, and by which rules they
-    landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
+    """Selection of a table's rows since its last load, its path at the source when that was said, and by which rules
+    they landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
     digest of the salt of its hashes."""
 
     where: str = ""

@@ -22,7 +22,7 @@ from instep.schema.planning.step import RewriteColumn, Step, StepChange, UndropC
 
 @dataclass(frozen=True)
 class Joined:
-    """What one shard's change makes of the whole table: its `steps`, the table `after` them, and the columns whose
+    """Effect of one shard's change on the shared table: its `steps`, the table `after` them, and the columns whose
     values `moves` take to others in this shard's rows."""
 
     steps: tuple[Step, ...]

@@ -66,7 +66,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class UndoPreview:
-    """What taking changes back leads to. `decisions` are the reverse changes, in an order that `accept` can follow;
+    """Preview of an undo. `decisions` are the reverse changes, in an order that `accept` can follow;
     `after` is the accepted catalog then, `done` the ids of the changes, in the same order. By id: `undropped` are the
     (table, column) that were dropped and come back, a column of "" is the table itself; `narrowed` those whose type
     gets smaller; `left` says what stays applied and why."""

@@ -58,8 +58,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Modifiers:
-    """How an action is carried out. `rename_threshold` (0 to 1) is how alike a removed and an added column without
-    ids must be to be suspected of being one renamed column."""
+    """Modifiers of an action. `rename_threshold` (0 to 1) is how similar a removed and an added column without ids must
+    be to be suspected of being one renamed column."""
 
     backfill: Backfill = "none"
     removed: Removed = "retain"
@@ -81,7 +81,8 @@ class Modifiers:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a rule does not match a change: which part of it (`kind`, `schema`, `table`, `column` or `tag`), in words."""
+    """Reason why a rule does not match a change: which part of it (`kind`, `schema`, `table`, `column` or `tag`), in
+    words."""
 
     part: str
     why: str
@@ -141,7 +142,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Override:
-    """What differs for the tables that `match` names: rules of their own first, then a preset of their own."""
+    """Override for the tables that `match` names: rules of their own first, then a preset of their own."""
 
     match: str
     preset: str = ""
@@ -172,7 +173,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done about `change`; `rule` names who decided (`rule 2 of policy careful`, `preset allow_all`,
+    """Decision on `change`; `rule` names who decided (`rule 2 of policy careful`, `preset allow_all`,
     `selection`, `review`), `why` says it as a sentence, `effect` is what the action means for this kind."""
 
     change: Change
@@ -205,8 +206,9 @@ Level = Literal["person", "override", "policy", "preset"]
 
 
 class RuleEvaluation(NamedTuple):
-    """Who was asked about a change: `name` as in `Decision.rule`, the `level`, for an override what it `match`es, and
-    for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are made."""
+    """Evaluation of a change by one rule: `name` as in `Decision.rule`, the `level`, for an override what it `match`es,
+    and for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are
+    made."""
 
     name: str
     level: Level

@@ -98,7 +98,7 @@ _PAIRS = 400
 
 @dataclass(frozen=True)
 class Sample:
-    """What a comparison of old values at the destination with new ones at the source has counted.
+    """Counts of a comparison of old values at the destination with new ones at the source.
 
     `by` key: the rows of both sides with the same key; by values: two heaps of values, for want of a key. `sampled`
     rows were looked at, in `rows` of them at least one side has a value, `same` of those are equal. `nulls` and

@@ -171,7 +171,7 @@ VALUES: tuple[Form, ...] = (
 
 @dataclass(frozen=True)
 class Protect:
-    """Which new columns are held: none (`off`), by their names, or by names and values (`on`).
+    """Setting for new columns that need a review: none (`off`), by their names, or by names and values (`on`).
 
     `names` are more patterns of `schema.table.column`, `values` more regular expressions by kind, for whole values,
     which count from half of the values on. `sample` is how many values are looked at, `allow` patterns of columns that

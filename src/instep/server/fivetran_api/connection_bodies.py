@@ -44,7 +44,7 @@ WAYS = (*AGENTS, "external_secrets_manager_id")
 
 
 class ConnectionFields(Wire):
-    """What may be said at any time."""
+    """Fields that may be set at any time."""
 
     pause_after_trial: Truth | None = None
     data_delay_sensitivity: Delay | None = None

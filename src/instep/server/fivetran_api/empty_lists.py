@@ -22,7 +22,7 @@ EMPTY = ("proxy", "external-logging", "transformations/package-metadata", "conne
 
 
 class Plural(Convertor[str]):
-    """How lists are called: in lower case, by plurals. What is spelled otherwise is none."""
+    """Name of a list: a lower-case plural."""
 
     regex = "[a-z]+(?:-[a-z]+)*s"
 

@@ -29,7 +29,8 @@ _BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class ServedObjects:
-    """What is managed (`now` answers it by the project file as it is now) and what only this API knows, as one."""
+    """Objects of the server (`now` returns them by the current project file) together with those that only this API
+    knows."""
 
     now: Callable[[], Resources]
 

@@ -56,8 +56,8 @@ _UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that 
 
 @dataclass(frozen=True)
 class Host:
-    """Where a child runs. `program` is the folder of the guard and of `sdk/`, which have to be files; folders of its
-    own are made in `scratch`, "" for where the system has such."""
+    """Environment of a child process. `program` is the folder of the guard and of `sdk/`, which have to be files;
+    folders of its own are made in `scratch`, "" for where the system has such."""
 
     program: Path = Path(__file__).parent
     scratch: str = ""

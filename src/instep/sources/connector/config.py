@@ -12,7 +12,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class ConnectorLimits:
-    """What one sync of a connector may use; 0 means no limit.
+    """Limits of one sync of a connector; 0 means no limit.
 
     `seconds` is the time from start to end without the time that it waited for us, `silence` the time without any
     operation, checkpoint or log line. `memory` (bytes) holds for all its processes together, `file_bytes` for the

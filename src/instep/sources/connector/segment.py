@@ -138,9 +138,9 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Segment:
-    """What came up to a checkpoint, or to several. `number` counts from 1. `state` is that of the last one, None if the
-    sync ended without one after the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the same
-    for the same bytes."""
+    """Operations up to a checkpoint, or to several. `number` counts from 1. `state` is that of the last one, None if
+    the sync ended without one after the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the
+    same for the same bytes."""
 
     number: int
     folder: str

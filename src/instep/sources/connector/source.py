@@ -54,7 +54,7 @@ def _table(said: Mapping[str, Any]) -> SegmentTable:
 
 
 class Memory(Protocol):
-    """What is known of a connection's runs."""
+    """State of a connection's runs."""
 
     def state(self) -> ConnectorState: ...
 

@@ -66,7 +66,7 @@ class _SpooledBatch:
 
 @dataclass
 class _SpooledColumn:
-    """What is known of a column of the segment."""
+    """State of a column of the segment."""
 
     type: DataType
     invalid_values: int = 0

@@ -26,7 +26,7 @@ _DRAFT = ".part"
 
 
 class Uploads:
-    """Those of one sync that have begun. `most` bytes in one file; 0: no limit."""
+    """Uploads of one sync. `most` bytes in one file; 0: no limit."""
 
     def __init__(self, name: str, folder: Path, most: int) -> None:
         self._name, self._folder, self._most = name, folder, most

@@ -21,7 +21,7 @@ Format = Literal["auto", "parquet", "csv", "jsonl"]
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How the files of a table are written. `nulls` are texts of a CSV file that stand for NULL unless they are quoted.
+    """Format of a table's files. `nulls` are texts of a CSV file that stand for NULL unless they are quoted.
     `types` are declared types (text forms) by column, `key` the columns of which the newest row counts."""
 
     format: Format = "auto"

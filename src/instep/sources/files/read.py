@@ -25,7 +25,7 @@ from instep.stage.spec import Chunk
 
 @dataclass(frozen=True)
 class FileScan:
-    """What one chunk reads: `columns` with their types, of parts of files (None: a file as a whole), of the rows with
+    """Scan of one chunk: `columns` with their types, of parts of files (None: a file as a whole), of the rows with
     `where` = (column, type, lower, upper) only. Of rows with the same `key` (columns with their types) the newest
     counts: the chunks of such a table have the newest file first and are read in order."""
 

@@ -34,7 +34,7 @@ _TABLE_COLUMNS, _COLUMN_COLUMNS, _KEY_COLUMNS = 5, 18, 5
 
 @dataclass(frozen=True)
 class JdbcPlace:
-    """Where tables are: `catalog` and `schema` as the driver takes them (None: it has none), and what we call it."""
+    """Place of tables: `catalog` and `schema` as the driver takes them (None: it has none), and what we call it."""
 
     catalog: str | None
     schema: str | None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JdbcQuery:
-    """What a chunk reads: `select` names its columns c0, c1, ... of these types and the one that parts are made of p;
+    """Query of a chunk: `select` names its columns c0, c1, ... of these types and the one that parts are made of p;
     `part` is a condition over its result."""
 
     select: str

@@ -46,8 +46,8 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class Called:
-    """What may be called so at its destination: by its own document, at `path`, by its name, or as all of these
-    destinations are."""
+    """Object with a name that has to be unique at its destination: by its own document, at `path`, by its name, or as
+    all of these destinations are."""
 
     name: str
     path: tuple[str, ...]

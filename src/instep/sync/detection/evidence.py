@@ -56,7 +56,7 @@ class CatalogSides:
     source: Catalog
     raw: Catalog
     accepted: Mapping[Ref, Table]
-    """By the table's name at the source."""
+    """Keyed by the table's name at the source."""
     selection: Selection
 
 

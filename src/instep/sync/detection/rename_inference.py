@@ -69,7 +69,7 @@ class RenameCandidate:
     rejected: tuple[RenameInference, ...] = ()
     applied: Mapping[str, RenameInference] = field(default_factory=dict)
     swapped: Mapping[str, str] = field(default_factory=dict)
-    """By the content keys of two new types: why the columns' names may have been swapped instead."""
+    """Keyed by the content keys of two new types: reason why the columns' names may have been swapped instead."""
 
     def explained(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
         """Return the decisions, those on renames without ids with their evidence; new types that may be two names

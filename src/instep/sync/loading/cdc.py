@@ -33,7 +33,7 @@ HOLD = 1 << 30
 
 @dataclass
 class Following:
-    """Of one run; its passes share it. `pending` are the accepted tables that the next pass reads, `goes_on` tells
+    """CDC of one run, shared by its passes. `pending` are the accepted tables that the next pass reads, `goes_on` tells
     that the log has more than one pass could read, `saved` holds what was recorded, by accepted table. `anew`: a
     person has asked for whole tables, so what the server has lost does not matter."""
 

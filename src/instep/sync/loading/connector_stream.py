@@ -57,12 +57,12 @@ def _unheard(counts: object) -> None:
 
 @dataclass
 class Streaming:
-    """Of one run; `tables` of a group are by their source name, everything else by the accepted one. `anew`: everything
-    is sent again, from the start; with tables `wanted` only those are taken, and no state is saved. `_missed` (source
-    names) are tables of which the run brought operations that were neither taken nor held: they are not whole.
-    `_complete` are those that were loaded from their first row on, with a state saved behind it from which later runs
-    go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that got rows.
-    `_begun`: the backfills that waited as the run planned a table's first rows."""
+    """Connector stream of one run; `tables` of a group are by their source name, everything else by the accepted one.
+    `anew`: everything is sent again, from the start; with tables `wanted` only those are taken, and no state is saved.
+    `_missed` (source names) are tables of which the run brought operations that were neither taken nor held: they are
+    not whole. `_complete` are those that were loaded from their first row on, with a state saved behind it from which
+    later runs go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that
+    got rows. `_begun`: the backfills that waited as the run planned a table's first rows."""
 
     context: SyncContext
     run: Run

@@ -88,7 +88,7 @@ class OnSpark:
 
 @dataclass(frozen=True)
 class Inline:
-    """In this process; `threads` 0: one a core. Tables that the destination cannot merge by itself fail."""
+    """Engine in this process; `threads` 0: one per core. Tables that the destination cannot merge by itself fail."""
 
     threads: int = 0
     session: None = None
@@ -112,7 +112,7 @@ class Inline:
 
 @dataclass
 class Auto:
-    """In this process as long as the work is small, on Spark from the first time on that it is not."""
+    """Engine that runs in this process while the work is small, and on Spark from the first large table on."""
 
     start: Start
     small: int = SMALL
@@ -146,8 +146,8 @@ class Auto:
 
 @dataclass
 class DriverEngine(Auto):
-    """In this process, whatever the size, because the rows are on this machine's disk and Spark may be on others. What
-    only Spark can do is done there: it reads what was staged, never what it was staged from."""
+    """Engine that runs in this process whatever the size, because the rows are on this machine's disk and Spark may be
+    on others. What only Spark can do is done there: it reads what was staged, never what it was staged from."""
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
         pass

@@ -24,8 +24,8 @@ from instep.sync.schema_changes.lossy_casts import accepted_column
 
 @dataclass(frozen=True)
 class InvalidValues:
-    """Of `sampled` source values (not counting NULL) `invalid_values` do not fit `type`, the accepted one. `change` is
-    the content key of the retype. `why_not` says why nothing was sampled."""
+    """Test of source values: of `sampled` ones (not counting NULL) `invalid_values` do not fit `type`, the accepted
+    one. `change` is the content key of the retype. `why_not` says why nothing was sampled."""
 
     change: str
     table: str

@@ -20,7 +20,7 @@ SAMPLE = 1000
 
 @dataclass(frozen=True)
 class Lossy:
-    """Of `sampled` values of a column (not counting NULL) `invalid_values` do not fit `type`, `changed` would be
+    """Test of a cast: of `sampled` values (not counting NULL) `invalid_values` do not fit `type`, `changed` would be
     another value. `key` names a row of them; empty if there is none, or if the key is hashed."""
 
     table: str

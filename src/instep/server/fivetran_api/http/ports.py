@@ -25,7 +25,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """Who asks, with which key. `groups` are the destinations and tags that the key may see; none means all."""
+    """Caller with its API key. `groups` are the destinations and tags that the key may see; none means all."""
 
     name: str
     role: Role

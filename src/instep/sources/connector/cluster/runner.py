@@ -90,7 +90,7 @@ class _Cancelled(Exception):
 
 
 class RemoteSegments:
-    """As `spool.Segments`; what earlier runs have left in the cluster's place is removed."""
+    """Segments like `spool.Segments`; leftovers of earlier runs in the cluster's place are removed."""
 
     def __init__(
         self,

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GtidSet:
-    """By source (hexadecimal, without dashes; with a tag behind a colon, if it has one) the (first, last) numbers, in
-    order."""
+    """Set of GTIDs: by source (hexadecimal, without dashes; with a tag behind a colon, if it has one) the (first, last)
+    numbers, in order."""
 
     ranges: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 

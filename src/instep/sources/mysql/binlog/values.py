@@ -79,8 +79,8 @@ def _decimal_size(precision: int, scale: int) -> int:
 
 @dataclass(frozen=True)
 class Images:
-    """How the key is cut out of the images of one mapped table: `sizes` of all columns, `values` of the key's by place
-    in the row, in the order of the key."""
+    """Layout by which the key is cut out of the images of one mapped table: `sizes` of all columns, `values` of the
+    key's by place in the row, in the order of the key."""
 
     sizes: tuple[Size, ...]
     values: dict[int, Value]
@@ -118,7 +118,7 @@ class Images:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How images with these columns are taken apart: `places` one by one, or without a NULL by `steps`: bytes to
+    """Plan for taking images with these columns apart: `places` one by one, or without a NULL by `steps`: bytes to
     leave out, then a value's size, and its place if it is the key's; `rest` are the bytes behind."""
 
     images: Images

@@ -71,7 +71,7 @@ class BinlogStatement:
 
 @dataclass(frozen=True)
 class TableMap:
-    """What rows behind it are of. `kinds` and `metas` by column; `names` if the server logs them, else ()."""
+    """Table of the rows that follow. `kinds` and `metas` by column; `names` if the server logs them, else ()."""
 
     number: int
     ref: tuple[str, str]

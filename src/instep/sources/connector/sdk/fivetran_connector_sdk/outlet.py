@@ -28,7 +28,7 @@ _LENGTHS = struct.Struct("<IQ")
 
 
 class Wire(Protocol):
-    """Where frames go, and where the answers to the schema and to checkpoints come from."""
+    """Channel for frames and for the answers to the schema and to checkpoints."""
 
     def send(self, head: Mapping[str, Any], body: Sequence[Bytes] = ()) -> None: ...
 
