@@ -1,4 +1,4 @@
-"""Tables that were edited by hand with pyiceberg: found, asked about, put back or adopted. Over real Iceberg."""
+"""Tables that were edited manually with pyiceberg: found, asked about, put back or adopted. Over real Iceberg."""
 
 from __future__ import annotations
 

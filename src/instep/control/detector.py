@@ -81,7 +81,7 @@ def enabled(project: Project, connection: str) -> bool:
 
 def options_of(project: Project, connection: str) -> dict[str, Any]:
     """Return the options of a detection's job. Where a scheduled detector has options it also propagates what policy
-    lets in; elsewhere the next sync does."""
+    accepts; elsewhere the next sync does."""
     return {"apply": project.detector(connection) is not None}
 
 

@@ -314,7 +314,7 @@ def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[H
 
 
 def _held(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
-    """Yield what was seen and not let in."""
+    """Yield what was seen and not accepted."""
     about = list(dict.fromkeys(s for s in spots if s))
     done = {t.review.id for told in past.told.values() for t in told}
     for review in past.reviews:

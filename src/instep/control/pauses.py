@@ -36,7 +36,7 @@ def active(store: Store, connection: str) -> tuple[ActivePause, ...]:
 
 
 def pause(store: Store, connection: str, reason: str, table: Ref | None = None) -> bool:
-    """False if it is paused by hand already."""
+    """False if it is paused manually already."""
     with store.transaction():
         new = store.pauses.pause(connection, reason, table=table)
         if new:

@@ -48,7 +48,7 @@ def _any(patterns: Sequence[str], *texts: str) -> bool:
 
 
 def waiting(store: Store, connection: str | None = None) -> list[Review]:
-    """Open changes that need a person now; those that policy lets in or has listed as switched off do not, nor do
+    """Open changes that need a person now; those that policy accepts or has listed as switched off do not, nor do
     snoozed ones."""
     found = store.reviews.find(connection, ("open",))
     return [r for r in found if r.action not in ("apply", "ignore") and not store.reviews.is_asleep(r)]

@@ -120,14 +120,13 @@ class SystemColumns:
 class StageSpec:
     """Specification of the staged files of one table.
 
-    `schema` is the destination table's own Arrow schema, names, types, units and field ids included
-    (`PARQUET:field_id` metadata): what a task writes must equal it. `location` is a folder URI for data
-    files, `quarantine` one for values that do not fit; `io` are file-system properties for both (may hold
-    credentials). `synced` and `read_at` are microseconds since 1970 UTC. `salt` is the secret for hashed columns.
-    `path` is the accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule)
-    by `path` of the columns whose new type was not let in. `extra` are columns that the query yields after the others,
-    and that go into the system column of that name (see stage/overflow.py). `partition`: a file holds rows of one
-    partition only.
+    `schema` is the destination table's own Arrow schema, names, types, units and field ids included (`PARQUET:field_id`
+    metadata): what a task writes must equal it. `location` is a folder URI for data files, `quarantine` one for values
+    that do not fit; `io` are file-system properties for both (may hold credentials). `synced` and `read_at` are
+    microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the accepted table's, for
+    quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule) by `path` of the columns whose new
+    type was not accepted. `extra` are columns that the query yields after the others, and that go into the system
+    column of that name (see stage/overflow.py). `partition`: a file holds rows of one partition only.
     """
 
     table: str

@@ -192,7 +192,7 @@ def _seen(app: App, context: SyncContext, job: Job) -> tuple[DetectionResult, bo
 
 
 def _propagate(context: SyncContext, job: Job) -> int:
-    """What policy lets in, unless something of it has paused the connection; answers the accepted version."""
+    """What policy accepts, unless something of it has paused the connection; answers the accepted version."""
     from instep.sync.schema_changes.evolve import evolve, preview
 
     if context.store.pauses.connection(context.name):

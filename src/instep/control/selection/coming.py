@@ -1,4 +1,4 @@
-"""Objects that are not accepted yet: what the next sync lets in by the policy and the answers of today."""
+"""Objects that are not accepted yet: what the next sync accepts by the policy and the answers of today."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[Switch
 
 
 def answer_hashed(project: Project, store: Store, found: Sequence[Review], status: Answer, who: str) -> list[Review]:
-    """Answer the changes, and what they let in is hashed; all or nothing. Errors are those of `hashing`."""
+    """Answer the changes, and what they accept is hashed; all or nothing. Errors are those of `hashing`."""
     of = {name: place_of(project, store, name) for name in dict.fromkeys(r.connection for r in found)}
     turned = [(place, hashing(place, [r for r in found if r.connection == name])) for name, place in of.items()]
     with store.transaction():

@@ -269,7 +269,7 @@ class Folders(Warehouse):
             with suppress(FileNotFoundError):  # another run finishes it
                 shutil.rmtree(away)
         except OSError as error:
-            hint = "delete it by hand, or check its rights and run this again"
+            hint = "delete it manually, or check its rights and run this again"
             raise DestinationError(f"{folder} cannot be deleted: {error.strerror}", hint=hint) from error
 
     def finish(self) -> None:

@@ -78,7 +78,7 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
         odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
         raise DestinationError(
             f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     by_name = {e.name: e for e in entries}
     pairs = ((c, by_name[c.name]) for c in after.columns)
@@ -130,7 +130,7 @@ def _find(entries: list[_EvolvingSqlColumn], name: str, step: Step, *, at_end: b
     if not found:
         raise DestinationError(
             f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     return found[0]
 

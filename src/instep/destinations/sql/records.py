@@ -75,7 +75,7 @@ def rows_key(record: Record, asked: Sequence[str]) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Record:
     """One table. `numbers`: a number by column that no other column of the table has ever had. `stored`: the types by
-    column as the database told them when it made them; another one was made by hand. `pending` waits for its rows.
+    column as the database told them when it made them; another one was made manually. `pending` waits for its rows.
     `place` names the table's folder of staged files; it outlives renames. `version` counts commits. `copy` is the
     place and version of the table that this one is a copy of. `parts` are the shards of a table that connections share,
     `shape` counts its changes of schema; `by` are the partition columns that the next whole load brings (None: those

@@ -1,4 +1,4 @@
-"""Sync a connection: detect its changes, apply what policy lets in, load its rows."""
+"""Sync a connection: detect its changes, apply what policy accepts, load its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody has changed at a destination table by hand: against how it was left, column by column."""
+"""What somebody has changed at a destination table manually: against how it was left, column by column."""
 
 from __future__ import annotations
 

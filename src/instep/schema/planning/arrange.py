@@ -249,7 +249,7 @@ def _pair(scene: PlanScene, match: _Match, found: Table, wanted: Table) -> Pairi
         trail = ColumnTrail(before, {name: to[1] for name, to in went.items() if to})
     same_table = not _new_generation(match) and found.id == wanted.id
     found_pairs = pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
-    # nobody loads a table that stays behind: a column that was dropped there by hand would come back empty
+    # nobody loads a table that stays behind: a column that was dropped there manually would come back empty
     return replace(found_pairs, added=()) if wanted.retained else found_pairs
 
 

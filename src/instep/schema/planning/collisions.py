@@ -60,8 +60,8 @@ def collide(
     """`decide` says what becomes of a name. Those that were `asked` about before are asked about until they are
     answered, whatever policy says by then about what bears them.
 
-    What is not let in stays out if it is new and keeps its old name if it was renamed; a column of a new table is left
-    out of it, unless the table cannot be without. A name that a person takes brings its bearer in.
+    What is not accepted stays out if it is new and keeps its old name if it was renamed; a column of a new table is
+    left out of it, unless the table cannot be without. A name that a person takes brings its bearer in.
     """
     known = {(fact.table, fact.names[0]) for fact in asked}
     entering = [_entering(d, known) for d in decisions]

@@ -14,7 +14,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.schema.policy.policy import Policy, decide
 
 What = Literal["on", "hashed", "clear", "waiting", "retyped"]
-"""`waiting`: to be hashed, in clear until the type of hashes is let in. `retyped`: values that were loaded may be
+"""`waiting`: to be hashed, in clear until the type of hashes is accepted. `retyped`: values that were loaded may be
 written otherwise now."""
 _NUMBERS = (Int, Decimal, Float)
 _TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumtext", "longtext"})
@@ -75,7 +75,7 @@ def loaded_columns(
 
 
 def _holds_hashes(one: ColumnRead) -> bool:
-    """Hashes are text: while that type is not let in, the table keeps what it has."""
+    """Hashes are text: while that type is not accepted, the table keeps what it has."""
     return one.hashed and one.column.type == String()
 
 

@@ -1,4 +1,4 @@
-"""What one detection lets in at most, whatever policy says: floods of new columns, and types that go back and forth."""
+"""What one detection accepts at most, whatever policy says: floods of new columns, and types that go back and forth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def limit_columns(decisions: Sequence[Decision], most: int, held: Collection[int
     """Return the decisions with new columns beyond the first `most` of a table waiting for a review.
 
     `held` are the places of those that an earlier detection has held: they wait until they are answered and are not
-    counted. What a person has let in is not counted either.
+    counted. What a person has accepted is not counted either.
     """
     total = Counter(d.change.table for d in decisions if _is_new(d) and isinstance(d.change, ColumnAdded))
     taken: Counter[Ref] = Counter()

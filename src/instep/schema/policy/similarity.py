@@ -389,7 +389,7 @@ def threshold_of(policy: Policy) -> Callable[[Change], float]:
 def automatic(
     found: Iterable[RenameInference], changes: Iterable[Change], policy: Policy, tags: Collection[str] = ()
 ) -> tuple[RenameInference, ...]:
-    """Return the renames of columns that a rule lets in: one that decides `apply` about `column.renamed` and names a
+    """Return the renames of columns that a rule accepts: one that decides `apply` about `column.renamed` and names a
     `rename_threshold` itself, reached by evidence from data. Never a tie, never a column of the key or cursor."""
     in_use = _in_use(changes)
     return tuple(

@@ -147,7 +147,7 @@ class Reviews:
             self._close(transaction, list(ids), "open", ("approved",))
 
     def hold(self, review_id: str, *, rule: str, why: str) -> None:
-        """Open a review that policy or a person had let in; a pause stays one."""
+        """Open a review that policy or a person had accepted; a pause stays one."""
         with self._db.write() as transaction:
             known = self._one(transaction, review_id)
             if known.status not in ("open", "approved"):

@@ -1,4 +1,4 @@
-"""Where a table's cursor stood when a column that is not let in was first seen."""
+"""Where a table's cursor stood when a column that is not accepted was first seen."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ApiKey:
     secrets: tuple[ApiSecret, ...] = field(default=())
 
     def lives(self, now: datetime) -> bool:
-        """Return whether a request with one of its secrets is let in."""
+        """Return whether a request with one of its secrets is accepted."""
         return self.ended is None and any(s.lives(now) for s in self.secrets)
 
 
@@ -110,7 +110,7 @@ class ApiKeys:
             return _one(transaction, found) if found else None
 
     def live(self, digest: str) -> ApiKey | None:
-        """Return the key that is let in with the secret of this digest; notes when it was used."""
+        """Return the key that is accepted with the secret of this digest; notes when it was used."""
         now, c = self._db.now(), api_secrets.c
         with self._db.read() as transaction:
             row = transaction.execute(select(api_secrets).where(c.digest == digest)).first()

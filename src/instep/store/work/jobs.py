@@ -396,7 +396,7 @@ def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[An
     )
     if kinds:
         query = query.where(c.kind.in_(sorted(kinds)))
-    # A row that somebody else has locked by hand holds up itself only.
+    # A row that somebody else has locked manually holds up itself only.
     return _in_turn(query).limit(1).with_for_update(skip_locked=True, of=jobs)
 
 

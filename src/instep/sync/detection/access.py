@@ -1,4 +1,4 @@
-"""What cannot be read or named: never taken as removed, and never let in before that has changed."""
+"""What cannot be read or named: never taken as removed, and never accepted before that has changed."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ApprovalFingerprint:
 
 
 def _touched(table: Table, change: Change) -> Table:
-    """Return what a change is about of the accepted table: its column, else the key. What policy lets in beside it, in
+    """Return what a change is about of the accepted table: its column, else the key. What policy accepts beside it, in
     the same run that shows the change, does not make an approval stale, and neither does a rebuild of the table, which
     is how an approved type that old rows do not fit is taken."""
     column = getattr(change, "before", None) or getattr(change, "after", None)

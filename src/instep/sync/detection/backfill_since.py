@@ -1,4 +1,4 @@
-"""Rows that changed in a column between its first sight and the day that it was let in.
+"""Rows that changed in a column between its first sight and the day that it was accepted.
 
 Their cursor has moved on without the column's value, so a sync that begins at the recorded cursor never sees them
 again. The cursor of a table is noted when a column is held for the first time, and the first load that has the column

@@ -147,7 +147,7 @@ class DetectionResult:
         return frozenset(map(places.before, held))
 
     def unkeyed(self, *, moved: bool) -> Mapping[Ref, str]:
-        """Accepted tables whose key is not the source's any more, which has not been let in: rows that differ would
+        """Accepted tables whose key is not the source's any more, which has not been accepted: rows that differ would
         meet as one. `moved`: by the names that renames give them, once they are applied."""
         places = TableRenames.of(self.decisions)
         held = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
@@ -156,7 +156,7 @@ class DetectionResult:
         return {place(d.change): f"{describe(d.change)}: not applied, {self.state_of(d)}" for d in keyed}
 
     def state_of(self, decision: Decision) -> str:
-        """Say how a change stands that is not let in."""
+        """Say how a change stands that is not accepted."""
         return state_of(decision, self.reviews.get(key(decision.change)))
 
     @property

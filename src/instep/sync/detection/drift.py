@@ -93,8 +93,8 @@ def remembered(answers: Mapping[str, Review]) -> list[Change]:
 
 
 def repaired(context: SyncContext, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
-    """Return the plan with what brings values back: a column that was dropped by hand comes back by its old id, and one
-    that was made anew is recorded as ours."""
+    """Return the plan with what brings values back: a column that was dropped manually comes back by its old id, and
+    one that was made anew is recorded as ours."""
     refs = drift.approved(decisions)
     if not refs:
         return made

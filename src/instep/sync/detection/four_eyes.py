@@ -49,7 +49,7 @@ def own_word(context: SyncContext, kind: str, review: Review | None) -> bool:
 def held_before(context: SyncContext, kind: str, review: Review | None) -> bool:
     """Return whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
 
-    Who may set a policy could let in alone what waits for a second person, so another policy decides only about what
+    Who may set a policy could accept alone what waits for a second person, so another policy decides only about what
     comes after it: a change that was recorded as held (or as ignored) is answered for itself, by one person who
     approves it and another one for whom it is applied. So is one that somebody had approved and that the destination
     has refused. What else holds a change back (a removal that is not confirmed yet, a key that is asked about, a
@@ -87,7 +87,7 @@ def out_of_sight(
 def second_person(
     context: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
 ) -> tuple[Decision, ...]:
-    """Return the decisions with those held that wait for somebody else. What a policy lets in is not held, unless the
+    """Return the decisions with those held that wait for somebody else. What a policy accepts is not held, unless the
     change was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be
     of the same person. `answers` by content key."""
 

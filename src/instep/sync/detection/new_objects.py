@@ -1,4 +1,4 @@
-"""Objects that are new at the source: which of them the first look lets in, and which are listed as switched off."""
+"""Objects that are new at the source: which of them the first look accepts, and which are listed as switched off."""
 
 from __future__ import annotations
 

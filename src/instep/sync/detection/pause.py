@@ -1,4 +1,4 @@
-"""Holds what policy does not let in: pauses open with a change, and end when the source takes it back."""
+"""Holds what policy does not accept: pauses open with a change, and end when the source takes it back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str,
 
 
 def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
-    """Automatic resume on a reverted source, after an answer, and where policy lets in what it had held, unless the
+    """Automatic resume on a reverted source, after an answer, and where policy accepts what it had held, unless the
     policy is `stop` or breaks whole connections; and where the change was not `found`, because its object is not read.
     Pauses of tables that may not be read stay: nobody knows what became of their change."""
     for pause in context.store.pauses.active(context.name):

@@ -1,4 +1,4 @@
-"""What was hashed or excluded under one name is not let in under another without being asked about.
+"""What was hashed or excluded under one name is not accepted under another without being asked about.
 
 Patterns name tables and columns as they are called; the source may call them otherwise tomorrow. Ids tell.
 """

@@ -1,6 +1,6 @@
-"""The suspected renames of one detection: new ones with their evidence, those that are still open, those let in.
+"""The suspected renames of one detection: new ones with their evidence, those that are still open, those accepted.
 
-A proposal is a review of its own beside the removal and the addition, so that it stays open when both were let in at
+A proposal is a review of its own beside the removal and the addition, so that it stays open when both were accepted at
 once. It goes when one of its sides does. What its data said is kept with it, and read again only when the table has
 moved.
 """
@@ -61,8 +61,8 @@ Opened = Callable[[], AbstractContextManager[Snapshot]]
 
 @dataclass(frozen=True)
 class RenameCandidate:
-    """`changes` with what was let in as renames; `proposals` are open, `rejected` by a person, `applied` (by content
-    key) let in by a rule."""
+    """`changes` with what was accepted as renames; `proposals` are open, `rejected` by a person, `applied` (by content
+    key) accepted by a rule."""
 
     changes: tuple[Change, ...] = ()
     proposals: tuple[RenameInference, ...] = ()

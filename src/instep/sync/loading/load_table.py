@@ -69,7 +69,7 @@ def _marked(rows: pa.Table, spec: StageSpec) -> pa.Table:
 
 
 class KeyHeld(Blocked):
-    """The rows have keys of a type that is not let in."""
+    """The rows have keys of a type that is not accepted."""
 
 
 @dataclass(frozen=True)

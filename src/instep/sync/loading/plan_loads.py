@@ -195,7 +195,7 @@ class LoadPass:
 
 
 def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
-    """Return what is done with values that do not fit a column whose new type was not let in."""
+    """Return what is done with values that do not fit a column whose new type was not accepted."""
     places = TableRenames.of(detection.decisions)
     return {places.after(d.change): d.modifiers.on_invalid_value for d in _held(detection)}
 

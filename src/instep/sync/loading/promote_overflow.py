@@ -1,4 +1,4 @@
-"""Columns that were kept as JSON and are let in: their values leave the objects where the source cannot give them.
+"""Columns that were kept as JSON and are accepted: their values leave the objects where the source cannot give them.
 
 What the source still has comes by the load or by a fill, and the objects of rows that are gone there are taken out
 afterwards. Where the source has dropped the column, the objects are the only copy: they are taken out before anything
@@ -110,7 +110,7 @@ def _kept(
 
 
 def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
-    """Return whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
+    """Return whether all its values were kept in clear: it was accepted hashed, and nothing had it hashed before."""
     path = ".".join(filter(None, (*table.ref, column.name)))
     if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
         return False

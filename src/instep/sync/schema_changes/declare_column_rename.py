@@ -1,6 +1,6 @@
 """Turns a removal and an addition of a column into a rename, because a person says so.
 
-The accepted column takes the new source name and keeps its values. If the new column was let in meanwhile, what was
+The accepted column takes the new source name and keeps its values. If the new column was accepted meanwhile, what was
 loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded before the destination is touched, so
 that a mapping that was interrupted is finished by the next run.
 """

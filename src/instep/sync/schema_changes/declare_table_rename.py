@@ -1,7 +1,7 @@
 """Turns a removal and an addition of a table into a rename, because a person says so.
 
 The accepted table takes the new name, at the destination too, and keeps its rows; its columns go on by name. If the
-new table was let in meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded
+new table was accepted meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded
 before the destination is touched, so that a mapping that was interrupted is finished by the next run.
 """
 

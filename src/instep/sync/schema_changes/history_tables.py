@@ -53,7 +53,7 @@ def goes_on(context: SyncContext, after: Catalog) -> list[str]:
 
 
 def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
-    """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
+    """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not accepted,
     whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
     read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
     places, keys = TableRenames.of(decisions), dict[Ref, tuple[str, ...] | None]()  # None: values of another type

@@ -1,4 +1,4 @@
-"""What is lost while a new type is not let in: source values that do not fit the accepted type, on a sample."""
+"""What is lost while a new type is not accepted: source values that do not fit the accepted type, on a sample."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Pair:
 def held_values(
     context: SyncContext, detection: DetectionResult, rows: int, only: str = ""
 ) -> tuple[InvalidValues, ...]:
-    """Return one entry for each retype that is not let in, or for the one with the content key `only`. Reads up to
+    """Return one entry for each retype that is not accepted, or for the one with the content key `only`. Reads up to
     `rows` values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read
     is said, not raised; values are never part of what it answers."""
     pairs = [p for p in _pairs(context, detection) if not only or p.change == only]

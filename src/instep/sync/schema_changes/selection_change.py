@@ -189,7 +189,7 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
 
 
 def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
-    """With the types that are let in now: a plan has not applied them yet."""
+    """With the types that are accepted now: a plan has not applied them yet."""
     let_in = {
         d.change.before.name: d.change.after.type
         for d in detection.applied

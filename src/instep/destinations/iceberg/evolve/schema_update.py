@@ -68,7 +68,7 @@ def evolve(
         odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
         raise DestinationError(
             f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     by_name, ids = {e.name: e for e in entries}, count(max(last_id, highest_id(fields)) + 1)
     made = [(_field(by_name[c.name], c, ids), by_name[c.name]) for c in after.columns]
@@ -112,7 +112,7 @@ def _find(entries: list[_EvolvingColumn], name: str, step: Step, *, at_end: bool
     if not found:
         raise DestinationError(
             f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     return found[0]
 

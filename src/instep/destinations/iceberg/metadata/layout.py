@@ -1,4 +1,4 @@
-"""Partition specs, sort orders and identifier fields of tables, set by settings or by hand, and guarded.
+"""Partition specs, sort orders and identifier fields of tables, set by settings or manually, and guarded.
 
 New files are written under the current spec; those that are there stay under their own. A table with a spec whose
 values we do not know how to make is not loaded.

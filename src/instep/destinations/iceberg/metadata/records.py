@@ -138,7 +138,7 @@ def state_record(commit: Commit, snapshot: int, rows: int | None, *, deleted: bo
 
 
 def load_state(metadata: Metadata) -> LoadState | None:
-    """Return what the last data commit recorded; after a rollback by hand, what the snapshot rolled back to
+    """Return what the last data commit recorded; after a rollback manually, what the snapshot rolled back to
     recorded."""
     main = _snapshot(metadata, metadata.get("current-snapshot-id"))
     saved = json.loads(metadata["properties"].get(STATE, "null"))
