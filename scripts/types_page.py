@@ -96,8 +96,8 @@ HELD: tuple[tuple[str, str, str], ...] = (
 """(what is quarantined, where, the reason that quarantine gives)."""
 HOLDING = """
 ## Values that are quarantined
-Their rows are loaded with NULL, `_instep_meta` notes it, and the quarantine has the original (`instep quarantine list`);
-with `on_invalid_value: fail` the sync stops and names the row instead.
+Their rows are loaded with NULL, `_instep_meta` notes it, and the quarantine has the original (see
+`instep quarantine list`); with `on_invalid_value: fail` the sync stops and names the row instead.
 """
 REFUSED = """
 A table is refused as a whole, with an error that names it, for a row of more than 1 GB, which PostgreSQL cannot send
